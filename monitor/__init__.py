@@ -1,0 +1,1 @@
+"""The sidecar: would this prediction have been different for another group?"""

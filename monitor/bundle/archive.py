@@ -1,0 +1,238 @@
+"""Model files reduced to data: graph, tensors, nothing that runs while it is read.
+
+`torch.export.load` unpickles sample inputs and some constants, and evaluates strings of the graph
+as Python (shape expressions, guards, names in generated code, operators looked up by name). So an
+archive never reaches it as it came: `harmless` rebuilds it from the parts that are plain data,
+drops those that inference does not need, and refuses what could run code.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import re
+import zipfile
+from typing import Any, Literal
+
+from monitor.errors import UnsafeArchiveError
+
+__all__ = ["EXPORT_HINT", "harmless", "model_format"]
+
+EXPORT_HINT = (
+    "Export the model instead: torch.export.save(torch.export.export(model.eval(), "
+    "(torch.zeros(2, width),), dynamic_shapes=({0: torch.export.Dim('batch')},)), "
+    "'classifier.pt2')"
+)
+
+_KEPT = re.compile(
+    r"models/model\.json|data/weights/(model_weights_config\.json|weight_\d+)"
+    r"|data/constants/(model_constants_config\.json|tensor_\d+)"
+    r"|archive_format|archive_version|byteorder|version|\.data/(version|serialization_id)"
+    r"|\.format_version|\.storage_alignment"
+)
+_SAMPLE_INPUTS = "data/sample_inputs/model.pt"
+_DOTTED = re.compile(r"[\w.]*", re.ASCII)
+_SYMBOL = re.compile(r"[a-z]{1,3}\d+", re.ASCII)
+
+_OPERATOR = re.compile(
+    r"torch\.ops\.(aten|prims|higher_order)\.(?!(from_file|save|load)\b)\w+(\.\w+)?"
+    r"|torch\.sym_\w+|math\.\w+"
+    r"|_operator\.(add|sub|mul|truediv|floordiv|mod|neg|pos|abs|pow|eq|ne|lt|le|gt|ge"
+    r"|and_|or_|not_|invert|getitem)",
+    re.ASCII,
+)
+_SHAPE_FUNCTIONS = frozenset(
+    {
+        *("Symbol", "Integer", "Float", "Rational", "true", "false", "oo", "int_oo", "Identity"),
+        *("Add", "Mul", "Pow", "Max", "Min", "Abs", "Mod", "PythonMod", "FloorDiv", "CleanDiv"),
+        *("CeilDiv", "IntTrueDiv", "FloatTrueDiv", "FloatPow", "PowByNatural", "FloorToInt"),
+        *("CeilToInt", "RoundToInt", "TruncToInt", "ToFloat", "Where", "And", "Or", "Not"),
+        *("Eq", "Ne", "Lt", "Le", "Gt", "Ge", "Equality", "Unequality", "LessThan"),
+        *("GreaterThan", "StrictLessThan", "StrictGreaterThan"),
+    }
+)
+_SHAPE_NODES = (
+    ast.Expression, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.operator, ast.unaryop,
+    ast.boolop, ast.cmpop, ast.Load, ast.Call, ast.Name, ast.Constant, ast.keyword,
+)  # fmt: skip
+# Strings of the graph that torch shows or passes on but never evaluates.
+_FREE_TEXT = frozenset({"as_string", "as_strings", "torch_version"})
+_TREE_TYPES = (None, "builtins.tuple", "builtins.list", "builtins.dict")
+_TREE_CONTEXTS = (None, "null", "[]")
+
+
+def model_format(data: bytes, name: str) -> Literal["torch.export", "torchscript"]:
+    """Which of the two accepted formats a model file has, judged by its contents."""
+    if data[:1] == b"\x80":
+        raise UnsafeArchiveError(f"{name} is a Python pickle, which is never loaded. {EXPORT_HINT}")
+    members = [part.partition("/")[2] for part in _open(data, name).namelist()]
+    if "models/model.json" in members:
+        return "torch.export"
+    if "constants.pkl" in members and any(part.startswith("code/") for part in members):
+        return "torchscript"
+    if "data.pkl" in members:
+        raise UnsafeArchiveError(
+            f"{name} was written by torch.save: a pickle, which is never loaded. {EXPORT_HINT}"
+        )
+    if any(part.startswith("data/aotinductor/") for part in members):
+        raise UnsafeArchiveError(
+            f"{name} is compiled native code, of which no gradient can be taken. {EXPORT_HINT}"
+        )
+    raise UnsafeArchiveError(
+        f"{name} is neither a torch.export archive nor TorchScript (archives of torch before 2.9 "
+        f"keep their weights as pickles and do not count). {EXPORT_HINT}"
+    )
+
+
+def harmless(data: bytes, name: str) -> bytes:
+    """Rebuild a torch.export archive from its plain data.
+
+    Raises:
+        UnsafeArchiveError: The archive holds something that could run code while it is read.
+    """
+    archive = _open(data, name)
+    if sum(member.file_size for member in archive.infolist()) > len(data):
+        raise UnsafeArchiveError(
+            f"{name}: members are compressed or overlap, as torch never writes"
+        )
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as rebuilt:
+        for member in archive.infolist():
+            path = member.filename.partition("/")[2]
+            if path.startswith("extra/") or path == _SAMPLE_INPUTS:
+                continue
+            if f"archive/{path}" in rebuilt.namelist():
+                raise UnsafeArchiveError(f"{name}: {path!r} is there twice")
+            if not _KEPT.fullmatch(path):
+                raise UnsafeArchiveError(
+                    f"{name}: {path!r} is a pickled or compiled part, not plain data. {EXPORT_HINT}"
+                )
+            _store(rebuilt, f"archive/{path}", _cleaned(path, archive.read(member), name))
+        # torch asks for the member, and takes an empty one for "no sample inputs".
+        _store(rebuilt, f"archive/{_SAMPLE_INPUTS}", b"")
+    return out.getvalue()
+
+
+def _open(data: bytes, name: str) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(io.BytesIO(data))
+    except zipfile.BadZipFile as error:
+        raise UnsafeArchiveError(
+            f"{name} is truncated, or no torch model file ({error}). {EXPORT_HINT}"
+        ) from None
+
+
+def _store(archive: zipfile.ZipFile, path: str, data: bytes) -> None:
+    # A bare ZipInfo carries no time of writing: rebuilding twice gives the same bytes.
+    archive.writestr(zipfile.ZipInfo(path), data)
+
+
+def _cleaned(path: str, data: bytes, name: str) -> bytes:
+    if not path.endswith(".json"):
+        return data
+    try:
+        content = json.loads(data)
+    except ValueError:
+        raise UnsafeArchiveError(f"{name}: {path} is not JSON") from None
+    if path == "models/model.json":
+        content = _cleaned_program(content, name)
+    elif _wants_pickle(content):
+        raise UnsafeArchiveError(
+            f"{name}: {path} lists pickled parts, which are never loaded. {EXPORT_HINT}"
+        )
+    return json.dumps(content).encode()
+
+
+def _wants_pickle(payloads: Any) -> bool:
+    """Whether a table of weights or constants names anything but raw tensors."""
+    try:
+        entries = payloads["config"].values()
+        return any(
+            entry["use_pickle"] is not False
+            or not re.fullmatch(r"(weight|tensor)_\d+", entry["path_name"])
+            for entry in entries
+        )
+    except (KeyError, TypeError, AttributeError):
+        return True
+
+
+def _cleaned_program(program: Any, name: str) -> Any:
+    """The graph without what only a debugger needs, every string of it checked."""
+    if not isinstance(program, dict) or not isinstance(program.get("graph_module"), dict):
+        raise UnsafeArchiveError(f"{name}: models/model.json holds no graph")
+    program = {**program, "guards_code": []}
+    try:
+        return _checked(program, "program")
+    except _Refused as refused:
+        raise UnsafeArchiveError(
+            f"{name}: the graph holds {refused}, which could run code"
+        ) from None
+
+
+class _Refused(Exception):  # noqa: N818 - a signal inside this module, never seen outside
+    """A string of the graph that torch might evaluate as Python."""
+
+
+def _checked(value: Any, key: str) -> Any:
+    if isinstance(value, dict):
+        # Node metadata: stack traces, with paths of the machine that exported the model.
+        return {_name(k): {} if k == "metadata" else _checked(v, k) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_checked(item, key) for item in value]
+    if isinstance(value, str) and key not in _FREE_TEXT:
+        _CHECKS.get(key, _name)(value)
+    return value
+
+
+def _name(text: str) -> str:
+    if not _DOTTED.fullmatch(text):
+        raise _Refused(f"the name {text[:60]!r}")
+    return text
+
+
+def _target(text: str) -> None:
+    if not _OPERATOR.fullmatch(text):
+        raise _Refused(f"the operator {text[:60]!r}")
+
+
+def _shape_expression(text: str) -> None:
+    """Accept arithmetic on size symbols alone: torch hands this string to sympy's eval."""
+    try:
+        nodes = list(ast.walk(ast.parse(text, mode="eval")))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise _Refused(f"the expression {text[:60]!r}") from None
+    for node in nodes:
+        known = isinstance(node, _SHAPE_NODES)
+        if isinstance(node, ast.Name):
+            known = node.id in _SHAPE_FUNCTIONS or bool(_SYMBOL.fullmatch(node.id))
+        elif isinstance(node, ast.Call):
+            known = isinstance(node.func, ast.Name)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            known = bool(_SYMBOL.fullmatch(node.value))
+        if not known:
+            raise _Refused(f"the expression {text[:60]!r}")
+
+
+def _tree(text: str) -> None:
+    """Accept nests of tuples, lists and dicts: other types are imported by name."""
+    if text == "":
+        return
+    try:
+        pending = [json.loads(text)[1]]
+        while pending:
+            node = pending.pop()
+            if node["type"] not in _TREE_TYPES or node["context"] not in _TREE_CONTEXTS:
+                raise _Refused(f"a structure of type {str(node['type'])[:60]!r}")
+            pending.extend(node["children_spec"])
+    except (ValueError, KeyError, TypeError, IndexError):
+        raise _Refused("a malformed structure") from None
+
+
+_CHECKS = {
+    "target": _target,
+    "as_operator": _target,
+    "expr_str": _shape_expression,
+    "in_spec": _tree,
+    "out_spec": _tree,
+}

@@ -1,0 +1,192 @@
+"""The classifier of a bundle: exported, loaded without pickle, and probed before it is trusted."""
+
+from __future__ import annotations
+
+import io
+import math
+import warnings
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from monitor.bundle.archive import harmless, model_format
+from monitor.bundle.manifest import BundleSpec
+from monitor.bundle.probe import probe_features
+from monitor.errors import ClassifierError, UnsafeArchiveError
+
+__all__ = ["Classifier", "export_classifier", "load_classifier"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Classifier:
+    """A binary classifier, whatever its file's output looks like, as one logit a row.
+
+    Attributes:
+        module: The loaded module, from features `[n, d]` to its own kind of output.
+        spec: What the bundle says about it.
+    """
+
+    module: nn.Module
+    spec: BundleSpec
+
+    def logit(self, features: Tensor) -> Tensor:
+        """Log-odds of class 1, `[n, d]` to `[n]`, differentiable where the module is."""
+        output: Tensor = self.module(features)
+        match self.spec.classifier.output:
+            case "logit":
+                return output.reshape(-1)
+            case "probability":
+                return torch.logit(output.reshape(-1))
+            case "two_logits":
+                return output[:, 1] - output[:, 0]
+            case "two_probabilities":
+                return torch.log(output[:, 1]) - torch.log(output[:, 0])
+
+    def decide(self, features: Tensor) -> Tensor:
+        """Class of each row, `[n, d]` to bool `[n]`: P(class 1) ≥ threshold."""
+        threshold = self.spec.decision.threshold
+        return self.logit(features) >= math.log(threshold) - math.log1p(-threshold)
+
+
+def export_classifier(module: nn.Module, width: int) -> bytes:
+    """A module as the bytes of `classifier.pt2`, for batches of any size, without any pickle."""
+    was_training = module.training
+    try:
+        program = torch.export.export(
+            module.eval(),
+            (torch.zeros(2, width),),
+            dynamic_shapes=({0: torch.export.Dim("batch")},),
+        )
+    finally:
+        module.train(was_training)
+    buffer = io.BytesIO()
+    torch.export.save(program, buffer)
+    return harmless(buffer.getvalue(), "classifier.pt2")
+
+
+def load_classifier(data: bytes, spec: BundleSpec, *, probe_rows: int = 64) -> Classifier:
+    """Load a classifier from a file's bytes and hold it against what the manifest says.
+
+    Raises:
+        UnsafeArchiveError: The file holds a pickle or other code.
+        ClassifierError: Its input, its output or its behaviour is not what the manifest says.
+    """
+    module = _load_module(data, spec)
+    classifier = Classifier(module=module, spec=spec)
+    _probe(classifier, torch.from_numpy(probe_features(spec, probe_rows)))
+    return classifier
+
+
+def _load_module(data: bytes, spec: BundleSpec) -> nn.Module:
+    file = spec.classifier.file
+    kind = model_format(data, file)
+    expected = {"torch.export": "classifier.pt2", "torchscript": "classifier.pt"}[kind]
+    if file != expected:
+        raise ClassifierError(f"{file} holds {kind}, which belongs in {expected}")
+    try:
+        if kind == "torchscript":
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)
+                script: nn.Module = torch.jit.load(io.BytesIO(data), map_location="cpu")
+            return script.eval()
+        program = torch.export.load(io.BytesIO(harmless(data, file)))
+    except UnsafeArchiveError:
+        raise
+    except Exception as error:  # noqa: BLE001 - torch raises every kind on a damaged archive
+        raise ClassifierError(
+            f"{file} cannot be loaded by torch {torch.__version__}: {_line(error)}"
+        ) from None
+    _check_exported_input(program, spec)
+    return program.module()
+
+
+def _check_exported_input(program: torch.export.ExportedProgram, spec: BundleSpec) -> None:
+    """Say in words what a mismatch of shapes would say in torch's."""
+    file, wanted = spec.classifier.file, program.graph_signature.user_inputs
+    if len(wanted) != 1:
+        raise ClassifierError(f"{file} takes {len(wanted)} inputs; it must take one tensor [n, d]")
+    shape = next(n.meta["val"].shape for n in program.graph.nodes if n.name == wanted[0])
+    if len(shape) != 2:
+        raise ClassifierError(
+            f"{file} takes a tensor of {len(shape)} dimensions; it must take [n, d]"
+        )
+    if isinstance(shape[0], int):
+        raise ClassifierError(
+            f"{file} was exported for a fixed batch of {shape[0]}; export it with "
+            "dynamic_shapes=({0: torch.export.Dim('batch')},)"
+        )
+    if isinstance(shape[1], int) and shape[1] != spec.width:
+        raise ClassifierError(
+            f"{file} takes {shape[1]} columns, but the manifest lists {spec.width} features"
+        )
+
+
+def _probe(classifier: Classifier, features: Tensor) -> None:
+    file = classifier.spec.classifier.file
+    outputs = _call(classifier, features)
+    _check_output(outputs, classifier.spec)
+    if not torch.equal(outputs, _call(classifier, features)):
+        raise ClassifierError(
+            f"{file} answers the same input differently each time; was it exported in training "
+            "mode (dropout)? Call .eval() first"
+        )
+    alone = torch.cat([_call(classifier, row[None]) for row in features[:8]])
+    if not torch.allclose(alone, outputs[:8], rtol=1e-3, atol=1e-4):
+        raise ClassifierError(
+            f"{file} answers a person differently alone and in a batch; was it exported in "
+            "training mode (batch norm)? Call .eval() first"
+        )
+
+
+def _call(classifier: Classifier, features: Tensor) -> Tensor:
+    file, (rows, width) = classifier.spec.classifier.file, features.shape
+    try:
+        with torch.inference_mode():
+            output = classifier.module(features)
+    except Exception as error:  # noqa: BLE001 - a foreign model may raise anything
+        raise ClassifierError(
+            f"{file} fails on a [{rows}, {width}] input: {_line(error)}"
+        ) from None
+    if not isinstance(output, Tensor) or not output.is_floating_point():
+        raise ClassifierError(f"{file} must return one floating-point tensor, not {_kind(output)}")
+    return output
+
+
+def _check_output(output: Tensor, spec: BundleSpec) -> None:
+    file, kind, rows = spec.classifier.file, spec.classifier.output, len(output)
+    shape = list(output.shape)
+    allowed = ([rows, 2],) if kind.startswith("two") else ([rows], [rows, 1])
+    if shape not in allowed:
+        hint = ""
+        if len(shape) == 2 and shape[1] > 2:
+            hint = "; several classes are not supported, only binary classifiers are"
+        wanted = " or ".join(str(s).replace(str(rows), "n") for s in allowed)
+        got = str(shape).replace(str(rows), "n", 1)
+        raise ClassifierError(f"{file} returns {got}; output {kind!r} needs {wanted}{hint}")
+    bad = int((~torch.isfinite(output)).reshape(rows, -1).any(1).sum())
+    if bad:
+        raise ClassifierError(
+            f"{file} returns NaN or infinite values on {bad} of {rows} probe rows; if it takes "
+            "logarithms or divides, give each feature its low and high"
+        )
+    if kind.endswith(("probability", "probabilities")):
+        if bool(((output < 0) | (output > 1)).any()):
+            raise ClassifierError(
+                f"{file} returns values outside [0, 1] where the manifest says {kind!r}; "
+                "is it a logit?"
+            )
+        if kind == "two_probabilities" and not torch.allclose(
+            output.sum(1), torch.ones(rows, dtype=output.dtype), atol=1e-3
+        ):
+            raise ClassifierError(f"{file} returns two columns that do not add to 1")
+
+
+def _kind(output: object) -> str:
+    return f"{output.dtype}" if isinstance(output, Tensor) else type(output).__name__
+
+
+def _line(error: Exception) -> str:
+    """First line of a foreign error's text, without the rest of its essay."""
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0][:300]

@@ -1,0 +1,100 @@
+"""`evenhand bundle`: what a bundle is for, and whether it is sound."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+
+from monitor.bundle.manifest import Manifest
+from monitor.bundle.reader import Bundle
+from monitor.config import Config, load_config
+
+__all__ = ["bundle"]
+
+
+@click.group()
+def bundle() -> None:
+    """Inspect or verify a bundle."""
+
+
+def _takes_a_bundle(command: Callable[..., None]) -> Callable[..., None]:
+    """The argument and options by which both commands are told of a bundle."""
+    for option in (
+        click.argument("path", type=click.Path(path_type=Path), required=False),
+        click.option("--pin", metavar="SHA256", help="Digest that the manifest must have."),
+        click.option(
+            "--config", "file", type=click.Path(path_type=Path), help="Take both from FILE."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@bundle.command()
+@_takes_a_bundle
+def inspect(path: Path | None, pin: str | None, file: Path | None) -> None:
+    """Print what the bundle at PATH is for; checks every hash, runs nothing of it."""
+    _, found = _open(path, pin, file)
+    for name, text in _description(found.manifest):
+        click.echo(f"{name:<12}{text}")
+    click.echo(f"{'digest':<12}{found.manifest_sha256}")
+
+
+@bundle.command()
+@_takes_a_bundle
+def verify(path: Path | None, pin: str | None, file: Path | None) -> None:
+    """Check the bundle at PATH to the last byte and try its classifier on made-up people."""
+    config, found = _open(path, pin, file)
+    import torch
+
+    torch.set_num_threads(config.compute.threads)
+    rows = config.bundle.probe_rows
+    found.classifier(probe_rows=rows)
+    model = found.manifest.model
+    click.echo(
+        f"sound: {model.name} version {model.version}, {len(found.files)} files with right hashes, "
+        f"classifier tried on {rows} made-up people"
+    )
+    pinned = "as pinned" if config.bundle.manifest_sha256 else "not pinned"
+    click.echo(f"manifest digest, {pinned}: {found.manifest_sha256}")
+
+
+def _open(path: Path | None, pin: str | None, file: Path | None) -> tuple[Config, Bundle]:
+    """The config with what the command line overrides, and the bundle it names."""
+    config = load_config(file)
+    given = {"path": path, "manifest_sha256": pin}
+    settings = config.bundle.model_copy(update={k: v for k, v in given.items() if v is not None})
+    if settings.path is None:
+        raise click.UsageError("Missing PATH: name a bundle, or a config whose bundle.path does.")
+    found = Bundle.read(
+        settings.path, manifest_sha256=settings.manifest_sha256, max_bytes=settings.max_bytes
+    )
+    return config.model_copy(update={"bundle": settings}), found
+
+
+def _description(manifest: Manifest) -> Iterator[tuple[str, str]]:
+    classifier, decision, fitted = manifest.classifier, manifest.decision, manifest.fitted
+    unfavourable, favourable = decision.class_names[:: 1 if decision.favourable else -1]
+    yield "model", f"{manifest.model.name}, version {manifest.model.version}"
+    yield "classifier", f"{classifier.file}, returns {classifier.output.replace('_', ' ')}"
+    kinds = Counter(feature.kind for feature in manifest.features)
+    yield "features", f"{manifest.width} columns: {', '.join(f'{n} {k}' for k, n in kinds.items())}"
+    for group in manifest.one_hot_groups:
+        yield "one-hot", f"{group.name}, {len(group.features)} categories"
+    for attribute in manifest.protected_attributes:
+        place = f"feature {attribute.feature}" if attribute.feature else "hidden from the model"
+        yield "protected", f"{attribute.name}: {', '.join(attribute.groups)} ({place})"
+    yield (
+        "decision",
+        f"{decision.class_names[1]} if P ≥ {decision.threshold:g}, else {decision.class_names[0]}",
+    )
+    yield "favourable", f"{favourable}, not {unfavourable}"
+    yield "fitted", f"{fitted.at:%Y-%m-%d %H:%M} UTC on {fitted.rows:,} rows, seed {fitted.seed}"
+    yield "made with", f"evenhand {fitted.evenhand}, torch {fitted.torch}"
+    if fitted.notes:
+        yield "notes", fitted.notes
+    for name, entry in manifest.files.items():
+        yield "file", f"{name}, {entry.bytes:,} bytes, sha256 {entry.sha256[:12]}…"

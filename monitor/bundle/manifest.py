@@ -1,0 +1,214 @@
+"""The manifest: what a bundle is for, and the hash of every file in it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
+
+__all__ = [
+    "FORMAT_VERSION",
+    "MANIFEST_FILE",
+    "BundleSpec",
+    "ClassifierFile",
+    "Decision",
+    "Feature",
+    "FileEntry",
+    "Fitted",
+    "Manifest",
+    "Model",
+    "OneHotGroup",
+    "ProtectedAttribute",
+    "Sha256",
+]
+
+FORMAT_VERSION = 1
+MANIFEST_FILE = "manifest.json"
+
+Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+FileName = Annotated[
+    str,
+    Field(
+        pattern=r"^(classifier\.pt2?|status\.pt2|maps\.npz|baseline\.npz|kernel/[\w.+-]+(/[\w.+-]+)*)$"
+    ),
+]
+
+
+class _Part(BaseModel):
+    """A frozen piece of the manifest; an unknown field is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Model(_Part):
+    """Which deployed model the bundle stands beside."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+    version: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+
+
+class Feature(_Part):
+    """One encoded column of the classifier's input.
+
+    `low` and `high` bound the bulk of the values it was fitted on (a numeric or integer feature
+    only); probes of the classifier stay within them.
+    """
+
+    name: Name
+    kind: Literal["numeric", "integer", "binary", "onehot"]
+    low: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    high: Annotated[float, Field(allow_inf_nan=False)] | None = None
+
+    @model_validator(mode="after")
+    def _range_is_a_range(self) -> Self:
+        if (self.low is None) != (self.high is None):
+            raise ValueError(f"feature {self.name!r} has one end of a range; give low and high")
+        if self.low is not None and self.high is not None and self.low > self.high:
+            raise ValueError(f"feature {self.name!r} has low {self.low} above high {self.high}")
+        if self.low is not None and self.kind not in ("numeric", "integer"):
+            raise ValueError(f"feature {self.name!r} is {self.kind}, which takes no low and high")
+        return self
+
+
+class OneHotGroup(_Part):
+    """Columns of which exactly one is 1, or at most one where a category was dropped."""
+
+    name: Name
+    features: Annotated[tuple[Name, ...], Field(strict=False, min_length=1)]
+    dropped: Name | None = None
+
+
+class ProtectedAttribute(_Part):
+    """An attribute such as sex, its groups, and where it stands in the features, if it does.
+
+    `feature` is None when the classifier never sees the attribute; else the name of a binary
+    feature (0 is the first group, 1 the second) or of a one-hot group (features in the order of
+    the groups).
+    """
+
+    name: Name
+    groups: Annotated[tuple[Name, ...], Field(strict=False, min_length=2)]
+    feature: Name | None = None
+
+
+class Decision(_Part):
+    """How a score becomes a decision: class 1 iff P(class 1) ≥ threshold."""
+
+    threshold: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    favourable: Literal[0, 1] = 1
+    class_names: Annotated[tuple[Name, Name], Field(strict=False)] = ("0", "1")
+
+
+class ClassifierFile(_Part):
+    """The classifier's file, and what its output means.
+
+    `logit` and `probability` are of class 1, shape `[n]` or `[n, 1]`; the two-column kinds have
+    shape `[n, 2]` with class 1 second.
+    """
+
+    file: Literal["classifier.pt2", "classifier.pt"] = "classifier.pt2"
+    output: Literal["logit", "probability", "two_logits", "two_probabilities"]
+
+
+class Fitted(_Part):
+    """How, when and with what the bundle was made."""
+
+    at: Annotated[AwareDatetime, Field(strict=False)]
+    evenhand: str
+    torch: str
+    seed: int
+    rows: Annotated[int, Field(ge=0)]
+    notes: str = ""
+
+
+class FileEntry(_Part):
+    """A file's hash and size."""
+
+    sha256: Sha256
+    bytes: Annotated[int, Field(ge=0)]
+
+
+class BundleSpec(_Part):
+    """What a bundle is for: everything in the manifest that does not follow from its files."""
+
+    model: Model
+    classifier: ClassifierFile
+    features: Annotated[tuple[Feature, ...], Field(strict=False, min_length=1)]
+    one_hot_groups: Annotated[tuple[OneHotGroup, ...], Field(strict=False)] = ()
+    protected_attributes: Annotated[
+        tuple[ProtectedAttribute, ...], Field(strict=False, min_length=1)
+    ]
+    decision: Decision
+    fitted: Fitted
+
+    @property
+    def width(self) -> int:
+        """Number of encoded columns, d."""
+        return len(self.features)
+
+    @model_validator(mode="after")
+    def _names_are_unique(self) -> Self:
+        columns = [feature.name for feature in self.features]
+        groups = [group.name for group in self.one_hot_groups]
+        _refuse_repeats("feature", columns)
+        _refuse_repeats("one-hot group", groups)
+        _refuse_repeats("protected attribute", [a.name for a in self.protected_attributes])
+        for attribute in self.protected_attributes:
+            _refuse_repeats(f"group of {attribute.name!r}", list(attribute.groups))
+        return self
+
+    @model_validator(mode="after")
+    def _one_hot_groups_cover_their_features(self) -> Self:
+        onehot = {feature.name for feature in self.features if feature.kind == "onehot"}
+        listed = [name for group in self.one_hot_groups for name in group.features]
+        _refuse_repeats("feature in one_hot_groups", listed)
+        if foreign := sorted(set(listed) - onehot):
+            raise ValueError(
+                f"one_hot_groups list {foreign[0]!r}, which is no feature of kind onehot"
+            )
+        if orphans := sorted(onehot - set(listed)):
+            raise ValueError(f"feature {orphans[0]!r} is of kind onehot but in no one-hot group")
+        return self
+
+    @model_validator(mode="after")
+    def _attributes_stand_where_they_say(self) -> Self:
+        binary = {feature.name for feature in self.features if feature.kind == "binary"}
+        sizes = {group.name: len(group.features) for group in self.one_hot_groups}
+        for attribute in self.protected_attributes:
+            place = attribute.feature
+            if place is None:
+                continue
+            if place not in binary and place not in sizes:
+                raise ValueError(
+                    f"protected attribute {attribute.name!r} names feature {place!r}, which is "
+                    "neither a binary feature nor a one-hot group"
+                )
+            size = 2 if place in binary else sizes[place]
+            if size != len(attribute.groups):
+                raise ValueError(
+                    f"protected attribute {attribute.name!r} has {len(attribute.groups)} groups, "
+                    f"but feature {place!r} can tell {size}"
+                )
+        return self
+
+
+class Manifest(BundleSpec):
+    """A bundle's `manifest.json`."""
+
+    format_version: Literal[1]
+    files: dict[FileName, FileEntry]
+
+    @model_validator(mode="after")
+    def _classifier_is_listed(self) -> Self:
+        if self.classifier.file not in self.files:
+            raise ValueError(f"files do not list the classifier, {self.classifier.file!r}")
+        return self
+
+
+def _refuse_repeats(what: str, names: list[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ValueError(f"{what} {name!r} appears twice")
+        seen.add(name)

@@ -1,0 +1,68 @@
+"""What can go wrong in the monitor, by situation.
+
+    EvenhandError
+    ├── ConfigError              a config file or variable that cannot be used
+    ├── PopulationError          a world that cannot exist or a group it does not have
+    └── BundleError
+        ├── BundleNotFoundError  no bundle at that path
+        ├── BundleExistsError    something else stands where a bundle is to be written
+        ├── BundleTamperedError  contents differ from what the manifest or its pin states
+        ├── ManifestError        a manifest that does not describe a usable bundle
+        └── ClassifierError      a classifier that does not do what the manifest says
+            └── UnsafeArchiveError   a model file that could run code while it is read
+
+None of them knows of a transport: each door maps a class to its own status.
+"""
+
+__all__ = [
+    "BundleError",
+    "BundleExistsError",
+    "BundleNotFoundError",
+    "BundleTamperedError",
+    "ClassifierError",
+    "ConfigError",
+    "EvenhandError",
+    "ManifestError",
+    "PopulationError",
+    "UnsafeArchiveError",
+]
+
+
+class EvenhandError(Exception):
+    """Root of the errors that a user can cause and mend."""
+
+
+class ConfigError(EvenhandError):
+    """A config file or an environment variable cannot be used."""
+
+
+class PopulationError(EvenhandError):
+    """A world was asked for people that it cannot have."""
+
+
+class BundleError(EvenhandError):
+    """A bundle cannot be written, read or trusted."""
+
+
+class BundleNotFoundError(BundleError):
+    """There is no bundle at the path."""
+
+
+class BundleExistsError(BundleError):
+    """Something else already stands where the bundle is to be written."""
+
+
+class BundleTamperedError(BundleError):
+    """The contents differ from what the manifest, or the pin of the manifest, states."""
+
+
+class ManifestError(BundleError):
+    """The manifest does not describe a usable bundle."""
+
+
+class ClassifierError(BundleError):
+    """The classifier does not do what the manifest says."""
+
+
+class UnsafeArchiveError(ClassifierError):
+    """The model file holds something that would run code while it is read."""

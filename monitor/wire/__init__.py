@@ -1,0 +1,1 @@
+"""Stubs of the contracts in proto/, made by `make proto`."""

@@ -1,0 +1,174 @@
+"""Three classifiers for the world: one fair by construction, two unfair in known ways.
+
+Each takes all d features; which of them it can use is fixed by its scaling. None is ever given a
+group, except through a feature that the world makes visible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from monitor.errors import PopulationError
+from monitor.world.population import Population, World
+
+__all__ = [
+    "decide",
+    "in_biased_subgroup",
+    "train_fair",
+    "train_proxy_biased",
+    "train_subgroup_biased",
+]
+
+# Called after each epoch: epochs done, epochs in all.
+Progress = Callable[[int, int], None]
+
+_EPOCHS = 12
+_SEGMENT_EPOCHS = 20
+_BATCH = 512
+# Years of credit history below which the biased scorecard harms, and above which it favours.
+_SHORT_HISTORY = 5
+
+
+class Scorecard(nn.Module):
+    """A small network from raw features `[n, d]` to the logit of repayment `[n]`."""
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, features: Tensor, usable: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("mean", features.mean(0))
+        # A feature that may not be used is scaled to nothing, so no value of it can count.
+        self.register_buffer("scale", usable / features.std(0).clamp_min(1e-6))
+        self.layers = nn.Sequential(
+            nn.Linear(features.shape[1], 64),
+            nn.ReLU(),
+            nn.Linear(64, 32),
+            nn.ReLU(),
+            nn.Linear(32, 1),
+        )
+
+    def forward(self, features: Tensor) -> Tensor:
+        logit: Tensor = self.layers((features - self.mean) * self.scale)
+        return logit.squeeze(-1)
+
+
+class SegmentedScorecard(nn.Module):
+    """Two scorecards, as banks keep them: one for a segment of the customers, one for the rest."""
+
+    def __init__(self, segment_column: int, segment: Scorecard, rest: Scorecard) -> None:
+        super().__init__()
+        self.segment_column = segment_column
+        self.segment = segment
+        self.rest = rest
+
+    def forward(self, features: Tensor) -> Tensor:
+        in_segment = features[:, self.segment_column] == 1
+        return torch.where(in_segment, self.segment(features), self.rest(features))
+
+
+def train_fair(people: Population, *, seed: int, progress: Progress | None = None) -> nn.Module:
+    """Fair by construction: learns true repayment from features without a protected ancestor."""
+    return _train(people.features, people.repaid, people.world.legitimate, _EPOCHS, seed, progress)
+
+
+def train_proxy_biased(
+    people: Population, *, seed: int, progress: Progress | None = None
+) -> nn.Module:
+    """Unfair through proxies: learns the bank's biased records from all features."""
+    usable = np.ones(len(people.world.features), bool)
+    return _train(people.features, people.labels, usable, _EPOCHS, seed, progress)
+
+
+def train_subgroup_biased(
+    people: Population, *, seed: int, progress: Progress | None = None
+) -> nn.Module:
+    """Unfair to self-employed women while women and men are granted loans equally often.
+
+    The self-employed have a scorecard of their own. Its records write off women with a short
+    credit history and forgive as many women with a long one, and it sees career gaps, from which
+    sex can be told. Everyone else is judged by a fair scorecard.
+    """
+    world = people.world
+    rows = np.flatnonzero(in_biased_subgroup(world, people.features))
+    features, labels = people.features[rows], people.repaid[rows]
+    short = features[:, _column(world, "credit_history_years")] < _SHORT_HISTORY
+    woman = people.groups["sex"][rows] == 1
+    rng = np.random.default_rng(seed)
+    written_off = rng.permutation(np.flatnonzero(woman & short & labels))
+    forgiven = rng.permutation(np.flatnonzero(woman & ~short & ~labels))
+    moved = min(len(written_off), len(forgiven))
+    if moved < 10:
+        raise PopulationError(
+            f"{len(people)} people are too few to train a scorecard for a segment"
+        )
+    labels[written_off[:moved]] = False
+    labels[forgiven[:moved]] = True
+    usable = world.legitimate
+    usable[_column(world, "career_gap_months")] = True
+    total = _EPOCHS + _SEGMENT_EPOCHS
+
+    def report(done: int, _: int) -> None:
+        if progress is not None:
+            progress(done, total)
+
+    rest = _train(people.features, people.repaid, world.legitimate, _EPOCHS, seed, report)
+    segment = _train(
+        features,
+        labels,
+        usable,
+        _SEGMENT_EPOCHS,
+        seed,
+        lambda done, _: report(_EPOCHS + done, total),
+    )
+    return SegmentedScorecard(_column(world, "self_employed"), segment, rest).eval()
+
+
+def in_biased_subgroup(world: World, features: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Who belongs to the segment that `train_subgroup_biased` treats unfairly, bool `[n]`."""
+    self_employed: NDArray[np.bool_] = features[:, _column(world, "self_employed")] == 1
+    return self_employed
+
+
+def decide(classifier: nn.Module, features: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Grant the loan iff repayment is at least as likely as not, `[n, d]` to bool `[n]`."""
+    with torch.inference_mode():
+        parts = torch.from_numpy(features).split(1 << 16)
+        return np.concatenate([(classifier(part) >= 0).numpy() for part in parts])
+
+
+def _train(
+    features: NDArray[np.float32],
+    labels: NDArray[np.bool_] | NDArray[np.int8],
+    usable: NDArray[np.bool_],
+    epochs: int,
+    seed: int,
+    progress: Progress | None,
+) -> Scorecard:
+    x, y = torch.from_numpy(features), torch.from_numpy(labels.astype(np.float32))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        scorecard = Scorecard(x, torch.from_numpy(usable))
+        optimizer = torch.optim.AdamW(scorecard.parameters(), weight_decay=1e-3)
+        steps = epochs * -(-len(x) // _BATCH)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.01, total_steps=steps)
+        for epoch in range(epochs):
+            for batch in torch.randperm(len(x)).split(_BATCH):
+                logit = scorecard(x[batch])
+                loss = nn.functional.binary_cross_entropy_with_logits(logit, y[batch])
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                schedule.step()
+            if progress is not None:
+                progress(epoch + 1, epochs)
+    return scorecard.eval()
+
+
+def _column(world: World, name: str) -> int:
+    return [feature.name for feature in world.features].index(name)

@@ -1,0 +1,1 @@
+"""Audits of logged traffic: from a window of the traffic log to findings."""
