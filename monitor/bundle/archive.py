@@ -210,6 +210,8 @@ def _shape_expression(text: str) -> None:
             known = isinstance(node.func, ast.Name)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             known = bool(_SYMBOL.fullmatch(node.value))
+        elif isinstance(node, ast.Constant):
+            known = isinstance(node.value, int | float)
         if not known:
             raise _Refused(f"the expression {text[:60]!r}")
 

@@ -72,7 +72,8 @@ def _manifest(spec: BundleSpec, files: Mapping[str, bytes]) -> bytes:
         for name, data in sorted(files.items())
     }
     content = {"format_version": FORMAT_VERSION, **spec.model_dump(mode="json"), "files": entries}
-    return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
+    # No newline at the end: cut short anywhere, it is no JSON any more.
+    return json.dumps(content, indent=2, ensure_ascii=False).encode()
 
 
 def _refuse_to_overwrite(path: Path, *, replace: bool) -> None:

@@ -1,0 +1,132 @@
+"""Claims: what a benchmark measured, the bar it had to meet, and whether it did."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+__all__ = ["Claim", "PairedRatio", "paired_ratio", "print_claims", "report"]
+
+# Called by a benchmark as it goes: what it is doing now.
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """One measured figure beside its bar.
+
+    Attributes:
+        claim: What is claimed, in words.
+        figure: What was measured.
+        unit: Of what: "s", "GiB", "× torch.export.load".
+        side: Whether the figure must stay at or below the bar, or reach it.
+        bar: The bar.
+        rounds: How many repetitions the figure rests on.
+        details: Spread, peers, sizes; `extrapolated` where a figure was not measured in full.
+    """
+
+    claim: str
+    figure: float
+    unit: str
+    side: Literal["at most", "at least"]
+    bar: float
+    rounds: int
+    details: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def holds(self) -> bool:
+        """Whether the figure meets the bar; a figure that is not a number never does."""
+        return self.figure <= self.bar if self.side == "at most" else self.figure >= self.bar
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it stands in the JSON file."""
+        return {
+            "claim": self.claim,
+            "figure": self.figure,
+            "unit": self.unit,
+            "bar": f"{self.side} {self.bar:g}",
+            "holds": self.holds,
+            "rounds": self.rounds,
+            "details": self.details,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairedRatio:
+    """Time of ours over time of the peer's, one ratio a round."""
+
+    ratios: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        """The middle ratio."""
+        return statistics.median(self.ratios)
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """The spread, for a claim's details."""
+        return {"lowest": min(self.ratios), "highest": max(self.ratios)}
+
+
+def paired_ratio(
+    ours: Callable[[], object], peer: Callable[[], object], *, rounds: int
+) -> PairedRatio:
+    """Time both in every round, in turns about who goes first, after one round unmeasured."""
+    ours(), peer()
+    ratios = []
+    for number in range(rounds):
+        first, second = (ours, peer) if number % 2 == 0 else (peer, ours)
+        times = {first: _seconds(first), second: _seconds(second)}
+        ratios.append(times[ours] / times[peer])
+    return PairedRatio(ratios=tuple(ratios))
+
+
+def report(title: str, measure: Callable[[bool, Say], list[Claim]]) -> None:
+    """Run a benchmark as a script: parse its options, measure, print its table, write its JSON."""
+    parser = argparse.ArgumentParser(description=title)
+    parser.add_argument("--quick", action="store_true", help="smaller sizes, within 60 s")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the claims to FILE")
+    options = parser.parse_args()
+    console = Console(stderr=True)
+    with Progress(*Progress.get_default_columns()[:1], console=console, transient=True) as progress:
+        task = progress.add_task("starting", total=None)
+        claims = measure(options.quick, lambda text: progress.update(task, description=text))
+    print_claims(title, claims)
+    if options.json:
+        options.json.write_text(json.dumps([claim.to_dict() for claim in claims], indent=2) + "\n")
+
+
+def print_claims(title: str, claims: list[Claim]) -> None:
+    """The table for people."""
+    table = Table("claim", "measured", "bar", "holds", "rounds", "details", title=title)
+    for claim in claims:
+        details = ", ".join(f"{key} {_shown(value)}" for key, value in claim.details.items())
+        table.add_row(
+            claim.claim,
+            f"{claim.figure:.3g} {claim.unit}",
+            f"{claim.side} {claim.bar:g}",
+            "yes" if claim.holds else "NO",
+            str(claim.rounds),
+            details,
+        )
+    Console(width=140).print(table)
+
+
+def _seconds(action: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    action()
+    return time.perf_counter() - started
+
+
+def _shown(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,62 @@
+"""Peers in environments of their own: made once, cached under `.cache/peers`.
+
+They want other versions of the same packages than evenhand does, so none of them is ever imported
+here; a script is handed to the peer's own interpreter.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+__all__ = ["PEERS", "PeerUnavailableError", "peer_python"]
+
+_CACHE = Path(__file__).parents[1] / ".cache" / "peers"
+
+PEERS = {
+    "tritonclient": ("tritonclient[grpc]==2.73.0",),
+}
+
+
+class PeerUnavailableError(Exception):
+    """A peer's environment could not be made, for want of a network or of the package."""
+
+
+def peer_python(name: str) -> Path:
+    """The interpreter of a peer's environment, which is made when it is missing.
+
+    Raises:
+        PeerUnavailableError: Its packages could not be installed.
+    """
+    requirements = PEERS[name]
+    key = hashlib.sha256("\n".join([sys.version, *requirements]).encode()).hexdigest()[:12]
+    home = _CACHE / f"{name}-{key}"
+    if not home.exists():
+        _make(home, name, requirements)
+    return home / "bin" / "python"
+
+
+def _make(home: Path, name: str, requirements: tuple[str, ...]) -> None:
+    """Install beside the place and rename, so that a broken install is never taken for a peer."""
+    _CACHE.mkdir(parents=True, exist_ok=True)
+    print(f"making an environment for {name}", file=sys.stderr, flush=True)
+    draft = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=_CACHE))
+    try:
+        venv.create(draft, with_pip=True, symlinks=True)
+        command = [str(draft / "bin" / "python"), "-m", "pip", "install", "--quiet", *requirements]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise PeerUnavailableError(f"{name}: {done.stderr.strip().splitlines()[-1]}")
+        # An interpreter finds its environment by its own place, so the folder may move.
+        draft.replace(home)
+    except OSError:
+        # Another process made the same environment meanwhile; either will do.
+        if not home.exists():
+            raise
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)

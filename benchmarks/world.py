@@ -1,0 +1,96 @@
+"""How fast the world makes people and their counterfactuals, and in how much memory."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+
+from benchmarks.claims import Claim, Say, report
+from tests.oracle import lending
+
+# Runs in a process of its own, so that its peak memory is its own.
+_DRAW = """
+import json, resource, sys, time
+from monitor.world import World
+n, twins = int(sys.argv[1]), sys.argv[2] == "twins"
+started = time.perf_counter()
+people = World().people(n, seed=1)
+for attribute in people.groups if twins else ():
+    for _, features in people.counterfactuals(attribute):
+        pass
+seconds = time.perf_counter() - started
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+print(json.dumps({"seconds": seconds, "peak": peak}))
+"""
+_SLOW_PEOPLE = 300
+
+
+def measure(quick: bool, say: Say) -> list[Claim]:  # noqa: FBT001 - the signature of a benchmark
+    """Time and memory of a million people with all six counterfactuals, and of ten million."""
+    rounds = 3 if quick else 7
+    say("a million people with their counterfactuals")
+    million = [_draw(1_000_000, "twins") for _ in range(rounds)]
+    say("ten million people")
+    ten_million = [_draw(10_000_000, "alone") for _ in range(1 if quick else 3)]
+    say("one person at a time")
+    slow = _seconds_person_by_person() / _SLOW_PEOPLE * 1e6
+    seconds = [run["seconds"] for run in million]
+    return [
+        Claim(
+            claim="10⁶ people with all counterfactuals by sex and ethnicity",
+            figure=statistics.median(seconds),
+            unit="s",
+            side="at most",
+            bar=5,
+            rounds=rounds,
+            details={"slowest": max(seconds)},
+        ),
+        Claim(
+            claim="peak memory of the same",
+            figure=max(run["peak"] for run in million),
+            unit="GiB",
+            side="at most",
+            bar=2,
+            rounds=rounds,
+        ),
+        Claim(
+            claim="10⁷ people",
+            figure=statistics.median(run["seconds"] for run in ten_million),
+            unit="s",
+            side="at most",
+            bar=30,
+            rounds=len(ten_million),
+            details={"peak GiB": max(run["peak"] for run in ten_million)},
+        ),
+        Claim(
+            claim="10⁶ people with all counterfactuals against one person at a time",
+            figure=slow / statistics.median(seconds),
+            unit="× faster",
+            side="at least",
+            bar=20,
+            rounds=1,
+            details={"extrapolated": f"the slow side, from {_SLOW_PEOPLE} people"},
+        ),
+    ]
+
+
+def _draw(n: int, how: str) -> dict[str, float]:
+    command = [sys.executable, "-c", _DRAW, str(n), how]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    result: dict[str, float] = json.loads(done.stdout)
+    return result
+
+
+def _seconds_person_by_person() -> float:
+    """The slow obvious implementation, on everyone as she is and in each of the six groups."""
+    started = time.perf_counter()
+    for group in (None, *lending.ALL_GROUPS):
+        lending.features(people=_SLOW_PEOPLE, seed=1, group=group)
+    return time.perf_counter() - started
+
+
+if __name__ == "__main__":
+    report("The lending world", measure)

@@ -1,0 +1,60 @@
+"""tritonclient's stubs and ours put the same request on the wire.
+
+Both register the same protocol, which one process cannot hold twice, so tritonclient runs in an
+environment of its own and speaks through bytes.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.peers import PeerUnavailableError, peer_python
+from monitor.wire.open_inference_pb2 import ModelInferRequest
+from tests.live.infer_request import build
+
+pytestmark = pytest.mark.live
+
+
+@pytest.fixture
+def triton(lacking, tmp_path):
+    """Calls an action of tritonclient_peer.py on some bytes and gives the bytes it made."""
+    try:
+        python = peer_python("tritonclient")
+    except PeerUnavailableError as reason:
+        lacking(str(reason))
+
+    def run(action: str, request: bytes = b"") -> bytes:
+        given, made = tmp_path / "given", tmp_path / "made"
+        given.write_bytes(request)
+        command = [python, Path(__file__).with_name("tritonclient_peer.py"), action, given, made]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return made.read_bytes()
+
+    return run
+
+
+def test_we_read_what_tritonclient_writes_and_would_write_the_same(triton):
+    theirs, ours = triton("built"), build(ModelInferRequest)
+    assert ModelInferRequest.FromString(theirs) == ours
+    assert ours.SerializeToString(deterministic=True) == theirs
+
+
+def test_tritonclient_reads_what_we_write(triton):
+    ours = build(ModelInferRequest).SerializeToString(deterministic=True)
+    assert triton("parsed", ours) == ours
+
+
+def test_we_read_a_request_that_its_client_makes(triton):
+    request = ModelInferRequest.FromString(triton("made_by_the_client"))
+    assert (request.model_name, request.id) == ("lending", "r-2")
+    assert request.parameters["source"].string_param == "branch"
+    (tensor,) = request.inputs
+    assert (tensor.name, tensor.datatype, list(tensor.shape)) == ("features", "FP32", [3, 5])
+    assert [output.name for output in request.outputs] == ["score"]
+    values = np.frombuffer(request.raw_input_contents[0], "<f4")
+    assert np.array_equal(values, np.arange(15, dtype=np.float32))

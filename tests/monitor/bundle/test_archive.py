@@ -1,0 +1,272 @@
+"""Model files that carry code: each attack runs in torch's own loader, and never in ours."""
+
+from __future__ import annotations
+
+import functools
+import io
+import json
+import logging
+import pickle
+import warnings
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from monitor.bundle.archive import harmless, model_format
+from monitor.bundle.classifier import load_classifier
+from monitor.errors import ClassifierError, UnsafeArchiveError
+from tests.bundles import WIDTH, exported_classifier, small_module, small_spec
+
+
+class Payload:
+    """A pickle that makes a folder when it is read: proof that code ran."""
+
+    def __init__(self, proof: Path) -> None:
+        self.proof = proof
+
+    def __reduce__(self) -> Any:
+        import os
+
+        return os.mkdir, (str(self.proof),)
+
+
+def rewritten(data: bytes, changes: dict[str, Callable[[bytes], bytes]]) -> bytes:
+    """An archive with some members changed or added."""
+    source, out = zipfile.ZipFile(io.BytesIO(data)), io.BytesIO()
+    with zipfile.ZipFile(out, "w") as target:
+        for name in [*source.namelist(), *(n for n in changes if n not in source.namelist())]:
+            content = source.read(name) if name in source.namelist() else b""
+            target.writestr(name, changes.get(name, lambda same: same)(content))
+    return out.getvalue()
+
+
+def in_program(change: Callable[[Any], None]) -> Callable[[bytes], bytes]:
+    def apply(data: bytes) -> bytes:
+        program = json.loads(data)
+        change(program)
+        return json.dumps(program).encode()
+
+    return apply
+
+
+def torch_save(value: object) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()
+
+
+def sample_inputs(data: bytes, proof: Path) -> bytes:
+    return rewritten(
+        data, {"archive/data/sample_inputs/model.pt": lambda _: torch_save(Payload(proof))}
+    )
+
+
+def pickled_weight(data: bytes, proof: Path) -> bytes:
+    def point_at_pickle(config: Any) -> None:
+        config["config"]["0.bias"]["use_pickle"] = True
+
+    return rewritten(
+        data,
+        {
+            "archive/data/weights/model_weights_config.json": in_program(point_at_pickle),
+            "archive/data/weights/weight_1": lambda _: torch_save(Payload(proof)),
+        },
+    )
+
+
+def pickled_constant(data: bytes, proof: Path) -> bytes:
+    def add_constant(config: Any) -> None:
+        config["config"]["c"] = {
+            "path_name": "opaque_obj_0",
+            "is_param": False,
+            "use_pickle": True,
+            "tensor_meta": None,
+        }
+
+    return rewritten(
+        data,
+        {
+            "archive/data/constants/model_constants_config.json": in_program(add_constant),
+            "archive/data/constants/opaque_obj_0": lambda _: pickle.dumps(Payload(proof)),
+        },
+    )
+
+
+def guard(data: bytes, proof: Path) -> bytes:
+    def add_guard(program: Any) -> None:
+        program["guards_code"] = [f"__import__('os').mkdir({str(proof)!r}) is None"]
+
+    return rewritten(data, {"archive/models/model.json": in_program(add_guard)})
+
+
+def shape_expression(data: bytes, proof: Path) -> bytes:
+    def poison(program: Any) -> None:
+        sizes = program["graph_module"]["graph"]["tensor_values"]["linear"]["sizes"]
+        code = f"(__import__('os').mkdir({str(proof)!r}), 3)[1]"
+        sizes[0] = {"as_expr": {"expr_str": code, "hint": None}}
+
+    return rewritten(data, {"archive/models/model.json": in_program(poison)})
+
+
+def operator(data: bytes, proof: Path) -> bytes:
+    def call_mkdir(program: Any) -> None:
+        node = program["graph_module"]["graph"]["nodes"][0]
+        node["target"] = "torch.os.mkdir"
+        node["inputs"] = [{"name": "", "arg": {"as_string": str(proof)}, "kind": 1}]
+
+    return rewritten(data, {"archive/models/model.json": in_program(call_mkdir)})
+
+
+def argument_name(data: bytes, proof: Path) -> bytes:
+    code = f"features=__import__('os').mkdir({str(proof)!r})"
+
+    def rename(program: Any) -> None:
+        entry = program["graph_module"]["module_call_graph"][0]
+        entry["signature"]["forward_arg_names"] = [code]
+
+    return rewritten(data, {"archive/models/model.json": in_program(rename)})
+
+
+# What torch 2.13 runs while it loads or first calls a model.
+ATTACKS = [sample_inputs, pickled_weight, pickled_constant, guard, shape_expression]
+# What it would not run today, by luck of its own syntax or of its verifier.
+NEAR_MISSES = [operator, argument_name]
+
+
+@functools.cache
+def saved_by_torch() -> bytes:
+    """The small classifier as `torch.export.save` writes it, sample inputs and all."""
+    program = torch.export.export(
+        small_module().eval(),
+        (torch.zeros(2, WIDTH),),
+        dynamic_shapes=({0: torch.export.Dim("batch")},),
+    )
+    buffer = io.BytesIO()
+    torch.export.save(program, buffer)
+    return buffer.getvalue()
+
+
+def load_as_torch_does(data: bytes) -> None:
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.export.load(io.BytesIO(data)).module()(torch.zeros(2, WIDTH))
+    except Exception:  # noqa: BLE001, S110 - whether it ends well is not the question here
+        pass
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_an_attack_runs_in_the_plain_loader_but_not_in_ours(attack, tmp_path):
+    """The first half keeps the test honest: an attack that never worked would prove nothing."""
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    load_as_torch_does(attack(saved_by_torch(), theirs))
+    assert theirs.exists()
+    try:
+        classifier = load_classifier(attack(saved_by_torch(), ours), small_spec())
+    except UnsafeArchiveError:
+        pass
+    else:
+        classifier.logit(torch.zeros(2, WIDTH))
+    assert not ours.exists()
+
+
+@pytest.mark.parametrize(
+    "attack", [pickled_weight, pickled_constant, shape_expression, *NEAR_MISSES]
+)
+def test_what_inference_would_need_is_refused_by_name(attack, tmp_path):
+    with pytest.raises(UnsafeArchiveError, match=r"classifier\.pt2"):
+        harmless(attack(saved_by_torch(), tmp_path / "x"), "classifier.pt2")
+
+
+@pytest.mark.parametrize("attack", [sample_inputs, guard])
+def test_what_inference_does_not_need_is_dropped(attack, tmp_path):
+    cleaned = harmless(attack(saved_by_torch(), tmp_path / "x"), "classifier.pt2")
+    expected = load_classifier(exported_classifier(), small_spec())
+    found = load_classifier(cleaned, small_spec())
+    features = torch.randn(7, WIDTH)
+    assert torch.equal(found.logit(features), expected.logit(features))
+    assert b"mkdir" not in cleaned
+
+
+def with_expression(text: str) -> bytes:
+    def put(program: Any) -> None:
+        sizes = program["graph_module"]["graph"]["tensor_values"]["linear"]["sizes"]
+        sizes[0] = {"as_expr": {"expr_str": text, "hint": None}}
+
+    return rewritten(saved_by_torch(), {"archive/models/model.json": in_program(put)})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "s0",
+        "s0 + 1",
+        "Symbol('s31', positive=True, integer=True)",
+        "Max(1, 2*s0) // 3",
+        "Eq(Mod(s0, 2), 0)",
+    ],
+)
+def test_arithmetic_on_sizes_is_kept(text):
+    assert json.dumps(text).encode() in harmless(with_expression(text), "x")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("eval('1')", "s0.real", "[1][0]", "Symbol('__import__')", "lambda: 1", "chr(1)", "(s0"),
+        *("exec", "{s0}", "s0 if s0 else 1", "(s0 := 1)", "f'{s0}'", "Symbol(*[1])", "b'x'"),
+    ],
+)
+def test_anything_but_arithmetic_on_sizes_is_refused(text):
+    with pytest.raises(UnsafeArchiveError, match="could run code"):
+        harmless(with_expression(text), "x")
+
+
+def test_making_an_archive_harmless_twice_changes_nothing_more():
+    once = harmless(saved_by_torch(), "x")
+    assert harmless(once, "x") == once
+
+
+def test_no_path_of_the_exporting_machine_stays_in_a_bundle():
+    here = str(Path(torch.__file__).parent).encode()
+    assert here in saved_by_torch()
+    assert here not in exported_classifier()
+
+
+def test_a_pickle_is_refused_with_the_way_to_export():
+    for data in (torch_save(small_module()), pickle.dumps({"weights": 1})):
+        with pytest.raises(
+            UnsafeArchiveError, match=r"pickle, which is never loaded.*torch\.export"
+        ):
+            model_format(data, "classifier.pt")
+
+
+@pytest.mark.parametrize("data", [b"", b"PK\x03\x04", b"hello", exported_classifier()[:-30]])
+def test_what_is_no_model_file_is_refused_as_such(data):
+    with pytest.raises(UnsafeArchiveError, match="no torch model file"):
+        model_format(data, "classifier.pt2")
+
+
+def test_compressed_members_are_refused():
+    """A small archive could otherwise grow to any size in memory."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/models/model.json", b"{}" + b" " * 10**6)
+    with pytest.raises(UnsafeArchiveError, match="compressed or overlap"):
+        harmless(out.getvalue(), "x")
+
+
+def test_an_archive_torch_cannot_read_is_a_clear_error():
+    def empty(program: Any) -> None:
+        program["graph_module"]["graph"] = {}
+
+    data = rewritten(exported_classifier(), {"archive/models/model.json": in_program(empty)})
+    with pytest.raises(ClassifierError, match=r"classifier\.pt2 cannot be loaded"):
+        load_classifier(data, small_spec())

@@ -1,0 +1,200 @@
+"""Classifiers of every family load and agree with themselves; flawed ones are refused in words."""
+
+from __future__ import annotations
+
+import io
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from monitor.bundle import ClassifierFile
+from monitor.bundle.classifier import export_classifier, load_classifier
+from monitor.bundle.probe import probe_features, with_ranges
+from monitor.errors import ClassifierError
+from tests.bundles import WIDTH, exported_classifier, small_module, small_spec
+
+
+class Residual(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.last = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 1)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.last(features + torch.relu(self.inner(features)))
+
+
+class Embedded(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.last = nn.Embedding(50, 3), nn.Linear(WIDTH + 2, 1)
+
+    def forward(self, features: Tensor) -> Tensor:
+        years = features[:, 1].long().clamp(0, 49)
+        rest = torch.cat([features[:, :1], features[:, 2:]], dim=1)
+        return self.last(torch.cat([rest, self.table(years)], dim=1))
+
+
+class Attentive(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lift = nn.Linear(1, 8)
+        self.attend = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.last = nn.Linear(8, 1)
+
+    def forward(self, features: Tensor) -> Tensor:
+        tokens = self.lift(features[:, :, None])
+        mixed, _ = self.attend(tokens, tokens, tokens, need_weights=False)
+        return self.last(mixed.mean(1)).squeeze(-1)
+
+
+class Ending(nn.Module):
+    """The small classifier with another last step."""
+
+    def __init__(self, last) -> None:
+        super().__init__()
+        self.inner, self.last = small_module(), last
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.last(self.inner(features))
+
+
+@pytest.mark.parametrize("family", [small_module, Residual, Embedded, Attentive])
+def test_every_family_of_network_survives_export_and_load(family):
+    module = family().eval()
+    classifier = load_classifier(export_classifier(module, WIDTH), small_spec())
+    features = torch.from_numpy(probe_features(small_spec(), 33))
+    assert torch.allclose(classifier.logit(features), module(features).reshape(-1), atol=1e-6)
+
+
+def test_torchscript_is_accepted():
+    module = small_module().eval()
+    classifier = load_classifier(
+        scripted(module),
+        small_spec(classifier=ClassifierFile(file="classifier.pt", output="logit")),
+    )
+    features = torch.randn(9, WIDTH)
+    assert torch.allclose(classifier.logit(features), module(features).reshape(-1), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("output", "last"),
+    [
+        ("logit", lambda z: z),
+        ("probability", lambda z: torch.sigmoid(z)),
+        ("two_logits", lambda z: torch.cat([-z / 2, z / 2], dim=1)),
+        ("two_probabilities", lambda z: torch.cat([1 - torch.sigmoid(z), torch.sigmoid(z)], dim=1)),
+    ],
+)
+def test_every_kind_of_output_is_the_same_logit_and_decision(output, last):
+    module = Ending(last).eval()
+    spec = small_spec(classifier=ClassifierFile(output=output))
+    classifier = load_classifier(export_classifier(module, WIDTH), spec)
+    features = torch.randn(50, WIDTH)
+    expected = module.inner(features).reshape(-1)
+    assert torch.allclose(classifier.logit(features), expected, atol=1e-4)
+    assert torch.equal(classifier.decide(features), torch.sigmoid(expected) >= 0.4)
+
+
+def test_export_leaves_the_module_in_the_mode_it_was_in():
+    module = small_module().train()
+    export_classifier(module, WIDTH)
+    assert module.training
+
+
+def test_gradients_pass_through_a_loaded_classifier():
+    features = torch.randn(3, WIDTH, requires_grad=True)
+    load_classifier(exported_classifier(), small_spec()).logit(features).sum().backward()
+    assert features.grad is not None
+    assert features.grad.abs().sum() > 0
+
+
+def constant(value: float):
+    return Ending(lambda z: z * 0 + value)
+
+
+@pytest.mark.parametrize(
+    ("module", "output", "message"),
+    [
+        (nn.Linear(WIDTH + 1, 1), "logit", r"takes 6 columns, but the manifest lists 5 features"),
+        (constant(float("nan")), "logit", r"NaN or infinite values on 64 of 64 probe rows"),
+        (Ending(lambda z: z * 1000), "probability", r"outside \[0, 1\].*is it a logit"),
+        (nn.Linear(WIDTH, 3), "logit", r"returns \[n, 3\].*several classes are not supported"),
+        (nn.Linear(WIDTH, 2), "logit", r"returns \[n, 2\]; output 'logit' needs \[n\] or \[n, 1\]"),
+        (
+            nn.Linear(WIDTH, 1),
+            "two_logits",
+            r"returns \[n, 1\]; output 'two_logits' needs \[n, 2\]",
+        ),
+        (Ending(lambda z: z > 0), "logit", r"one floating-point tensor, not torch\.bool"),
+        (Ending(lambda z: (z, z)), "logit", r"one floating-point tensor, not tuple"),
+        (Ending(lambda z: z - z.mean()), "logit", r"differently alone and in a batch"),
+    ],
+)
+def test_a_flawed_classifier_is_refused_in_words(module, output, message):
+    width = module.in_features if isinstance(module, nn.Linear) else WIDTH
+    spec = small_spec(classifier=ClassifierFile(output=output))
+    with pytest.raises(ClassifierError, match=message):
+        load_classifier(export_classifier(module, width), spec)
+
+
+def test_a_classifier_exported_in_training_mode_is_refused():
+    """Dropout that stays on would give one person two answers."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = torch.export.export(
+            nn.Sequential(nn.Linear(WIDTH, 64), nn.Dropout(0.5), nn.Linear(64, 1)).train(),
+            (torch.zeros(2, WIDTH),),
+            dynamic_shapes=({0: torch.export.Dim("batch")},),
+        )
+    buffer = io.BytesIO()
+    torch.export.save(program, buffer)
+    with pytest.raises(ClassifierError, match=r"differently each time.*\.eval\(\)"):
+        load_classifier(buffer.getvalue(), small_spec())
+
+
+def test_a_classifier_for_one_batch_size_is_refused():
+    buffer = io.BytesIO()
+    torch.export.save(torch.export.export(small_module().eval(), (torch.zeros(4, WIDTH),)), buffer)
+    with pytest.raises(ClassifierError, match=r"fixed batch of 4; export it with dynamic_shapes"):
+        load_classifier(buffer.getvalue(), small_spec())
+
+
+def test_a_torchscript_of_another_width_is_refused():
+    spec = small_spec(classifier=ClassifierFile(file="classifier.pt", output="logit"))
+    with pytest.raises(ClassifierError, match=r"classifier\.pt fails on a \[64, 5\] input"):
+        load_classifier(scripted(nn.Linear(WIDTH + 2, 1)), spec)
+
+
+def test_a_format_under_the_other_formats_name_is_refused():
+    with pytest.raises(
+        ClassifierError, match=r"holds torchscript, which belongs in classifier\.pt"
+    ):
+        load_classifier(scripted(small_module().eval()), small_spec())
+
+
+def scripted(module: nn.Module) -> bytes:
+    buffer = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        torch.jit.save(torch.jit.script(module), buffer)
+    return buffer.getvalue()
+
+
+def test_probes_keep_to_the_kind_and_range_of_each_feature():
+    income, years, owner, car, home = probe_features(small_spec(), 2000).T
+    assert ((income >= 0.5) & (income <= 3)).all()
+    assert len(np.unique(income)) > 1000
+    assert set(np.unique(years)) == set(range(41))
+    assert set(np.unique(owner)) == {0, 1}
+    assert set(np.unique(car + home)) == {0, 1}  # 0: the dropped category
+
+
+def test_ranges_hold_the_middle_of_the_values_and_leave_categories_alone():
+    rows = np.tile(np.arange(101, dtype=np.float32)[:, None], (1, WIDTH))
+    income, years, owner, *_ = with_ranges(small_spec().features, rows)
+    assert (income.low, income.high) == (1, 99)
+    assert (years.low, years.high) == (1, 99)
+    assert owner.low is None

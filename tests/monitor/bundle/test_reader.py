@@ -1,0 +1,222 @@
+"""Whatever happens to a bundle's bytes, it is read as it was written or refused in words."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tarfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from monitor.bundle import Bundle, write_bundle
+from monitor.errors import (
+    BundleError,
+    BundleNotFoundError,
+    BundleTamperedError,
+    ManifestError,
+)
+from tests.bundles import exported_classifier, small_spec
+
+FILES = ["classifier.pt2", "maps.npz", "kernel/avx2/kernel.so"]
+
+# The fixture's folder is spoilt and mended within each example.
+spoils = settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def test_a_bundle_is_read_as_it_was_written(bundle_path):
+    bundle = Bundle.read(bundle_path)
+    spec = small_spec()
+    assert {name: getattr(bundle.manifest, name) for name in type(spec).model_fields} == dict(spec)
+    assert bundle.files["classifier.pt2"] == exported_classifier()
+    assert sorted(bundle.files) == sorted(FILES)
+
+
+def test_a_tar_holds_the_same_bundle_as_a_directory(bundle_path, tmp_path):
+    bundle = Bundle.read(bundle_path)
+    write_bundle(tmp_path / "b.tar", small_spec(), bundle.files)
+    assert Bundle.read(tmp_path / "b.tar") == bundle
+
+
+def test_a_tar_made_by_hand_is_read_too(bundle_path, tmp_path):
+    """`tar -cf b.tar -C bundle .` puts "./" before every name and adds folders."""
+    with tarfile.open(tmp_path / "b.tar", "w") as tar:
+        tar.add(bundle_path, ".")
+    assert Bundle.read(tmp_path / "b.tar") == Bundle.read(bundle_path)
+
+
+@spoils
+@given(name=st.sampled_from(FILES), place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+def test_a_flipped_bit_in_any_file_is_caught(bundle_path, name, place, bit):
+    with flipped(bundle_path / name, place, bit), pytest.raises(BundleTamperedError, match=name):
+        Bundle.read(bundle_path)
+
+
+@spoils
+@given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+def test_a_flipped_bit_in_a_pinned_manifest_is_caught(bundle_path, place, bit):
+    pin = Bundle.read(bundle_path).manifest_sha256
+    manifest = flipped(bundle_path / "manifest.json", place, bit)
+    with manifest, pytest.raises(BundleTamperedError, match="pinned"):
+        Bundle.read(bundle_path, manifest_sha256=pin)
+
+
+@spoils
+@given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+def test_a_flipped_bit_in_a_manifest_without_pin_never_ends_in_a_stray_error(
+    bundle_path, place, bit
+):
+    with flipped(bundle_path / "manifest.json", place, bit):
+        try:
+            Bundle.read(bundle_path)
+        except BundleError as refusal:
+            assert str(bundle_path) in str(refusal)  # noqa: PT017 - some flips are still a manifest
+
+
+@spoils
+@given(name=st.sampled_from([*FILES, "manifest.json"]), place=st.floats(0, 1, exclude_max=True))
+def test_a_truncated_file_is_caught(bundle_path, name, place):
+    data = (bundle_path / name).read_bytes()
+    (bundle_path / name).write_bytes(data[: int(place * len(data))])
+    try:
+        with pytest.raises((BundleTamperedError, ManifestError)):
+            Bundle.read(bundle_path)
+    finally:
+        (bundle_path / name).write_bytes(data)
+
+
+@spoils
+@given(place=st.floats(0, 1, exclude_max=True))
+def test_a_truncated_tar_is_caught(bundle_path, place):
+    tar = bundle_path.with_suffix(".tar")
+    if not tar.exists():
+        write_bundle(tar, small_spec(), Bundle.read(bundle_path).files)
+    # Past the last file a tar holds only padding.
+    last = exported_classifier()[-64:]
+    data = tar.read_bytes()
+    meaningful = data.rindex(b"some maps") + 9
+    assert data.rindex(last) < meaningful
+    cut = tar.with_name("cut.tar")
+    cut.write_bytes(data[: int(place * meaningful)])
+    with pytest.raises((BundleTamperedError, BundleNotFoundError)):
+        Bundle.read(cut)
+
+
+class flipped:  # noqa: N801 - reads as a phrase: with flipped(file, …)
+    """One bit of a file turned around for the length of a with-block."""
+
+    def __init__(self, file: Path, place: float, bit: int) -> None:
+        self.file, self.data = file, file.read_bytes()
+        spoilt = bytearray(self.data)
+        spoilt[int(place * len(spoilt))] ^= 1 << bit
+        self.file.write_bytes(spoilt)
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None:
+        self.file.write_bytes(self.data)
+
+
+def test_a_missing_path_is_named(tmp_path):
+    with pytest.raises(BundleNotFoundError, match=r"nowhere: no such bundle"):
+        Bundle.read(tmp_path / "nowhere")
+
+
+def test_a_folder_that_is_no_bundle_is_named(tmp_path):
+    with pytest.raises(BundleNotFoundError, match=r"no manifest\.json in it"):
+        Bundle.read(tmp_path)
+
+
+def test_a_file_that_is_no_tar_is_named(tmp_path):
+    (tmp_path / "x.tar").write_bytes(b"hello" * 1000)
+    with pytest.raises(BundleTamperedError, match=r"x\.tar: truncated, or not a plain tar"):
+        Bundle.read(tmp_path / "x.tar")
+
+
+def test_a_missing_file_is_named(bundle_path):
+    (bundle_path / "maps.npz").unlink()
+    with pytest.raises(BundleTamperedError, match=r"maps\.npz is missing"):
+        Bundle.read(bundle_path)
+
+
+def test_an_unlisted_file_is_named(bundle_path):
+    (bundle_path / "kernel" / "evil.so").write_bytes(b"")
+    with pytest.raises(BundleTamperedError, match=r"kernel/evil\.so is not listed"):
+        Bundle.read(bundle_path)
+
+
+def test_dot_files_of_volumes_and_desktops_are_passed_over(bundle_path):
+    (bundle_path / ".DS_Store").write_bytes(b"x")
+    (bundle_path / "..2026_01_01").mkdir()
+    (bundle_path / "..2026_01_01" / "manifest.json").write_bytes(b"{}")
+    Bundle.read(bundle_path)
+
+
+def test_a_bundle_over_the_size_limit_is_refused(bundle_path):
+    with pytest.raises(BundleError, match=r"larger than the 1000 bytes allowed"):
+        Bundle.read(bundle_path, max_bytes=1000)
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE])
+def test_a_tar_with_links_or_devices_is_refused(kind, tmp_path):
+    with tarfile.open(tmp_path / "x.tar", "w") as tar:
+        member = tarfile.TarInfo("manifest.json")
+        member.type, member.linkname = kind, "/etc/passwd"
+        tar.addfile(member)
+    with pytest.raises((BundleTamperedError, BundleError)):
+        Bundle.read(tmp_path / "x.tar")
+
+
+def test_a_file_twice_in_a_tar_is_refused(bundle_path, tmp_path):
+    with tarfile.open(tmp_path / "x.tar", "w") as tar:
+        tar.add(bundle_path / "manifest.json", "manifest.json")
+        tar.add(bundle_path / "manifest.json", "./manifest.json")
+    with pytest.raises(BundleTamperedError, match=r"manifest\.json is there twice"):
+        Bundle.read(tmp_path / "x.tar")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda m: m.update(colour="red"), "unknown field colour"),
+        (lambda m: m["decision"].update(treshold=0.2), r"unknown field decision\.treshold"),
+        (lambda m: m.pop("features"), "features: Field required"),
+        (
+            lambda m: m["decision"].update(threshold=2),
+            r"decision\.threshold: .*less than 1, not '2'",
+        ),
+        (lambda m: m.update(format_version=2), "format_version 2; this evenhand reads 1"),
+        (lambda m: m.update(format_version=True), "format_version True"),
+        (lambda m: m.pop("format_version"), "format_version None"),
+        (lambda m: m["files"].update({"../x": m["files"]["maps.npz"]}), r"files\.\.\./x"),
+        (lambda m: m["files"].pop("classifier.pt2"), r"do not list the classifier"),
+        (lambda m: m["features"].pop(), "which is no feature of kind onehot"),
+        (lambda m: m["features"].reverse(), None),
+    ],
+)
+def test_a_bad_manifest_names_the_field(bundle_path, change, message):
+    file = bundle_path / "manifest.json"
+    manifest = json.loads(file.read_text())
+    change(manifest)
+    file.write_text(json.dumps(manifest))
+    if message is None:
+        Bundle.read(bundle_path)
+    else:
+        with pytest.raises(ManifestError, match=message):
+            Bundle.read(bundle_path)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "{}", '{"a":1,"a":2}', "[" * 100_000])
+def test_what_is_no_manifest_is_refused(bundle_path, text):
+    (bundle_path / "manifest.json").write_text(text)
+    with pytest.raises(ManifestError):
+        Bundle.read(bundle_path)
+
+
+def test_the_bytes_that_are_used_are_the_bytes_that_were_hashed(bundle_path):
+    """Files that change after the check cannot matter: they were read once."""
+    bundle = Bundle.read(bundle_path)
+    shutil.rmtree(bundle_path)
+    bundle.classifier()

@@ -1,0 +1,107 @@
+"""A bundle appears whole and sound, or not at all."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from monitor.bundle import Bundle, write_bundle
+from monitor.bundle.classifier import export_classifier
+from monitor.errors import (
+    BundleError,
+    BundleExistsError,
+    ClassifierError,
+    ManifestError,
+    UnsafeArchiveError,
+)
+from tests.bundles import WIDTH, exported_classifier, small_spec
+
+GOOD = {"classifier.pt2": exported_classifier()}
+
+
+@pytest.mark.parametrize("name", ["bundle", "bundle.tar"])
+def test_what_was_written_is_returned_and_can_be_read(name, tmp_path):
+    written = write_bundle(tmp_path / "deep" / name, small_spec(), GOOD)
+    assert Bundle.read(tmp_path / "deep" / name) == written
+    assert [p.name for p in (tmp_path / "deep").iterdir()] == [name]
+
+
+def nan_classifier() -> bytes:
+    module = nn.Linear(WIDTH, 1)
+    torch.nn.init.constant_(module.bias, float("nan"))
+    return export_classifier(module, WIDTH)
+
+
+@pytest.mark.parametrize("name", ["bundle", "bundle.tar"])
+@pytest.mark.parametrize(
+    ("files", "error"),
+    [
+        (lambda: {"classifier.pt2": nan_classifier()}, ClassifierError),
+        (lambda: {"classifier.pt2": exported_classifier()[:100]}, UnsafeArchiveError),
+        (lambda: {**GOOD, "notes.txt": b""}, ManifestError),
+        (lambda: {"maps.npz": b""}, ManifestError),
+    ],
+)
+def test_an_unsound_bundle_leaves_nothing_behind(name, files, error, tmp_path):
+    with pytest.raises(error):
+        write_bundle(tmp_path / name, small_spec(), files())
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["bundle", "bundle.tar"])
+def test_a_failed_replacement_leaves_the_old_bundle(name, tmp_path):
+    old = write_bundle(tmp_path / name, small_spec(), GOOD)
+    with pytest.raises(ClassifierError):
+        write_bundle(
+            tmp_path / name, small_spec(), {"classifier.pt2": nan_classifier()}, replace=True
+        )
+    assert Bundle.read(tmp_path / name) == old
+    assert [p.name for p in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("name", ["bundle", "bundle.tar"])
+def test_a_bundle_is_replaced_only_when_asked(name, tmp_path):
+    write_bundle(tmp_path / name, small_spec(), GOOD)
+    with pytest.raises(BundleExistsError, match="already exists"):
+        write_bundle(tmp_path / name, small_spec(), GOOD)
+    new = write_bundle(tmp_path / name, small_spec(), {**GOOD, "maps.npz": b"new"}, replace=True)
+    assert Bundle.read(tmp_path / name) == new
+    assert [p.name for p in tmp_path.iterdir()] == [name]
+
+
+def test_what_is_no_bundle_is_never_replaced(tmp_path):
+    (tmp_path / "bundle").mkdir()
+    (tmp_path / "bundle" / "thesis.txt").write_text("years of work")
+    with pytest.raises(BundleExistsError, match="not a bundle; it is left alone"):
+        write_bundle(tmp_path / "bundle", small_spec(), GOOD, replace=True)
+    assert (tmp_path / "bundle" / "thesis.txt").read_text() == "years of work"
+
+
+@pytest.mark.parametrize("name", ["bundle", "bundle.tar"])
+def test_a_full_disk_is_a_clear_error_and_leaves_nothing(name, tmp_path, monkeypatch):
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(BundleError, match="cannot be written: No space left on device"):
+        write_bundle(tmp_path / name, small_spec(), GOOD)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_move_that_fails_puts_the_old_bundle_back(tmp_path, monkeypatch):
+    old = write_bundle(tmp_path / "bundle", small_spec(), GOOD)
+    real = Path.replace
+
+    def refuse(self: Path, target: Path) -> Path:
+        if self.name == "bundle" and self.parent != tmp_path:
+            raise OSError(errno.EIO, "Input/output error")
+        return real(self, target)
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    with pytest.raises(BundleError, match="Input/output error"):
+        write_bundle(tmp_path / "bundle", small_spec(), GOOD, replace=True)
+    assert Bundle.read(tmp_path / "bundle") == old

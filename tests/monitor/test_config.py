@@ -1,0 +1,137 @@
+"""A config is what it says, or nothing starts and the message says why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from monitor.config import Config, config_fields, load_config
+from monitor.errors import ConfigError
+from tests.commands import evenhand
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "evenhand.yaml"
+
+
+def test_nothing_given_is_the_defaults():
+    assert load_config(None, {}) == Config()
+
+
+def test_a_variable_overrides_the_file_and_the_file_the_default(file):
+    file.write_text("bundle:\n  path: /a\n  probe_rows: 10\n")
+    config = load_config(file, {"EVENHAND_BUNDLE_PROBE_ROWS": "20", "HOME": "/root"})
+    assert config.bundle.path == Path("/a")
+    assert config.bundle.probe_rows == 20
+    assert config.compute.threads == 1
+
+
+def test_an_empty_file_an_empty_part_and_an_empty_variable_set_nothing(file):
+    file.write_text("# nothing yet\n")
+    assert load_config(file, {"EVENHAND_BUNDLE_PATH": ""}) == Config()
+    file.write_text("bundle:\n  # path: /a\n")
+    assert load_config(file, {}) == Config()
+
+
+def test_a_config_cannot_be_changed():
+    with pytest.raises(ValidationError, match="frozen"):
+        load_config(None, {}).bundle.probe_rows = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("bundel: {}", "bundel: no such field; did you mean bundle?"),
+        ("bundle: {pth: /a}", "bundle.pth: no such field; did you mean path?"),
+        ("bundle: {zzz: 1}", "bundle.zzz: no such field; known here: path, manifest_sha256"),
+        ("bundle: 3", "bundle: must hold fields, not int"),
+        ("bundle: [a]", "bundle: must hold fields, not a list"),
+        ("- a", "must hold fields, such as 'bundle:', not a list"),
+        ("bundle: {probe_rows: 1}", "1 is not allowed; it must be a whole number from 2 to 65536"),
+        ("bundle: {probe_rows: '9'}", "bundle.probe_rows: '9' is not allowed"),
+        ("bundle: {probe_rows: 9.5}", "bundle.probe_rows: 9.5 is not allowed"),
+        ("compute: {threads: true}", "compute.threads: True is not allowed"),
+        ("bundle: {manifest_sha256: abc}", "'abc' is not allowed; it must be a SHA-256 digest"),
+        ("bundle: {path: a, path: b}", "line 1: not valid YAML: 'path' is given twice"),
+        ("bundle: {path: [", "not valid YAML"),
+        ("bundle: !!python/object:os.system {}", "not valid YAML"),
+    ],
+)
+def test_a_bad_file_names_the_field_the_value_and_what_is_allowed(file, text, message):
+    file.write_text(text)
+    with pytest.raises(ConfigError) as refusal:
+        load_config(file, {})
+    assert message in str(refusal.value)
+    assert str(file) in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "message"),
+    [
+        ("EVENHAND_BUNDLE_PTH", "/a", "no such setting; did you mean EVENHAND_BUNDLE_PATH?"),
+        ("EVENHAND_BUNDLE_PROBE_ROWS", "many", "'many' is not allowed; it must be a whole number"),
+        ("EVENHAND_BUNDLE_PROBE_ROWS", "1", "'1' is not allowed; it must be a whole number from 2"),
+        ("EVENHAND_BUNDLE_MANIFEST_SHA256", "x", "'x' is not allowed; it must be a SHA-256 digest"),
+        ("EVENHAND_COMPUTE_THREADS", "tcp://10.0.0.1:80", "enableServiceLinks: false"),
+    ],
+)
+def test_a_bad_variable_names_itself_the_value_and_what_is_allowed(variable, text, message):
+    with pytest.raises(ConfigError) as refusal:
+        load_config(None, {variable: text})
+    assert str(refusal.value).startswith(f"{variable}: ")
+    assert message in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "EVENHAND_SERVICE_HOST",
+        "EVENHAND_SERVICE_PORT",
+        "EVENHAND_SERVICE_PORT_GRPC",
+        "EVENHAND_PORT",
+        "EVENHAND_PORT_8081_TCP_ADDR",
+        "EVENHAND_LENDING_PORT_8081_TCP",
+    ],
+)
+def test_the_variables_that_kubernetes_sets_for_a_service_are_passed_over(variable):
+    assert load_config(None, {variable: "tcp://10.0.0.1:8081"}) == Config()
+
+
+def test_every_problem_is_told_at_once(file):
+    file.write_text("bundle: {pth: a, probe_rows: 0}\n")
+    with pytest.raises(ConfigError) as refusal:
+        load_config(file, {"EVENHAND_NONSENSE": "1"})
+    assert len(str(refusal.value).splitlines()) == 3
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"none\.yaml: cannot be read: No such file"):
+        load_config(tmp_path / "none.yaml", {})
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="not a text file in UTF-8"):
+        load_config(tmp_path / "binary.yaml", {})
+
+
+def test_every_setting_has_a_variable_of_its_own_and_a_description():
+    fields = list(config_fields())
+    assert len({field.variable for field in fields}) == len(fields)
+    assert all(field.info.description for field in fields)
+
+
+def test_config_check_prints_what_would_hold(file):
+    file.write_text("compute: {threads: 4}\n")
+    done = evenhand("config", "check", file)
+    assert done.exit_code == 0
+    assert "compute.threads = 4  (set)" in done.stdout
+    assert "bundle.probe_rows = 64\n" in done.stdout
+
+
+def test_config_check_refuses_a_typo(file):
+    file.write_text("compute: {thread: 4}\n")
+    done = evenhand("config", "check", file)
+    assert done.exit_code == 2
+    assert "did you mean threads?" in done.stderr
+    assert done.stdout == ""

@@ -1,0 +1,27 @@
+"""The demo tells a true story and leaves a sound bundle."""
+
+from monitor.bundle import Bundle
+from tests.commands import evenhand
+
+
+def test_the_demo_leaves_a_sound_bundle_and_says_so(tmp_path):
+    out = tmp_path / "demo"
+    evenhand("demo", "--people", 5_000, "--out", out)
+    # A second run replaces what the first one made.
+    done = evenhand("demo", "--people", 5_000, "--out", out)
+    assert done.exit_code == 0
+    bundle = Bundle.read(out / "bundle")
+    bundle.classifier()
+    assert bundle.manifest.fitted.rows == 5_000
+    words = " ".join(done.stdout.split())
+    assert bundle.manifest_sha256 in words
+    assert "it does not load: classifier.pt2 differs from its SHA-256" in words
+    assert [path.name for path in out.iterdir()] == ["bundle"]
+
+
+def test_the_demo_leaves_a_folder_alone_that_it_did_not_make(tmp_path):
+    (tmp_path / "bundle").mkdir()
+    (tmp_path / "bundle" / "mine.txt").write_text("mine")
+    done = evenhand("demo", "--people", 5_000, "--out", tmp_path)
+    assert done.exit_code == 2
+    assert "not a bundle; it is left alone" in done.stderr

@@ -1,0 +1,95 @@
+"""The three classifiers show what they were built to show, on people they have not seen."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from monitor.errors import PopulationError
+from monitor.world import World
+from monitor.world.classifiers import (
+    decide,
+    in_biased_subgroup,
+    train_fair,
+    train_proxy_biased,
+    train_subgroup_biased,
+)
+
+WORLD = World()
+
+
+@pytest.fixture(scope="module", params=[0, 1], ids=["seed 0", "seed 1"])
+def seed(request) -> int:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def train(seed):
+    return WORLD.people(40_000, seed=100 + seed)
+
+
+@pytest.fixture(scope="module")
+def test(seed):
+    return WORLD.people(100_000, seed=200 + seed)
+
+
+def rates(test, decisions, attribute):
+    groups = test.groups[attribute]
+    return np.array([decisions[groups == g].mean() for g in np.unique(groups)])
+
+
+def test_the_fair_classifier_flips_nobody_and_is_worth_having(train, test, seed):
+    decision = partial(decide, train_fair(train, seed=seed))
+    for attribute in test.groups:
+        assert test.true_flips(decision, attribute).mean() < 0.01
+    majority = max(test.repaid.mean(), 1 - test.repaid.mean())
+    assert (decision(test.features) == test.repaid).mean() > majority + 0.1
+
+
+def test_the_proxy_biased_classifier_flips_many(train, test, seed):
+    decision = partial(decide, train_proxy_biased(train, seed=seed))
+    for attribute in test.groups:
+        assert test.true_flips(decision, attribute).mean() > 0.1
+    men, women = rates(test, decision(test.features), "sex")
+    assert men - women > 0.1
+
+
+def test_the_subgroup_biased_classifier_hides_behind_equal_rates(train, test, seed):
+    decision = partial(decide, train_subgroup_biased(train, seed=seed))
+    men, women = rates(test, decision(test.features), "sex")
+    assert abs(men - women) < 0.01
+    flips = test.true_flips(decision, "sex")
+    inside = in_biased_subgroup(WORLD, test.features)
+    assert flips[inside].mean() > 0.1
+    assert flips[~inside].mean() < 0.01
+    assert flips[inside].sum() / flips.sum() > 0.9
+
+
+def test_training_is_repeatable_and_leaves_the_random_state_alone():
+    people = WORLD.people(6_000, seed=1)
+    before = torch.get_rng_state()
+    first, second = (train_subgroup_biased(people, seed=3) for _ in range(2))
+    assert torch.equal(torch.get_rng_state(), before)
+    features = torch.from_numpy(people.features)
+    assert torch.equal(first(features), second(features))
+    other = train_subgroup_biased(people, seed=4)
+    assert not torch.equal(first(features), other(features))
+
+
+@pytest.mark.parametrize("train", [train_fair, train_proxy_biased, train_subgroup_biased])
+def test_progress_is_told_after_every_epoch(train):
+    told = []
+    train(
+        WORLD.people(6_000, seed=1), seed=0, progress=lambda done, total: told.append((done, total))
+    )
+    totals = {total for _, total in told}
+    assert len(totals) == 1
+    assert [done for done, _ in told] == list(range(1, totals.pop() + 1))
+
+
+def test_too_few_people_for_a_segment_are_refused():
+    with pytest.raises(PopulationError, match="100 people are too few"):
+        train_subgroup_biased(WORLD.people(100, seed=1), seed=0)

@@ -1,0 +1,70 @@
+"""Imports go in the directions that the design allows; heavy packages stay where they belong."""
+
+from __future__ import annotations
+
+import grimp
+import pytest
+
+# What each package may import of the other.
+OFFLINE_AUDIT_MAY_USE = {
+    "monitor.bundle",
+    "monitor.client",
+    "monitor.counterfactual",
+    "monitor.traffic",
+}
+# Who alone may import a package: modules, with everything below them.
+ONLY_IN = {
+    "grpc": {"monitor.wire", "monitor.doors", "monitor.upstream", "monitor.client"},
+    "fastapi": {"monitor.doors", "offline_audit.console"},
+    "torch": {
+        "monitor.bundle.classifier",
+        "monitor.bundle.command",
+        "monitor.demo",
+        "monitor.world.classifiers",
+    },
+    "click": {"monitor.cli", "monitor.config_command", "monitor.demo", "monitor.bundle.command"},
+    "rich": {"monitor.demo"},
+    "pickle": set(),
+    "os": {"monitor.bundle.source", "monitor.bundle.writer", "monitor.config", "monitor.world"},
+}
+
+
+@pytest.fixture(scope="module")
+def graph() -> grimp.ImportGraph:
+    return grimp.build_graph(
+        "monitor", "offline_audit", include_external_packages=True, cache_dir=None
+    )
+
+
+def within(module: str, packages: set[str]) -> bool:
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
+
+
+def importers(graph: grimp.ImportGraph, package: str) -> set[str]:
+    return graph.find_modules_that_directly_import(package) if package in graph.modules else set()
+
+
+def test_the_monitor_never_imports_the_audits(graph):
+    for module in graph.modules:
+        if within(module, {"monitor"}):
+            imported = graph.find_modules_directly_imported_by(module)
+            assert not [name for name in imported if within(name, {"offline_audit"})], module
+
+
+def test_the_audits_import_of_the_monitor_what_the_design_allows(graph):
+    for module in graph.modules:
+        if within(module, {"offline_audit"}):
+            for name in graph.find_modules_directly_imported_by(module):
+                assert not within(name, {"monitor"}) or within(name, OFFLINE_AUDIT_MAY_USE)
+
+
+@pytest.mark.parametrize("package", sorted(ONLY_IN))
+def test_a_package_is_imported_only_where_it_belongs(graph, package):
+    strangers = {m for m in importers(graph, package) if not within(m, ONLY_IN[package])}
+    assert strangers == set()
+
+
+def test_the_graph_sees_the_imports_it_judges(graph):
+    """Guards against a graph that is empty and so finds nothing wrong."""
+    assert "monitor.wire.open_inference_pb2_grpc" in importers(graph, "grpc")
+    assert "monitor.bundle.classifier" in importers(graph, "torch")
