@@ -26,7 +26,10 @@ def _takes_a_bundle(command: Callable[..., None]) -> Callable[..., None]:
         click.argument("path", type=click.Path(path_type=Path), required=False),
         click.option("--pin", metavar="SHA256", help="Digest that the manifest must have."),
         click.option(
-            "--config", "file", type=click.Path(path_type=Path), help="Take both from FILE."
+            "--config",
+            "file",
+            type=click.Path(path_type=Path),
+            help="A config that names bundle and pin.",
         ),
     ):
         command = option(command)
@@ -36,7 +39,10 @@ def _takes_a_bundle(command: Callable[..., None]) -> Callable[..., None]:
 @bundle.command()
 @_takes_a_bundle
 def inspect(path: Path | None, pin: str | None, file: Path | None) -> None:
-    """Print what the bundle at PATH is for; checks every hash, runs nothing of it."""
+    """Print what a bundle is for.
+
+    Checks every hash of the bundle at PATH, and runs nothing of it.
+    """
     _, found = _open(path, pin, file)
     for name, text in _description(found.manifest):
         click.echo(f"{name:<12}{text}")
@@ -46,7 +52,10 @@ def inspect(path: Path | None, pin: str | None, file: Path | None) -> None:
 @bundle.command()
 @_takes_a_bundle
 def verify(path: Path | None, pin: str | None, file: Path | None) -> None:
-    """Check the bundle at PATH to the last byte and try its classifier on made-up people."""
+    """Check a bundle to the last byte.
+
+    Then tries the classifier of the bundle at PATH on made-up people. Exit code 2 on any flaw.
+    """
     config, found = _open(path, pin, file)
     import torch
 
@@ -55,8 +64,8 @@ def verify(path: Path | None, pin: str | None, file: Path | None) -> None:
     found.classifier(probe_rows=rows)
     model = found.manifest.model
     click.echo(
-        f"sound: {model.name} version {model.version}, {len(found.files)} files with right hashes, "
-        f"classifier tried on {rows} made-up people"
+        f"sound: {model.name} version {model.version}, every hash right, classifier tried on "
+        f"{rows} made-up people"
     )
     pinned = "as pinned" if config.bundle.manifest_sha256 else "not pinned"
     click.echo(f"manifest digest, {pinned}: {found.manifest_sha256}")
