@@ -19,7 +19,7 @@ help:
 	@echo "make bench      every benchmark, and the claims that do not hold (BENCH_ARGS=--quick)"
 	@echo "make proto      regenerate monitor/wire from proto/"
 	@echo "make docs       regenerate the pages that are made from code"
-	@echo "make clean      remove everything that is not in the repository"
+	@echo "make clean      remove what these commands made"
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -55,5 +55,5 @@ docs: $(READY)
 	$(BIN)/python -m monitor.config_reference > docs/reference/config.md
 
 clean:
-	rm -rf $(VENV) .cache build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .cache build evenhand-demo dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import io
 import tempfile
 from pathlib import Path
@@ -70,9 +69,7 @@ def _spec(width: int) -> BundleSpec:
         features=tuple(Feature(name=f"x{i}", kind="numeric") for i in range(width)),
         protected_attributes=(ProtectedAttribute(name="sex", groups=("man", "woman")),),
         decision=Decision(),
-        fitted=Fitted(
-            at=dt.datetime.now(dt.UTC), evenhand="-", torch=torch.__version__, seed=0, rows=0
-        ),
+        fitted=Fitted.now(seed=0, rows=0),
     )
 
 

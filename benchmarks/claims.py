@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -101,25 +103,25 @@ def report(title: str, measure: Callable[[bool, Say], list[Claim]]) -> None:
     with Progress(*Progress.get_default_columns()[:1], console=console, transient=True) as progress:
         task = progress.add_task("starting", total=None)
         claims = measure(options.quick, lambda text: progress.update(task, description=text))
-    print_claims(title, claims)
+    size = "quick sizes" if options.quick else "full sizes"
+    print_claims(f"{title} ({size}, {os.cpu_count()} cores, torch {version('torch')})", claims)
     if options.json:
         options.json.write_text(json.dumps([claim.to_dict() for claim in claims], indent=2) + "\n")
 
 
 def print_claims(title: str, claims: list[Claim]) -> None:
     """The table for people."""
-    table = Table("claim", "measured", "bar", "holds", "rounds", "details", title=title)
+    table = Table("claim", "measured", "bar", "holds", title=title, show_lines=True)
     for claim in claims:
-        details = ", ".join(f"{key} {_shown(value)}" for key, value in claim.details.items())
+        details = {"rounds": claim.rounds, **claim.details}
+        told = ", ".join(f"{key} {_shown(value)}" for key, value in details.items())
         table.add_row(
-            claim.claim,
+            f"{claim.claim}\n[dim]{told}[/dim]",
             f"{claim.figure:.3g} {claim.unit}",
             f"{claim.side} {claim.bar:g}",
             "yes" if claim.holds else "NO",
-            str(claim.rounds),
-            details,
         )
-    Console(width=140).print(table)
+    Console().print(table)
 
 
 def _seconds(action: Callable[[], object]) -> float:

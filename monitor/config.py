@@ -12,10 +12,10 @@ import re
 import types
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Union, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from monitor.bundle.manifest import Sha256
@@ -28,7 +28,8 @@ PREFIX = "EVENHAND_"
 
 # What Kubernetes sets in every pod of a namespace that has a Service called evenhand-something.
 _SERVICE_LINK = re.compile(
-    r".*_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
+    r".*_(SERVICE_HOST=.*|SERVICE_PORT(_\w+)?=\d+|PORT=\w+://.*"
+    r"|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?=.*)"
 )
 
 
@@ -36,10 +37,18 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+def _named(path: Path) -> Path:
+    if path == Path():
+        raise ValueError("an empty path")
+    return path
+
+
 class BundleConfig(_Part):
     """Which bundle is read, and how far it is trusted."""
 
-    path: Path | None = Field(None, description="The bundle: a directory or a `.tar` file.")
+    path: Annotated[Path, AfterValidator(_named)] | None = Field(
+        None, description="The bundle: a directory or a `.tar` file."
+    )
     manifest_sha256: Sha256 | None = Field(
         None,
         description="Digest that the manifest must have. Pin it where the bundle's storage is less "
@@ -144,16 +153,37 @@ def load_config(path: Path | str | None, environ: Mapping[str, str] | None = Non
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML that refuses a key given twice instead of keeping the last one."""
+    """YAML that reads plain words as YAML 1.2 does and refuses a key given twice.
+
+    By YAML 1.1, PyYAML's own, 010 is eight, 1:30 is ninety and yes is true.
+    """
+
+    yaml_implicit_resolvers: ClassVar[dict[str, list[Any]]] = {}  # type: ignore[misc]
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - the parent's signature
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        keys = [
+            self.construct_object(key, deep=True)
+            for key, _ in node.value
+            if key.tag != "tag:yaml.org,2002:merge"
+        ]
         for key in keys:
             if keys.count(key) > 1:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"{key!r} is given twice", node.start_mark
                 )
         return super().construct_mapping(node, deep)
+
+
+for _tag, _pattern, _first in (
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("int", r"[-+]?(0|[1-9][0-9]{0,17})", "-+0123456789"),
+    ("float", r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?", "-+.0123456789"),
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("merge", r"<<", "<"),
+):
+    _Loader.add_implicit_resolver(
+        f"tag:yaml.org,2002:{_tag}", re.compile(f"(?:{_pattern})$"), list(_first)
+    )
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
@@ -165,7 +195,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: not a text file in UTF-8") from None
     try:
         settings = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or "malformed"
@@ -188,7 +218,7 @@ def _variables(
             continue
         if variable in known:
             yield known[variable], text
-        elif not _SERVICE_LINK.fullmatch(variable):
+        elif not _SERVICE_LINK.fullmatch(f"{variable}={text}"):
             problems.append(f"{variable}: no such setting{_guess(variable, list(known))}")
 
 
@@ -252,7 +282,7 @@ def _bounds(metadata: list[Any]) -> tuple[Any, Any]:
 def _type_in_words(option: Any, bounds: tuple[Any, Any]) -> str:
     if option is Sha256:
         return "a SHA-256 digest, 64 characters 0-9 a-f"
-    if option is Path:
+    if option is Path or get_args(option)[:1] == (Path,):
         return "a path"
     if get_origin(option) is Literal:
         return "one of " + ", ".join(map(str, get_args(option)))

@@ -17,7 +17,7 @@ def config() -> None:
 
 
 @config.command()
-@click.argument("file", type=click.Path(path_type=Path), required=False)
+@click.argument("file", type=click.Path(path_type=Path, readable=False), required=False)
 def check(file: Path | None) -> None:
     """Check FILE and the EVENHAND_… variables, and print every setting that would hold."""
     settings = load_config(file)

@@ -14,8 +14,9 @@ a test keeps it current.
 
 One YAML file holds every setting. A variable overrides the file, the file overrides the default,
 and an empty variable counts as not set. A field or an `EVENHAND_…` variable that does not exist,
-or a value that is not allowed, refuses to start and names the field, the value and what is
-allowed. `evenhand config check FILE` tells without starting anything.
+or a value that is not allowed, refuses to start whatever reads the config, and names the field,
+the value and what is allowed. `evenhand config check [FILE]` tells without starting anything.
+Plain words are read as YAML 1.2 reads them.
 """
 
 

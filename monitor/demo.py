@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import importlib.metadata
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from rich.table import Table
 
 from monitor.bundle import Bundle, BundleSpec, ClassifierFile, Decision, Fitted, Model, write_bundle
 from monitor.bundle.probe import with_ranges
+from monitor.bundle.writer import check_target
 from monitor.errors import BundleTamperedError
 from monitor.world import Population, World
 
@@ -43,7 +43,8 @@ Decide = Callable[[NDArray[np.float32]], NDArray[np.bool_]]
 )  # fmt: skip
 def demo(people: int, seed: int, out: Path) -> None:
     """Build a world with known truth, train a classifier in it, and bundle it."""
-    console = Console(highlight=False)
+    check_target(out / "bundle", replace=True)
+    console = Console(highlight=False, markup=False)
     started = time.monotonic()
     console.rule("Chapter 1: a lender, its classifier and a bundle")
     train, test = _build_world(console, people, seed)
@@ -52,8 +53,9 @@ def demo(people: int, seed: int, out: Path) -> None:
     bundle_path = _bundle(console, train, classifiers[_BANK_RECORDS], seed, out)
     _tamper(console, bundle_path)
     console.print(f"\nDone in {time.monotonic() - started:.0f} s. To go on from here:")
-    console.print(f"  evenhand bundle inspect {bundle_path}", soft_wrap=True)
-    console.print(f"  evenhand bundle verify {bundle_path}", soft_wrap=True)
+    command = "evenhand" if shutil.which("evenhand") else f"{sys.executable} -m monitor"
+    console.print(f"  {command} bundle inspect {bundle_path}", soft_wrap=True)
+    console.print(f"  {command} bundle verify {bundle_path}", soft_wrap=True)
 
 
 def _build_world(console: Console, people: int, seed: int) -> tuple[Population, Population]:
@@ -124,8 +126,6 @@ def _show_truth(console: Console, test: Population, classifiers: dict[str, nn.Mo
 def _bundle(
     console: Console, train: Population, classifier: nn.Module, seed: int, out: Path
 ) -> Path:
-    import torch
-
     from monitor.bundle.classifier import export_classifier
 
     world = train.world
@@ -136,10 +136,7 @@ def _bundle(
         one_hot_groups=world.one_hot_groups,
         protected_attributes=world.attributes,
         decision=Decision(class_names=("refused", "granted")),
-        fitted=Fitted(
-            at=dt.datetime.now(dt.UTC),
-            evenhand=importlib.metadata.version("evenhand"),
-            torch=torch.__version__,
+        fitted=Fitted.now(
             seed=seed,
             rows=len(train),
             notes="the demo's lending world, labels as the bank recorded them",

@@ -2,6 +2,7 @@
 
     EvenhandError
     ├── ConfigError              a config file or variable that cannot be used
+    ├── FitError                 data or a spec from which nothing can be fitted
     ├── PopulationError          a world that cannot exist or a group it does not have
     └── BundleError
         ├── BundleNotFoundError  no bundle at that path
@@ -22,6 +23,7 @@ __all__ = [
     "ClassifierError",
     "ConfigError",
     "EvenhandError",
+    "FitError",
     "ManifestError",
     "PopulationError",
     "UnsafeArchiveError",
@@ -34,6 +36,10 @@ class EvenhandError(Exception):
 
 class ConfigError(EvenhandError):
     """A config file or an environment variable cannot be used."""
+
+
+class FitError(EvenhandError):
+    """The data, or the spec that describes it, do not allow a fit."""
 
 
 class PopulationError(EvenhandError):

@@ -7,9 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from monitor.bundle import write_bundle
 from tests.bundles import exported_classifier, small_spec
+
+# Small tensors gain nothing from threads, and wait for them on a busy machine.
+torch.set_num_threads(1)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -11,8 +11,12 @@ from __future__ import annotations
 import ast
 import io
 import json
+import math
 import re
 import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import PurePosixPath
 from typing import Any, Literal
 
 from monitor.errors import UnsafeArchiveError
@@ -32,44 +36,57 @@ _KEPT = re.compile(
     r"|\.format_version|\.storage_alignment"
 )
 _SAMPLE_INPUTS = "data/sample_inputs/model.pt"
-_DOTTED = re.compile(r"[\w.]*", re.ASCII)
+_NAME = re.compile(r"[\w.]*")
+# Names of parameters may hold anything that cannot end a quoted string of generated code.
+_QUOTABLE = re.compile(r"""[^"'\\\x00-\x1f]*""")
 _SYMBOL = re.compile(r"[a-z]{1,3}\d+", re.ASCII)
 
 _OPERATOR = re.compile(
-    r"torch\.ops\.(aten|prims|higher_order)\.(?!(from_file|save|load)\b)\w+(\.\w+)?"
-    r"|torch\.sym_\w+|math\.\w+"
-    r"|_operator\.(add|sub|mul|truediv|floordiv|mod|neg|pos|abs|pow|eq|ne|lt|le|gt|ge"
+    r"torch\.ops\.(aten|prims)\.(?!(from_file|save|load)\b)_?[A-Za-z]\w*\.[A-Za-z]\w*"
+    r"|torch\.ops\.higher_order\.(cond|wrap_with_set_grad_enabled|wrap_with_autocast)"
+    r"|torch\.sym_(float|int|ite|max|min|not|sqrt|sum)|math\.(ceil|floor|sqrt|trunc)"
+    r"|_operator\.(add|sub|mul|truediv|floordiv|mod|neg|pos|abs|eq|ne|lt|le|gt|ge"
     r"|and_|or_|not_|invert|getitem)",
     re.ASCII,
 )
+# What TorchScript would read or write files with, and operators that are not torch's own.
+_SCRIPT_REFUSED = re.compile(rb"\b(save|load|from_file)\s*\(|\bops\.(?!aten\.|prim\.)\w+\.")
 _SHAPE_FUNCTIONS = frozenset(
     {
         *("Symbol", "Integer", "Float", "Rational", "true", "false", "oo", "int_oo", "Identity"),
-        *("Add", "Mul", "Pow", "Max", "Min", "Abs", "Mod", "PythonMod", "FloorDiv", "CleanDiv"),
-        *("CeilDiv", "IntTrueDiv", "FloatTrueDiv", "FloatPow", "PowByNatural", "FloorToInt"),
-        *("CeilToInt", "RoundToInt", "TruncToInt", "ToFloat", "Where", "And", "Or", "Not"),
-        *("Eq", "Ne", "Lt", "Le", "Gt", "Ge", "Equality", "Unequality", "LessThan"),
-        *("GreaterThan", "StrictLessThan", "StrictGreaterThan"),
+        *("Add", "Mul", "Max", "Min", "Abs", "Mod", "PythonMod", "FloorDiv", "CleanDiv"),
+        *("CeilDiv", "IntTrueDiv", "FloatTrueDiv", "FloorToInt", "CeilToInt", "RoundToInt"),
+        *("TruncToInt", "ToFloat", "Where", "And", "Or", "Not", "Eq", "Ne", "Lt", "Le", "Gt"),
+        *("Ge", "Equality", "Unequality", "LessThan", "GreaterThan", "StrictLessThan"),
+        "StrictGreaterThan",
     }
 )
+# No powers: a short tower of them takes for ever.
 _SHAPE_NODES = (
-    ast.Expression, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.operator, ast.unaryop,
-    ast.boolop, ast.cmpop, ast.Load, ast.Call, ast.Name, ast.Constant, ast.keyword,
-)  # fmt: skip
-# Strings of the graph that torch shows or passes on but never evaluates.
+    *(ast.Expression, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.unaryop, ast.boolop),
+    *(ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.cmpop, ast.Load, ast.Call),
+    *(ast.Name, ast.Constant, ast.keyword),
+)
+_LONGEST_EXPRESSION = 1000
 _FREE_TEXT = frozenset({"as_string", "as_strings", "torch_version"})
+_PARAMETER_NAMES = frozenset({"parameter_name", "buffer_name", "tensor_constant_name", "fqn"})
 _TREE_TYPES = (None, "builtins.tuple", "builtins.list", "builtins.dict")
-_TREE_CONTEXTS = (None, "null", "[]")
 
 
 def model_format(data: bytes, name: str) -> Literal["torch.export", "torchscript"]:
-    """Which of the two accepted formats a model file has, judged by its contents."""
+    """Which of the two accepted formats a model file has, judged by its contents.
+
+    Raises:
+        UnsafeArchiveError: It has neither, or is TorchScript that reads or writes files.
+    """
     if data[:1] == b"\x80":
         raise UnsafeArchiveError(f"{name} is a Python pickle, which is never loaded. {EXPORT_HINT}")
-    members = [part.partition("/")[2] for part in _open(data, name).namelist()]
+    archive = _open(data, name)
+    members = [part.partition("/")[2] for part in archive.namelist()]
     if "models/model.json" in members:
         return "torch.export"
     if "constants.pkl" in members and any(part.startswith("code/") for part in members):
+        _check_script(archive, name)
         return "torchscript"
     if "data.pkl" in members:
         raise UnsafeArchiveError(
@@ -91,24 +108,24 @@ def harmless(data: bytes, name: str) -> bytes:
     Raises:
         UnsafeArchiveError: The archive holds something that could run code while it is read.
     """
-    archive = _open(data, name)
-    if sum(member.file_size for member in archive.infolist()) > len(data):
-        raise UnsafeArchiveError(
-            f"{name}: members are compressed or overlap, as torch never writes"
-        )
-    out = io.BytesIO()
+    if model_format(data, name) != "torch.export":
+        raise UnsafeArchiveError(f"{name} holds TorchScript, which belongs in classifier.pt")
+    archive, out = _open(data, name), io.BytesIO()
+    kept: dict[str, bytes] = {}
+    for member in archive.infolist():
+        path = member.filename.partition("/")[2]
+        if path.startswith("extra/") or path == _SAMPLE_INPUTS:
+            continue
+        if path in kept:
+            raise UnsafeArchiveError(f"{name}: {path!r} is there twice")
+        if not _KEPT.fullmatch(path):
+            raise UnsafeArchiveError(
+                f"{name}: {path!r} is a pickled or compiled part, not plain data. {EXPORT_HINT}"
+            )
+        kept[path] = _read(archive, member, name)
     with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as rebuilt:
-        for member in archive.infolist():
-            path = member.filename.partition("/")[2]
-            if path.startswith("extra/") or path == _SAMPLE_INPUTS:
-                continue
-            if f"archive/{path}" in rebuilt.namelist():
-                raise UnsafeArchiveError(f"{name}: {path!r} is there twice")
-            if not _KEPT.fullmatch(path):
-                raise UnsafeArchiveError(
-                    f"{name}: {path!r} is a pickled or compiled part, not plain data. {EXPORT_HINT}"
-                )
-            _store(rebuilt, f"archive/{path}", _cleaned(path, archive.read(member), name))
+        for path, content in kept.items():
+            _store(rebuilt, f"archive/{path}", _cleaned(path, content, kept, name))
         # torch asks for the member, and takes an empty one for "no sample inputs".
         _store(rebuilt, f"archive/{_SAMPLE_INPUTS}", b"")
     return out.getvalue()
@@ -116,11 +133,33 @@ def harmless(data: bytes, name: str) -> bytes:
 
 def _open(data: bytes, name: str) -> zipfile.ZipFile:
     try:
-        return zipfile.ZipFile(io.BytesIO(data))
-    except zipfile.BadZipFile as error:
+        archive = zipfile.ZipFile(io.BytesIO(data))
+    except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
         raise UnsafeArchiveError(
             f"{name} is truncated, or no torch model file ({error}). {EXPORT_HINT}"
         ) from None
+    # TorchScript's code is compressed, a little; nothing may grow much beyond the file's own size.
+    if sum(member.file_size for member in archive.infolist()) > 10 * len(data) + (1 << 20):
+        raise UnsafeArchiveError(f"{name}: members unpack to far more than torch ever packs")
+    return archive
+
+
+def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> bytes:
+    try:
+        return archive.read(member)
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, zlib.error) as error:
+        raise UnsafeArchiveError(f"{name}: {member.filename} is damaged ({error})") from None
+
+
+def _check_script(archive: zipfile.ZipFile, name: str) -> None:
+    for member in archive.infolist():
+        if "/code/" in member.filename and member.filename.endswith(".py"):
+            found = _SCRIPT_REFUSED.search(_read(archive, member, name))
+            if found:
+                raise UnsafeArchiveError(
+                    f"{name}: its TorchScript calls {found[0].decode()!r}, which could reach files "
+                    f"or code outside the model. {EXPORT_HINT}"
+                )
 
 
 def _store(archive: zipfile.ZipFile, path: str, data: bytes) -> None:
@@ -128,33 +167,34 @@ def _store(archive: zipfile.ZipFile, path: str, data: bytes) -> None:
     archive.writestr(zipfile.ZipInfo(path), data)
 
 
-def _cleaned(path: str, data: bytes, name: str) -> bytes:
+def _cleaned(path: str, data: bytes, members: Mapping[str, bytes], name: str) -> bytes:
     if not path.endswith(".json"):
         return data
     try:
         content = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise UnsafeArchiveError(f"{name}: {path} is not JSON") from None
     if path == "models/model.json":
         content = _cleaned_program(content, name)
-    elif _wants_pickle(content):
+    elif _wants_pickle(content, PurePosixPath(path).parent, members):
         raise UnsafeArchiveError(
-            f"{name}: {path} lists pickled parts, which are never loaded. {EXPORT_HINT}"
+            f"{name}: {path} lists pickled or missing parts, which are never loaded. {EXPORT_HINT}"
         )
     return json.dumps(content).encode()
 
 
-def _wants_pickle(payloads: Any) -> bool:
-    """Whether a table of weights or constants names anything but raw tensors."""
+def _wants_pickle(payloads: Any, folder: PurePosixPath, members: Mapping[str, bytes]) -> bool:
+    """Whether a table of weights or constants names anything but raw tensors that are there."""
     try:
-        entries = payloads["config"].values()
-        return any(
-            entry["use_pickle"] is not False
-            or not re.fullmatch(r"(weight|tensor)_\d+", entry["path_name"])
-            for entry in entries
-        )
+        for entry in payloads["config"].values():
+            record = members[str(folder / entry["path_name"])]
+            elements = math.prod(size["as_int"] for size in entry["tensor_meta"]["sizes"])
+            # torch makes up zeros of any size for an empty record.
+            if entry["use_pickle"] is not False or elements > len(record):
+                return True
     except (KeyError, TypeError, AttributeError):
         return True
+    return False
 
 
 def _cleaned_program(program: Any, name: str) -> Any:
@@ -176,19 +216,26 @@ class _Refused(Exception):  # noqa: N818 - a signal inside this module, never se
 
 def _checked(value: Any, key: str) -> Any:
     if isinstance(value, dict):
-        # Node metadata: stack traces, with paths of the machine that exported the model.
-        return {_name(k): {} if k == "metadata" else _checked(v, k) for k, v in value.items()}
+        # What only a debugger needs of a node or graph: stack traces, with paths of the machine
+        # that exported the model.
+        drop = "metadata" if value.keys() & {"target", "graph"} else None
+        return {_name(k): {} if k == drop else _checked(v, k) for k, v in value.items()}
     if isinstance(value, list):
         return [_checked(item, key) for item in value]
     if isinstance(value, str) and key not in _FREE_TEXT:
-        _CHECKS.get(key, _name)(value)
+        _CHECKS.get(key, _parameter_name if key in _PARAMETER_NAMES else _name)(value)
     return value
 
 
 def _name(text: str) -> str:
-    if not _DOTTED.fullmatch(text):
+    if not _NAME.fullmatch(text):
         raise _Refused(f"the name {text[:60]!r}")
     return text
+
+
+def _parameter_name(text: str) -> None:
+    if not _QUOTABLE.fullmatch(text):
+        raise _Refused(f"the name {text[:60]!r}")
 
 
 def _target(text: str) -> None:
@@ -199,11 +246,11 @@ def _target(text: str) -> None:
 def _shape_expression(text: str) -> None:
     """Accept arithmetic on size symbols alone: torch hands this string to sympy's eval."""
     try:
-        nodes = list(ast.walk(ast.parse(text, mode="eval")))
+        nodes = list(ast.walk(ast.parse(text[:_LONGEST_EXPRESSION], mode="eval")))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise _Refused(f"the expression {text[:60]!r}") from None
     for node in nodes:
-        known = isinstance(node, _SHAPE_NODES)
+        known = isinstance(node, _SHAPE_NODES) and len(text) <= _LONGEST_EXPRESSION
         if isinstance(node, ast.Name):
             known = node.id in _SHAPE_FUNCTIONS or bool(_SYMBOL.fullmatch(node.id))
         elif isinstance(node, ast.Call):
@@ -211,7 +258,7 @@ def _shape_expression(text: str) -> None:
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             known = bool(_SYMBOL.fullmatch(node.value))
         elif isinstance(node, ast.Constant):
-            known = isinstance(node.value, int | float)
+            known = isinstance(node.value, int | float) and abs(node.value) < 2**63
         if not known:
             raise _Refused(f"the expression {text[:60]!r}")
 
@@ -224,7 +271,9 @@ def _tree(text: str) -> None:
         pending = [json.loads(text)[1]]
         while pending:
             node = pending.pop()
-            if node["type"] not in _TREE_TYPES or node["context"] not in _TREE_CONTEXTS:
+            keys = json.loads(node["context"] or "null")
+            plain = keys is None or all(isinstance(key, str) for key in keys)
+            if node["type"] not in _TREE_TYPES or not plain or isinstance(keys, dict):
                 raise _Refused(f"a structure of type {str(node['type'])[:60]!r}")
             pending.extend(node["children_spec"])
     except (ValueError, KeyError, TypeError, IndexError):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+import logging
 import math
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +19,9 @@ from monitor.bundle.probe import probe_features
 from monitor.errors import ClassifierError, UnsafeArchiveError
 
 __all__ = ["Classifier", "export_classifier", "load_classifier"]
+
+# Operators that change a tensor's shape and none of its values.
+_RESHAPING = {"squeeze", "unsqueeze", "view", "reshape", "flatten", "select", "slice", "alias"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,20 +43,29 @@ class Classifier:
             case "logit":
                 return output.reshape(-1)
             case "probability":
-                return torch.logit(output.reshape(-1))
+                return _finite_logit(output.reshape(-1))
             case "two_logits":
                 return output[:, 1] - output[:, 0]
             case "two_probabilities":
-                return torch.log(output[:, 1]) - torch.log(output[:, 0])
+                return _finite_logit(output[:, 1])
 
     def decide(self, features: Tensor) -> Tensor:
         """Class of each row, `[n, d]` to bool `[n]`: P(class 1) ≥ threshold."""
         threshold = self.spec.decision.threshold
+        output = self.spec.classifier.output
+        if output in ("probability", "two_probabilities"):
+            # Of the score itself: a tie with the threshold does not survive the logarithms.
+            score: Tensor = self.module(features)
+            return (score.reshape(-1) if output == "probability" else score[:, 1]) >= threshold
         return self.logit(features) >= math.log(threshold) - math.log1p(-threshold)
 
 
 def export_classifier(module: nn.Module, width: int) -> bytes:
-    """A module as the bytes of `classifier.pt2`, for batches of any size, without any pickle."""
+    """A module as the bytes of `classifier.pt2`, for batches of any size, without any pickle.
+
+    Raises:
+        ClassifierError: torch cannot export it, as when it takes another width.
+    """
     was_training = module.training
     try:
         program = torch.export.export(
@@ -58,6 +73,10 @@ def export_classifier(module: nn.Module, width: int) -> bytes:
             (torch.zeros(2, width),),
             dynamic_shapes=({0: torch.export.Dim("batch")},),
         )
+    except Exception as error:  # noqa: BLE001 - tracing runs the user's own code
+        raise ClassifierError(
+            f"the module cannot be exported for a [n, {width}] input: {_line(error)}"
+        ) from None
     finally:
         module.train(was_training)
     buffer = io.BytesIO()
@@ -90,7 +109,8 @@ def _load_module(data: bytes, spec: BundleSpec) -> nn.Module:
                 warnings.simplefilter("ignore", DeprecationWarning)
                 script: nn.Module = torch.jit.load(io.BytesIO(data), map_location="cpu")
             return script.eval()
-        program = torch.export.load(io.BytesIO(harmless(data, file)))
+        with _quiet_torch():
+            program = torch.export.load(io.BytesIO(harmless(data, file)))
     except UnsafeArchiveError:
         raise
     except Exception as error:  # noqa: BLE001 - torch raises every kind on a damaged archive
@@ -98,7 +118,31 @@ def _load_module(data: bytes, spec: BundleSpec) -> nn.Module:
             f"{file} cannot be loaded by torch {torch.__version__}: {_line(error)}"
         ) from None
     _check_exported_input(program, spec)
+    _check_exported_output(program, spec)
     return program.module()
+
+
+@contextmanager
+def _quiet_torch() -> Iterator[None]:
+    """Turn what torch logs about an archive it cannot read into the error that we raise."""
+    logger, told = logging.getLogger("torch.export"), list[logging.LogRecord]()
+    disabled, logger.disabled = logger.disabled, False
+
+    def keep(record: logging.LogRecord) -> bool:
+        told.append(record)
+        return False
+
+    logger.addFilter(keep)
+    try:
+        yield
+    except Exception:
+        causes = [record.exc_info[1] for record in told if record.exc_info]
+        if causes and causes[0] is not None:
+            raise causes[0] from None
+        raise
+    finally:
+        logger.removeFilter(keep)
+        logger.disabled = disabled
 
 
 def _check_exported_input(program: torch.export.ExportedProgram, spec: BundleSpec) -> None:
@@ -120,6 +164,25 @@ def _check_exported_input(program: torch.export.ExportedProgram, spec: BundleSpe
         raise ClassifierError(
             f"{file} takes {shape[1]} columns, but the manifest lists {spec.width} features"
         )
+
+
+def _check_exported_output(program: torch.export.ExportedProgram, spec: BundleSpec) -> None:
+    """A sigmoid or softmax at the end gives probabilities, whatever the manifest says."""
+    kind, node = spec.classifier.output, program.graph.output_node().args[0][0]
+    while _operator(node) in _RESHAPING:
+        node = node.args[0]
+    if kind.endswith(("logit", "logits")) and _operator(node) in ("sigmoid", "softmax", "_softmax"):
+        told = kind.replace("logits", "probabilities").replace("logit", "probability")
+        raise ClassifierError(
+            f"{spec.classifier.file} ends in a {_operator(node).strip('_')}, so it returns "
+            f"probabilities, but the manifest says {kind!r}; say {told!r}"
+        )
+
+
+def _operator(node: object) -> str:
+    """Name of the operator that a node of the graph calls, such as `sigmoid`."""
+    target = getattr(node, "target", None)
+    return str(target).removeprefix("aten.").partition(".")[0]
 
 
 def _probe(classifier: Classifier, features: Tensor) -> None:
@@ -150,6 +213,11 @@ def _call(classifier: Classifier, features: Tensor) -> Tensor:
         ) from None
     if not isinstance(output, Tensor) or not output.is_floating_point():
         raise ClassifierError(f"{file} must return one floating-point tensor, not {_kind(output)}")
+    if output.dim() == 0 or len(output) != rows:
+        raise ClassifierError(
+            f"{file} returns shape {list(output.shape)} for {rows} rows; it must return a row each "
+            "(a bare squeeze() drops the batch when it is 1: squeeze(-1) does not)"
+        )
     return output
 
 
@@ -180,6 +248,11 @@ def _check_output(output: Tensor, spec: BundleSpec) -> None:
             output.sum(1), torch.ones(rows, dtype=output.dtype), atol=1e-3
         ):
             raise ClassifierError(f"{file} returns two columns that do not add to 1")
+
+
+def _finite_logit(probability: Tensor) -> Tensor:
+    """Log-odds, of a certainty too: a saturated model says 0 or 1 where it means nearly."""
+    return torch.logit(probability, eps=torch.finfo(probability.dtype).eps)
 
 
 def _kind(output: object) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,10 +11,16 @@ from pathlib import Path
 import click
 
 from monitor.bundle.manifest import Manifest
+from monitor.bundle.probe import probe_features
 from monitor.bundle.reader import Bundle
 from monitor.config import Config, load_config
+from monitor.errors import ClassifierError
 
 __all__ = ["bundle"]
+
+
+# Not checked by click, so that every flaw is told in our own words.
+_PATH = click.Path(path_type=Path, readable=False)
 
 
 @click.group()
@@ -23,12 +31,12 @@ def bundle() -> None:
 def _takes_a_bundle(command: Callable[..., None]) -> Callable[..., None]:
     """The argument and options by which both commands are told of a bundle."""
     for option in (
-        click.argument("path", type=click.Path(path_type=Path), required=False),
+        click.argument("path", type=_PATH, required=False),
         click.option("--pin", metavar="SHA256", help="Digest that the manifest must have."),
         click.option(
             "--config",
             "file",
-            type=click.Path(path_type=Path),
+            type=_PATH,
             help="A config that names bundle and pin.",
         ),
     ):
@@ -61,11 +69,18 @@ def verify(path: Path | None, pin: str | None, file: Path | None) -> None:
 
     torch.set_num_threads(config.compute.threads)
     rows = config.bundle.probe_rows
-    found.classifier(probe_rows=rows)
-    model = found.manifest.model
+    try:
+        classifier = found.classifier(probe_rows=rows)
+    except ClassifierError as error:
+        raise type(error)(f"{config.bundle.path}: {error}") from None
+    manifest = found.manifest
+    features = torch.from_numpy(probe_features(manifest, rows))
+    with torch.inference_mode():
+        scores, decided = classifier.logit(features).sigmoid(), classifier.decide(features)
+    click.echo(f"sound: {manifest.model.name} version {manifest.model.version}, every hash right")
     click.echo(
-        f"sound: {model.name} version {model.version}, every hash right, classifier tried on "
-        f"{rows} made-up people"
+        f"classifier tried on {rows} made-up people: scores {scores.min():.3g} to "
+        f"{scores.max():.3g}, {int(decided.sum())} {manifest.decision.class_names[1]}"
     )
     pinned = "as pinned" if config.bundle.manifest_sha256 else "not pinned"
     click.echo(f"manifest digest, {pinned}: {found.manifest_sha256}")
@@ -74,6 +89,8 @@ def verify(path: Path | None, pin: str | None, file: Path | None) -> None:
 def _open(path: Path | None, pin: str | None, file: Path | None) -> tuple[Config, Bundle]:
     """The config with what the command line overrides, and the bundle it names."""
     config = load_config(file)
+    if pin is not None and not re.fullmatch("[0-9a-f]{64}", pin := pin.strip().lower()):
+        raise click.UsageError("--pin takes a SHA-256 digest, 64 characters 0-9 a-f.")
     given = {"path": path, "manifest_sha256": pin}
     settings = config.bundle.model_copy(update={k: v for k, v in given.items() if v is not None})
     if settings.path is None:
@@ -92,7 +109,8 @@ def _description(manifest: Manifest) -> Iterator[tuple[str, str]]:
     kinds = Counter(feature.kind for feature in manifest.features)
     yield "features", f"{manifest.width} columns: {', '.join(f'{n} {k}' for k, n in kinds.items())}"
     for group in manifest.one_hot_groups:
-        yield "one-hot", f"{group.name}, {len(group.features)} categories"
+        dropped = f", and {group.dropped} without a column" if group.dropped else ""
+        yield "one-hot", f"{group.name}, {len(group.features)} columns{dropped}"
     for attribute in manifest.protected_attributes:
         place = f"feature {attribute.feature}" if attribute.feature else "hidden from the model"
         yield "protected", f"{attribute.name}: {', '.join(attribute.groups)} ({place})"
@@ -101,7 +119,8 @@ def _description(manifest: Manifest) -> Iterator[tuple[str, str]]:
         f"{decision.class_names[1]} if P ≥ {decision.threshold:g}, else {decision.class_names[0]}",
     )
     yield "favourable", f"{favourable}, not {unfavourable}"
-    yield "fitted", f"{fitted.at:%Y-%m-%d %H:%M} UTC on {fitted.rows:,} rows, seed {fitted.seed}"
+    at = fitted.at.astimezone(dt.UTC)
+    yield "fitted", f"{at:%Y-%m-%d %H:%M} UTC on {fitted.rows:,} rows, seed {fitted.seed}"
     yield "made with", f"evenhand {fitted.evenhand}, torch {fitted.torch}"
     if fitted.notes:
         yield "notes", fitted.notes

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from importlib.metadata import version
 from typing import Annotated, Literal, Self
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 __all__ = [
     "FORMAT_VERSION",
@@ -25,14 +27,19 @@ __all__ = [
 FORMAT_VERSION = 1
 MANIFEST_FILE = "manifest.json"
 
-Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")]
+Text = Annotated[str, Field(max_length=2000, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 FileName = Annotated[
     str,
     Field(
-        pattern=r"^(classifier\.pt2?|status\.pt2|maps\.npz|baseline\.npz|kernel/[\w.+-]+(/[\w.+-]+)*)$"
+        pattern=r"^(classifier\.pt2?|status\.pt2|maps\.npz|baseline\.npz|kernel/\w[\w.+-]*(/\w[\w.+-]*)*)$"
     ),
 ]
+
+
+# Well inside what a float32 holds.
+_LARGEST = 1e38
 
 
 class _Part(BaseModel):
@@ -57,8 +64,8 @@ class Feature(_Part):
 
     name: Name
     kind: Literal["numeric", "integer", "binary", "onehot"]
-    low: Annotated[float, Field(allow_inf_nan=False)] | None = None
-    high: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    low: Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)] | None = None
+    high: Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)] | None = None
 
     @model_validator(mode="after")
     def _range_is_a_range(self) -> Self:
@@ -99,6 +106,12 @@ class Decision(_Part):
     favourable: Literal[0, 1] = 1
     class_names: Annotated[tuple[Name, Name], Field(strict=False)] = ("0", "1")
 
+    @model_validator(mode="after")
+    def _classes_can_be_told_apart(self) -> Self:
+        if self.class_names[0] == self.class_names[1]:
+            raise ValueError(f"both classes are called {self.class_names[0]!r}")
+        return self
+
 
 class ClassifierFile(_Part):
     """The classifier's file, and what its output means.
@@ -111,15 +124,33 @@ class ClassifierFile(_Part):
     output: Literal["logit", "probability", "two_logits", "two_probabilities"]
 
 
+def _refuse_numbers(value: object) -> object:
+    if isinstance(value, int | float):
+        raise ValueError("must be a time such as 2026-01-02T03:04:05Z")  # noqa: TRY004 - pydantic's
+    return value
+
+
 class Fitted(_Part):
     """How, when and with what the bundle was made."""
 
-    at: Annotated[AwareDatetime, Field(strict=False)]
-    evenhand: str
-    torch: str
+    at: Annotated[AwareDatetime, Field(strict=False), BeforeValidator(_refuse_numbers)]
+    evenhand: Text
+    torch: Text
     seed: int
     rows: Annotated[int, Field(ge=0)]
-    notes: str = ""
+    notes: Text = ""
+
+    @classmethod
+    def now(cls, *, seed: int, rows: int, notes: str = "") -> Self:
+        """At this moment, with the versions that are installed."""
+        return cls(
+            at=dt.datetime.now(dt.UTC),
+            evenhand=version("evenhand"),
+            torch=version("torch"),
+            seed=seed,
+            rows=rows,
+            notes=notes,
+        )
 
 
 class FileEntry(_Part):
@@ -152,7 +183,7 @@ class BundleSpec(_Part):
         columns = [feature.name for feature in self.features]
         groups = [group.name for group in self.one_hot_groups]
         _refuse_repeats("feature", columns)
-        _refuse_repeats("one-hot group", groups)
+        _refuse_repeats("feature or one-hot group", columns + groups)
         _refuse_repeats("protected attribute", [a.name for a in self.protected_attributes])
         for attribute in self.protected_attributes:
             _refuse_repeats(f"group of {attribute.name!r}", list(attribute.groups))

@@ -33,7 +33,7 @@ class Bundle:
         files: The bytes of every other file, the same bytes that were hashed.
     """
 
-    manifest: Manifest
+    manifest: Manifest = field(repr=False)
     manifest_sha256: str
     files: dict[str, bytes] = field(repr=False)
 
@@ -77,9 +77,8 @@ class Bundle:
         """
         from monitor.bundle.classifier import load_classifier
 
-        return load_classifier(
-            self.files[self.manifest.classifier.file], self.manifest, probe_rows=probe_rows
-        )
+        file = self.files[self.manifest.classifier.file]
+        return load_classifier(file, self.manifest, probe_rows=probe_rows)
 
 
 def parse_manifest(data: bytes, where: str) -> Manifest:
@@ -88,7 +87,9 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         content = json.loads(data, object_pairs_hook=_without_repeats)
     except (ValueError, RecursionError) as error:
         raise ManifestError(f"{where}: {MANIFEST_FILE} is not valid JSON: {error}") from None
-    version = content.get("format_version") if isinstance(content, dict) else None
+    if not isinstance(content, dict) or "format_version" not in content:
+        raise ManifestError(f"{where}: {MANIFEST_FILE} states no format_version; is it a manifest?")
+    version = content["format_version"]
     # The version first: a newer format's new fields would else read as mistakes.
     if version != FORMAT_VERSION or isinstance(version, bool):
         raise ManifestError(
@@ -124,11 +125,17 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return content
 
 
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[:80])
+
+
 def _problem(detail: Any) -> str:
-    place = ".".join(str(part) for part in detail["loc"])
+    place = ".".join(_printable(str(part)) for part in detail["loc"])
     if detail["type"] == "extra_forbidden":
         return f"unknown field {place}"
-    message = detail["msg"].removeprefix("Value error, ")
-    if detail["type"] == "missing" or not place:
-        return f"{place}: {message}".removeprefix(": ")
-    return f"{place}: {message}, not {str(detail['input'])[:80]!r}"
+    message = detail["msg"].removeprefix("Value error, ").replace(" after validation", "")
+    told = f"{place}: {message}" if place else message
+    # A whole list or object would bury the message.
+    if isinstance(detail["input"], dict | list):
+        return told
+    return f"{told}, not {repr(detail['input'])[:80]}"

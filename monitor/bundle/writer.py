@@ -14,10 +14,10 @@ from pathlib import Path
 
 from monitor.bundle.archive import harmless
 from monitor.bundle.manifest import FORMAT_VERSION, MANIFEST_FILE, BundleSpec
-from monitor.bundle.reader import DEFAULT_PROBE_ROWS, Bundle
+from monitor.bundle.reader import DEFAULT_PROBE_ROWS, Bundle, parse_manifest
 from monitor.errors import BundleError, BundleExistsError
 
-__all__ = ["write_bundle"]
+__all__ = ["check_target", "write_bundle"]
 
 
 def write_bundle(
@@ -45,21 +45,27 @@ def write_bundle(
         BundleError: In its other kinds, when what would be written is no sound bundle.
     """
     path = Path(path)
-    _refuse_to_overwrite(path, replace=replace)
+    check_target(path, replace=replace)
     files = {
         name: harmless(data, name) if name.endswith(".pt2") else data
         for name, data in files.items()
     }
-    contents = {MANIFEST_FILE: _manifest(spec, files), **files}
+    data = _manifest(spec, files)
+    bundle = Bundle(
+        manifest=parse_manifest(data, str(path)),
+        manifest_sha256=hashlib.sha256(data).hexdigest(),
+        files=dict(files),
+    )
+    bundle.classifier(probe_rows=probe_rows)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".evenhand-", dir=path.parent) as scratch:
-            draft = Path(scratch, path.name)
-            write = _write_tar if path.suffix == ".tar" else _write_directory
-            write(draft, contents)
-            bundle = Bundle.read(draft)
-            bundle.classifier(probe_rows=probe_rows)
-            _move(draft, path, Path(scratch, "replaced"))
+            draft = Path(scratch, "new")
+            write = _write_tar if path.suffix.lower() == ".tar" else _write_directory
+            write(draft, {MANIFEST_FILE: data, **files})
+            if Bundle.read(draft) != bundle:
+                raise BundleError(f"{path}: what was written does not read back the same")
+            _move(draft, path, Path(scratch, "old"))
             _sync(path.parent)
     except OSError as error:
         raise BundleError(f"{path}: cannot be written: {error.strerror or error}") from None
@@ -76,11 +82,31 @@ def _manifest(spec: BundleSpec, files: Mapping[str, bytes]) -> bytes:
     return json.dumps(content, indent=2, ensure_ascii=False).encode()
 
 
-def _refuse_to_overwrite(path: Path, *, replace: bool) -> None:
-    if not path.exists() and not path.is_symlink():
+def check_target(path: Path, *, replace: bool) -> None:
+    """Refuse a place where `write_bundle` could not put a bundle, before any work is done.
+
+    Raises:
+        BundleExistsError: Something is there that may not be replaced.
+        BundleError: The name asks for a compressed archive.
+    """
+    if path.name.lower().endswith((".gz", ".tgz", ".zip", ".bz2", ".xz", ".zst")):
+        raise BundleError(f"{path}: a bundle is a directory or a plain .tar, not compressed")
+    if "\0" in str(path):
+        raise BundleError(f"{str(path)!r}: no usable path: it holds a null byte")
+    try:
+        there = path.is_symlink() or path.exists()
+        parent = next(folder for folder in path.absolute().parents if folder.exists())
+        usable = parent.is_dir() and os.access(parent, os.W_OK | os.X_OK)
+    except (OSError, ValueError) as error:
+        raise BundleError(f"{str(path)[:100]!r}: no usable path: {error}") from None
+    if not usable:
+        raise BundleError(
+            f"{path}: cannot be written: {parent} is no folder that can be written to"
+        )
+    if not there:
         return
     if not replace:
-        raise BundleExistsError(f"{path}: already exists")
+        raise BundleExistsError(f"{path}: already exists; replace=True would replace it")
     is_bundle = (path / MANIFEST_FILE).is_file() or (path.is_file() and tarfile.is_tarfile(path))
     if path.is_symlink() or not is_bundle:
         raise BundleExistsError(f"{path}: holds something that is not a bundle; it is left alone")
@@ -110,14 +136,18 @@ def _write_tar(path: Path, contents: Mapping[str, bytes]) -> None:
 
 
 def _move(draft: Path, path: Path, aside: Path) -> None:
-    """Put the draft in place; a directory cannot be renamed over a full one, so it steps aside."""
+    """Put the draft in place.
+
+    A directory cannot be renamed over a full one, so the old one steps aside first; whatever
+    happens in between, it steps back.
+    """
     if not path.is_dir():
         draft.replace(path)
         return
     path.replace(aside)
     try:
         draft.replace(path)
-    except OSError:
+    except BaseException:
         aside.replace(path)
         raise
     shutil.rmtree(aside)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,10 +131,10 @@ class Population:
 
     world: World
     seed: int
-    features: NDArray[np.float32]
-    groups: dict[str, NDArray[np.int8]]
-    repaid: NDArray[np.bool_]
-    labels: NDArray[np.int8]
+    features: NDArray[np.float32] = field(repr=False)
+    groups: dict[str, NDArray[np.int8]] = field(repr=False)
+    repaid: NDArray[np.bool_] = field(repr=False)
+    labels: NDArray[np.int8] = field(repr=False)
 
     def __len__(self) -> int:
         return len(self.features)
@@ -161,10 +160,15 @@ class Population:
             yield group, self.counterfactual(attribute, group)
 
     def true_flips(
-        self, decide: Callable[[NDArray[np.float32]], NDArray[Any]], attribute: str
+        self, decide: Callable[[NDArray[np.float32]], NDArray[np.bool_]], attribute: str
     ) -> NDArray[np.bool_]:
         """Whose decision would change for at least one other group of the attribute, `[n]`."""
         decisions = decide(self.features)
+        if getattr(decisions, "dtype", None) is not np.dtype(bool):
+            raise PopulationError(
+                "decide must give decisions, a bool for each person, not scores; see "
+                "monitor.world.classifiers.decide"
+            )
         flips = np.zeros(len(self), bool)
         for _, twins in self.counterfactuals(attribute):
             flips |= decide(twins) != decisions

@@ -36,6 +36,15 @@ def test_an_empty_file_an_empty_part_and_an_empty_variable_set_nothing(file):
     assert load_config(file, {}) == Config()
 
 
+def test_plain_words_and_merges_are_read_as_yaml_means_them(file):
+    file.write_text("bundle: &b\n  path: 2020-13-45\n  probe_rows: 30\n  manifest_sha256: null\n")
+    config = load_config(file, {})
+    assert (config.bundle.path, config.bundle.probe_rows) == (Path("2020-13-45"), 30)
+    file.write_text("bundle:\n  <<: {probe_rows: 9, path: a}\n  path: b\n")
+    config = load_config(file, {})
+    assert (config.bundle.path, config.bundle.probe_rows) == (Path("b"), 9)
+
+
 def test_a_config_cannot_be_changed():
     with pytest.raises(ValidationError, match="frozen"):
         load_config(None, {}).bundle.probe_rows = 3  # type: ignore[misc]
@@ -58,6 +67,13 @@ def test_a_config_cannot_be_changed():
         ("bundle: {path: a, path: b}", "line 1: not valid YAML: 'path' is given twice"),
         ("bundle: {path: [", "not valid YAML"),
         ("bundle: !!python/object:os.system {}", "not valid YAML"),
+        ("bundle: {probe_rows: !!int abc}", "not valid YAML"),
+        ("bundle: " + "[" * 3000, "not valid YAML"),
+        ("bundle: {probe_rows: 010}", "'010' is not allowed"),
+        ("bundle: {probe_rows: 1:30}", "'1:30' is not allowed"),
+        ("bundle: {probe_rows: " + "9" * 5000 + "}", "is not allowed"),
+        ("compute: {threads: yes}", "compute.threads: 'yes' is not allowed"),
+        ("bundle: {path: ''}", "bundle.path: '' is not allowed; it must be a path"),
     ],
 )
 def test_a_bad_file_names_the_field_the_value_and_what_is_allowed(file, text, message):
@@ -97,7 +113,13 @@ def test_a_bad_variable_names_itself_the_value_and_what_is_allowed(variable, tex
     ],
 )
 def test_the_variables_that_kubernetes_sets_for_a_service_are_passed_over(variable):
-    assert load_config(None, {variable: "tcp://10.0.0.1:8081"}) == Config()
+    value = "8081" if "SERVICE_PORT" in variable else "tcp://10.0.0.1:8081"
+    assert load_config(None, {variable: value}) == Config()
+
+
+def test_a_variable_that_only_ends_like_a_service_link_is_refused():
+    with pytest.raises(ConfigError, match="EVENHAND_GRPC_PORT: no such setting"):
+        load_config(None, {"EVENHAND_GRPC_PORT": "8081"})
 
 
 def test_every_problem_is_told_at_once(file):

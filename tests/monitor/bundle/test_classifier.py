@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from monitor.bundle import ClassifierFile
-from monitor.bundle.classifier import export_classifier, load_classifier
+from monitor.bundle import ClassifierFile, Decision, Feature
+from monitor.bundle.classifier import Classifier, export_classifier, load_classifier
 from monitor.bundle.probe import probe_features, with_ranges
-from monitor.errors import ClassifierError
+from monitor.errors import ClassifierError, UnsafeArchiveError
 from tests.bundles import WIDTH, exported_classifier, small_module, small_spec
 
 
@@ -131,6 +131,25 @@ def constant(value: float):
         (Ending(lambda z: z > 0), "logit", r"one floating-point tensor, not torch\.bool"),
         (Ending(lambda z: (z, z)), "logit", r"one floating-point tensor, not tuple"),
         (Ending(lambda z: z - z.mean()), "logit", r"differently alone and in a batch"),
+        (
+            Ending(lambda z: z.sigmoid().squeeze(1)),
+            "logit",
+            r"ends in a sigmoid.*say 'probability'",
+        ),
+        (
+            Ending(lambda z: torch.cat([-z, z], dim=1).softmax(1)),
+            "two_logits",
+            r"ends in a softmax.*say 'two_probabilities'",
+        ),
+        (
+            Ending(lambda z: torch.cat([z, z], dim=1).sigmoid()),
+            "two_probabilities",
+            r"two columns that do not add to 1",
+        ),
+        (Ending(lambda z: z.squeeze()), "logit", r"returns shape \[\] for 1 rows.*squeeze\(-1\)"),
+        (Ending(lambda z: z.mean()), "logit", r"returns shape \[\] for 64 rows"),
+        (Ending(lambda z: z[:1]), "logit", r"returns shape \[1, 1\] for 64 rows"),
+        (Ending(lambda z: {"score": z}), "logit", r"one floating-point tensor, not dict"),
     ],
 )
 def test_a_flawed_classifier_is_refused_in_words(module, output, message):
@@ -153,6 +172,87 @@ def test_a_classifier_exported_in_training_mode_is_refused():
     torch.export.save(program, buffer)
     with pytest.raises(ClassifierError, match=r"differently each time.*\.eval\(\)"):
         load_classifier(buffer.getvalue(), small_spec())
+
+
+def test_a_module_that_cannot_be_exported_is_a_clear_error():
+    with pytest.raises(ClassifierError, match=r"cannot be exported for a \[n, 4\] input"):
+        export_classifier(nn.Linear(WIDTH, 1), WIDTH - 1)
+
+
+class TwoInputs(nn.Module):
+    def forward(self, features: Tensor, more: Tensor) -> Tensor:
+        return (features + more).sum(1)
+
+
+def test_a_classifier_of_two_inputs_is_refused():
+    batch = torch.export.Dim("batch")
+    inputs = (torch.zeros(2, WIDTH), torch.zeros(2, WIDTH))
+    program = torch.export.export(TwoInputs(), inputs, dynamic_shapes=({0: batch}, {0: batch}))
+    buffer = io.BytesIO()
+    torch.export.save(program, buffer)
+    with pytest.raises(ClassifierError, match="takes 2 inputs; it must take one tensor"):
+        load_classifier(buffer.getvalue(), small_spec())
+
+
+class OddNames(nn.Module):
+    """Names that a graph may carry though Python could not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = nn.ModuleDict({"a b": nn.Linear(WIDTH, 2), "größe-1": nn.Linear(2, 1)})
+
+    def forward(self, metadata: Tensor) -> Tensor:
+        return self.parts["größe-1"](self.parts["a b"](metadata))
+
+
+def test_odd_names_are_no_offence():
+    load_classifier(export_classifier(OddNames(), WIDTH), small_spec())
+
+
+@pytest.mark.parametrize("output", ["probability", "two_probabilities"])
+def test_a_score_equal_to_the_threshold_is_class_1(output):
+    class Fixed(nn.Module):
+        def forward(self, features: Tensor) -> Tensor:
+            score = features[:, :1]
+            return score if output == "probability" else torch.cat([1 - score, score], dim=1)
+
+    for threshold in np.linspace(0.01, 0.99, 99).astype(np.float32).tolist():
+        spec = small_spec(
+            classifier=ClassifierFile(output=output),
+            decision=Decision(threshold=threshold),
+            features=(Feature(name="score", kind="numeric"), *small_spec().features[1:]),
+        )
+        classifier = Classifier(module=Fixed(), spec=spec)
+        features = torch.full((1, WIDTH), threshold)
+        assert classifier.decide(features).all()
+        assert not classifier.decide(features - 1e-4).any()
+
+
+def test_a_logit_equal_to_the_threshold_is_class_1():
+    classifier = Classifier(module=nn.Identity(), spec=small_spec(decision=Decision()))
+    assert classifier.decide(torch.zeros(3, 1)).all()
+
+
+def test_a_saturated_probability_has_a_finite_logit():
+    spec = small_spec(classifier=ClassifierFile(output="probability"))
+    classifier = Classifier(module=nn.Identity(), spec=spec)
+    assert torch.isfinite(classifier.logit(torch.tensor([[0.0], [1.0]]))).all()
+
+
+class Writing(nn.Module):
+    """TorchScript that writes a file whenever it is called."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        torch.save(features, "written-by-the-model")
+        return features.sum(1)
+
+
+def test_torchscript_that_writes_files_is_refused_before_it_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    spec = small_spec(classifier=ClassifierFile(file="classifier.pt", output="logit"))
+    with pytest.raises(UnsafeArchiveError, match=r"its TorchScript calls 'save\('"):
+        load_classifier(scripted(Writing()), spec)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_classifier_for_one_batch_size_is_refused():

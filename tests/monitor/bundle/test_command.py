@@ -49,6 +49,7 @@ def test_verify_says_that_a_sound_bundle_is_sound(bundle_path):
     done = evenhand("bundle", "verify", bundle_path)
     assert done.exit_code == 0
     assert "sound: loans version 3, every hash right" in done.stdout
+    assert "tried on 64 made-up people: scores 0." in done.stdout
     assert "not pinned" in done.stdout
 
 
@@ -149,6 +150,38 @@ def assert_one_message(done, message: str) -> None:
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("pin", ["", "abc", "sha256:" + "0" * 64])
+def test_a_pin_that_is_no_digest_is_refused_as_such(bundle_path, pin):
+    done = evenhand("bundle", "verify", bundle_path, "--pin", pin)
+    assert done.exit_code == 2
+    assert "--pin takes a SHA-256 digest" in done.stderr
+
+
+def test_a_pin_in_capitals_is_the_same_pin(bundle_path):
+    pin = Bundle.read(bundle_path).manifest_sha256.upper()
+    assert evenhand("bundle", "verify", bundle_path, "--pin", pin).exit_code == 0
+
+
+def test_an_unreadable_file_is_named(bundle_path, monkeypatch):
+    def refuse(self: Path, *_: object) -> None:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "open", refuse)
+    done = evenhand("bundle", "verify", bundle_path)
+    assert_one_message(done, "classifier.pt2: cannot be read: Permission denied")
+
+
+def test_verify_obeys_the_limits_of_the_config(bundle_path, monkeypatch):
+    monkeypatch.setenv("EVENHAND_BUNDLE_PROBE_ROWS", "7")
+    monkeypatch.setenv("EVENHAND_COMPUTE_THREADS", "2")
+    done = evenhand("bundle", "verify", bundle_path)
+    assert "tried on 7 made-up people" in done.stdout
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(1)
+    monkeypatch.setenv("EVENHAND_BUNDLE_MAX_BYTES", "100")
+    assert_one_message(evenhand("bundle", "verify", bundle_path), "larger than the 100 bytes")
 
 
 def test_verify_without_a_path_says_how_to_name_one():

@@ -50,7 +50,7 @@ def test_a_contradiction_is_refused_by_name(changes, message):
         ({"kind": "numeric", "low": 1.0}, "one end of a range"),
         ({"kind": "numeric", "low": 2.0, "high": 1.0}, "low 2.0 above high 1.0"),
         ({"kind": "binary", "low": 0.0, "high": 1.0}, "binary, which takes no low and high"),
-        ({"kind": "numeric", "low": float("nan"), "high": 1.0}, "finite number"),
+        ({"kind": "numeric", "low": float("nan"), "high": 1.0}, "less than or equal"),
         ({"kind": "colour"}, "'numeric', 'integer', 'binary' or 'onehot'"),
     ],
 )

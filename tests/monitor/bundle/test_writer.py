@@ -73,6 +73,13 @@ def test_a_bundle_is_replaced_only_when_asked(name, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == [name]
 
 
+@pytest.mark.parametrize("name", ["bundle.tar.gz", "bundle.zip", "bundle.TGZ"])
+def test_a_compressed_bundle_is_refused(name, tmp_path):
+    with pytest.raises(BundleError, match=r"a directory or a plain \.tar"):
+        write_bundle(tmp_path / name, small_spec(), GOOD)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_is_no_bundle_is_never_replaced(tmp_path):
     (tmp_path / "bundle").mkdir()
     (tmp_path / "bundle" / "thesis.txt").write_text("years of work")
@@ -92,16 +99,49 @@ def test_a_full_disk_is_a_clear_error_and_leaves_nothing(name, tmp_path, monkeyp
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_move_that_fails_puts_the_old_bundle_back(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("failure", "expected"),
+    [
+        (OSError(errno.EIO, "Input/output error"), BundleError),
+        (KeyboardInterrupt(), KeyboardInterrupt),
+    ],
+)
+def test_a_move_that_fails_puts_the_old_bundle_back(tmp_path, monkeypatch, failure, expected):
     old = write_bundle(tmp_path / "bundle", small_spec(), GOOD)
     real = Path.replace
 
     def refuse(self: Path, target: Path) -> Path:
-        if self.name == "bundle" and self.parent != tmp_path:
-            raise OSError(errno.EIO, "Input/output error")
+        if self.name == "new":
+            raise failure
         return real(self, target)
 
     monkeypatch.setattr(Path, "replace", refuse)
-    with pytest.raises(BundleError, match="Input/output error"):
+    with pytest.raises(expected):
         write_bundle(tmp_path / "bundle", small_spec(), GOOD, replace=True)
     assert Bundle.read(tmp_path / "bundle") == old
+
+
+def test_a_link_is_never_replaced(tmp_path):
+    write_bundle(tmp_path / "bundle", small_spec(), GOOD)
+    (tmp_path / "link").symlink_to(tmp_path / "bundle")
+    with pytest.raises(BundleExistsError, match="left alone"):
+        write_bundle(tmp_path / "link", small_spec(), GOOD, replace=True)
+
+
+@pytest.mark.parametrize("name", ["../escaped", "/escaped", "kernel/../../escaped"])
+def test_a_file_outside_the_bundle_is_never_written(name, tmp_path):
+    with pytest.raises(ManifestError):
+        write_bundle(tmp_path / "deep" / "bundle", small_spec(), {**GOOD, name: b"x"})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "nul\0"])
+def test_a_path_that_cannot_be_is_refused(name, tmp_path):
+    with pytest.raises(BundleError, match="no usable path"):
+        write_bundle(tmp_path / name, small_spec(), GOOD)
+
+
+def test_a_path_below_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BundleError, match="is no folder that can be written to"):
+        write_bundle(tmp_path / "file" / "bundle", small_spec(), GOOD)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 from grpc_tools import protoc
 
 from monitor.wire import (
@@ -30,29 +31,68 @@ def test_regenerating_the_stubs_changes_nothing(tmp_path):
         assert committed.read_text() == file.read_text(), "run `make proto`"
 
 
-def numbers(message) -> dict[str, int]:
-    return {field.name: field.number for field in message.DESCRIPTOR.fields}
+# name number type, "*" for repeated, "map" for maps, as the protocol's own tables have them.
+TENSOR = "name 1 string, datatype 2 string, shape 3 int64*, parameters 4 map, contents 5 message"
+PROTOCOL = {
+    "ServerLiveRequest": "",
+    "ServerLiveResponse": "live 1 bool",
+    "ServerReadyRequest": "",
+    "ServerReadyResponse": "ready 1 bool",
+    "ModelReadyRequest": "name 1 string, version 2 string",
+    "ModelReadyResponse": "ready 1 bool",
+    "ServerMetadataRequest": "",
+    "ServerMetadataResponse": "name 1 string, version 2 string, extensions 3 string*",
+    "ModelMetadataRequest": "name 1 string, version 2 string",
+    "ModelMetadataResponse": (
+        "name 1 string, versions 2 string*, platform 3 string, inputs 4 message*, "
+        "outputs 5 message*, properties 6 map"
+    ),
+    "ModelMetadataResponse.TensorMetadata": "name 1 string, datatype 2 string, shape 3 int64*",
+    "ModelInferRequest": (
+        "model_name 1 string, model_version 2 string, id 3 string, parameters 4 map, "
+        "inputs 5 message*, outputs 6 message*, raw_input_contents 7 bytes*"
+    ),
+    "ModelInferRequest.InferInputTensor": TENSOR,
+    "ModelInferRequest.InferRequestedOutputTensor": "name 1 string, parameters 2 map",
+    "ModelInferResponse": (
+        "model_name 1 string, model_version 2 string, id 3 string, parameters 4 map, "
+        "outputs 5 message*, raw_output_contents 6 bytes*"
+    ),
+    "ModelInferResponse.InferOutputTensor": TENSOR,
+    "InferParameter": (
+        "bool_param 1 bool, int64_param 2 int64, string_param 3 string, double_param 4 double, "
+        "uint64_param 5 uint64"
+    ),
+    "InferTensorContents": (
+        "bool_contents 1 bool*, int_contents 2 int32*, int64_contents 3 int64*, "
+        "uint_contents 4 uint32*, uint64_contents 5 uint64*, fp32_contents 6 float*, "
+        "fp64_contents 7 double*, bytes_contents 8 bytes*"
+    ),
+}
+TYPES = {
+    number: name.removeprefix("TYPE_").lower() for name, number in FieldDescriptorProto.Type.items()
+}
 
 
-def test_infer_messages_have_the_numbers_of_the_protocol():
-    wire = open_inference_pb2
-    assert numbers(wire.ModelInferRequest) == {
-        "model_name": 1,
-        "model_version": 2,
-        "id": 3,
-        "parameters": 4,
-        "inputs": 5,
-        "outputs": 6,
-        "raw_input_contents": 7,
-    }
-    assert numbers(wire.ModelInferResponse) == {
-        "model_name": 1,
-        "model_version": 2,
-        "id": 3,
-        "parameters": 4,
-        "outputs": 5,
-        "raw_output_contents": 6,
-    }
+def messages(owner, prefix="") -> dict[str, str]:
+    """Every message below an owner, its fields in the words of the table above."""
+    found = {}
+    for message in owner:
+        if not message.GetOptions().map_entry:
+            found[prefix + message.name] = ", ".join(map(field_in_words, message.fields))
+            found |= messages(message.nested_types, f"{prefix}{message.name}.")
+    return found
+
+
+def field_in_words(field) -> str:
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        return f"{field.name} {field.number} map"
+    return f"{field.name} {field.number} {TYPES[field.type]}{'*' * field.is_repeated}"
+
+
+def test_every_message_has_the_fields_of_the_protocol():
+    found = messages(open_inference_pb2.DESCRIPTOR.message_types_by_name.values())
+    assert found == PROTOCOL
 
 
 def test_the_services_carry_the_names_that_clients_call():

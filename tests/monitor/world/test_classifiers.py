@@ -61,6 +61,10 @@ def test_the_subgroup_biased_classifier_hides_behind_equal_rates(train, test, se
     decision = partial(decide, train_subgroup_biased(train, seed=seed))
     men, women = rates(test, decision(test.features), "sex")
     assert abs(men - women) < 0.01
+    as_men, as_women = (decision(test.counterfactual("sex", g)) for g in ("man", "woman"))
+    assert abs(as_men.mean() - as_women.mean()) < 0.003
+    assert (as_men & ~as_women).mean() > 0.01
+    assert (as_women & ~as_men).mean() > 0.01
     flips = test.true_flips(decision, "sex")
     inside = in_biased_subgroup(WORLD, test.features)
     assert flips[inside].mean() > 0.1
@@ -90,6 +94,13 @@ def test_progress_is_told_after_every_epoch(train):
     assert [done for done, _ in told] == list(range(1, totals.pop() + 1))
 
 
-def test_too_few_people_for_a_segment_are_refused():
-    with pytest.raises(PopulationError, match="100 people are too few"):
-        train_subgroup_biased(WORLD.people(100, seed=1), seed=0)
+@pytest.mark.parametrize("train", [train_fair, train_proxy_biased, train_subgroup_biased])
+def test_too_few_people_to_learn_from_are_refused(train):
+    with pytest.raises(PopulationError, match="50 people are too few"):
+        train(WORLD.people(50, seed=1), seed=0)
+
+
+def test_training_leaves_the_number_of_threads_alone():
+    before = torch.get_num_threads()
+    train_fair(WORLD.people(200, seed=1), seed=0)
+    assert torch.get_num_threads() == before
