@@ -12,7 +12,8 @@ __all__ = ["main"]
 
 # Command, where it lives, and its line in the help: kept here so that help loads no command.
 _COMMANDS = {
-    "demo": ("monitor.demo:demo", "Build a world with known truth and a bundle for a model of it."),
+    "demo": ("monitor.demo:demo", "See it work, on a world whose truth is known."),
+    "fit": ("monitor.fit.command:fit", "Learn what judges a classifier, audit it, write a bundle."),
     "bundle": ("monitor.bundle.command:bundle", "Inspect or verify a bundle."),
     "config": ("monitor.config_command:config", "Check a config file and show what holds."),
 }

@@ -12,15 +12,15 @@ import re
 import types
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
-import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from monitor.bundle.manifest import Sha256
 from monitor.bundle.reader import DEFAULT_MAX_BYTES, DEFAULT_PROBE_ROWS
 from monitor.errors import ConfigError
+from monitor.yaml_file import read_yaml
 
 __all__ = ["BundleConfig", "ComputeConfig", "Config", "ConfigField", "config_fields", "load_config"]
 
@@ -130,7 +130,9 @@ def load_config(path: Path | str | None, environ: Mapping[str, str] | None = Non
         ConfigError: A file that cannot be read, or fields and variables that are unknown or bad;
             the message lists every one of them.
     """
-    settings = {} if path is None else _read_yaml(Path(path))
+    content = {} if path is None else read_yaml(Path(path), ConfigError)
+    # A part whose fields are all commented out reads as null.
+    settings = {key: {} if value is None else value for key, value in content.items()}
     problems: list[str] = []
     for field, text in _variables(os.environ if environ is None else environ, problems):
         try:
@@ -150,62 +152,6 @@ def load_config(path: Path | str | None, environ: Mapping[str, str] | None = Non
         if not problems:
             return config
     raise ConfigError("\n".join(problems))
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML that reads plain words as YAML 1.2 does and refuses a key given twice.
-
-    By YAML 1.1, PyYAML's own, 010 is eight, 1:30 is ninety and yes is true.
-    """
-
-    yaml_implicit_resolvers: ClassVar[dict[str, list[Any]]] = {}  # type: ignore[misc]
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - the parent's signature
-        keys = [
-            self.construct_object(key, deep=True)
-            for key, _ in node.value
-            if key.tag != "tag:yaml.org,2002:merge"
-        ]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"{key!r} is given twice", node.start_mark
-                )
-        return super().construct_mapping(node, deep)
-
-
-for _tag, _pattern, _first in (
-    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
-    ("int", r"[-+]?(0|[1-9][0-9]{0,17})", "-+0123456789"),
-    ("float", r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?", "-+.0123456789"),
-    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
-    ("merge", r"<<", "<"),
-):
-    _Loader.add_implicit_resolver(
-        f"tag:yaml.org,2002:{_tag}", re.compile(f"(?:{_pattern})$"), list(_first)
-    )
-
-
-def _read_yaml(path: Path) -> dict[str, Any]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not a text file in UTF-8") from None
-    try:
-        settings = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or "malformed"
-        raise ConfigError(f"{path}{line}: not valid YAML: {problem}") from None
-    if settings is None:
-        return {}
-    if not isinstance(settings, dict):
-        raise ConfigError(f"{path}: must hold fields, such as 'bundle:', not {_kind(settings)}")
-    # A part whose fields are all commented out reads as null.
-    return {key: {} if value is None else value for key, value in settings.items()}
 
 
 def _variables(

@@ -18,10 +18,12 @@ from rich.console import Console
 from rich.progress import Progress, TaskID
 from rich.table import Table
 
-from monitor.bundle import Bundle, BundleSpec, ClassifierFile, Decision, Fitted, Model, write_bundle
-from monitor.bundle.probe import with_ranges
+from monitor.bundle import Bundle, Decision, Model
 from monitor.bundle.writer import check_target
 from monitor.errors import BundleTamperedError
+from monitor.fit.command import ProgressBars
+from monitor.fit.data import FitData
+from monitor.fit.spec import FitSpec, Output, ProtectedColumn
 from monitor.world import Population, World
 
 if TYPE_CHECKING:
@@ -42,15 +44,15 @@ Decide = Callable[[NDArray[np.float32]], NDArray[np.bool_]]
     help="Folder for what the demo makes.",
 )  # fmt: skip
 def demo(people: int, seed: int, out: Path) -> None:
-    """Build a world with known truth, train a classifier in it, and bundle it."""
+    """Build a world with known truth, train a classifier in it, and fit what judges it."""
     check_target(out / "bundle", replace=True)
     console = Console(highlight=False, markup=False)
     started = time.monotonic()
-    console.rule("Chapter 1: a lender, its classifier and a bundle")
+    console.rule("Chapter 1: a lender, its classifier and what judges it")
     train, test = _build_world(console, people, seed)
     classifiers = _train(console, train, seed)
-    _show_truth(console, test, classifiers)
-    bundle_path = _bundle(console, train, classifiers[_BANK_RECORDS], seed, out)
+    truth = _show_truth(console, test, classifiers)
+    bundle_path = _fit(console, train, classifiers[_BANK_RECORDS], truth, seed, out)
     _tamper(console, bundle_path)
     console.print(f"\nDone in {time.monotonic() - started:.0f} s. To go on from here:")
     command = "evenhand" if shutil.which("evenhand") else f"{sys.executable} -m monitor"
@@ -93,17 +95,20 @@ def _advance(progress: Progress, task: TaskID, done: int, total: int) -> None:
     progress.update(task, completed=done, total=total)
 
 
-def _show_truth(console: Console, test: Population, classifiers: dict[str, nn.Module]) -> None:
+def _show_truth(
+    console: Console, test: Population, classifiers: dict[str, nn.Module]
+) -> dict[str, float]:
+    """Print what each classifier does; the true flips of the one that learned from the bank."""
     from monitor.world.classifiers import decide
 
     table = Table("learned from", "right", "men", "women", "flips by sex", "by ethnicity")
     sex = test.groups["sex"]
-    worst = 0.0
+    truth: dict[str, float] = {}
     for name, classifier in classifiers.items():
         decision: Decide = partial(decide, classifier)
         granted = decision(test.features)
-        flips = [test.true_flips(decision, attribute).mean() for attribute in test.groups]
-        worst = max(worst, *flips)
+        flips = [float(test.true_flips(decision, a).mean()) for a in test.groups]
+        truth = truth or dict(zip(test.groups, flips, strict=True))
         shares = [
             (granted == test.repaid).mean(),
             granted[sex == 0].mean(),
@@ -118,40 +123,70 @@ def _show_truth(console: Console, test: Population, classifiers: dict[str, nn.Mo
     console.print(table)
     console.print(
         "A flip is a decision that would be different for the very same person in another group: "
-        f"up to {worst:.0%} here, though nobody told the classifier who belongs to which. Finding "
-        "those decisions one by one, without knowing anyone's group, is what evenhand is for."
+        f"up to {max(truth.values()):.0%} here, though nobody told the classifier who belongs to "
+        "which. Finding those decisions one by one, without knowing anyone's group, is what "
+        "evenhand is for."
     )
+    return truth
 
 
-def _bundle(
-    console: Console, train: Population, classifier: nn.Module, seed: int, out: Path
+def _fit(
+    console: Console,
+    train: Population,
+    classifier: nn.Module,
+    truth: dict[str, float],
+    seed: int,
+    out: Path,
 ) -> Path:
-    from monitor.bundle.classifier import export_classifier
+    from monitor.fit.run import fit
 
-    world = train.world
-    spec = BundleSpec(
-        model=Model(name="lending", version="1"),
-        classifier=ClassifierFile(output="logit"),
-        features=with_ranges(world.features, train.features),
-        one_hot_groups=world.one_hot_groups,
-        protected_attributes=world.attributes,
-        decision=Decision(class_names=("refused", "granted")),
-        fitted=Fitted.now(
-            seed=seed,
-            rows=len(train),
-            notes="the demo's lending world, labels as the bank recorded them",
-        ),
+    world, people = train.world, len(train)
+
+    console.print(
+        f"\nNow we forget the truth, and learn from {people:,} other people whose groups are known "
+        "what judges the bank's classifier: a model that guesses a person's group, maps between "
+        "groups, and a baseline."
     )
     path = out / "bundle"
-    file = export_classifier(classifier, spec.width)
-    made = write_bundle(path, spec, {"classifier.pt2": file}, replace=True)
-    console.print(
-        f"\nThe classifier that learned from the bank's records is now a bundle in {path}: "
-        f"{len(file):,} bytes of model ({spec.width} columns in, one logit out, no pickle) and a "
-        "manifest. It was read back, hashed and tried on made-up people before it got its name."
+    sample = world.people(people, seed=seed + 2)
+    console.print()
+    with Progress(console=console) as progress:
+        result = fit(
+            classifier,
+            FitData(features=sample.features, groups=sample.groups),
+            _spec(world),
+            path,
+            seed=seed,
+            replace=True,
+            progress=ProgressBars(progress),
+        )
+    console.print()
+    console.print(result.audit.text(), soft_wrap=True)
+    told = " and ".join(
+        f"{audit.level.flip_share:.1%} by {name} where the truth is {truth[name]:.1%}"
+        for name, audit in result.audit.attributes.items()
     )
-    console.print(f"Digest to pin in the config: {made.manifest_sha256}", soft_wrap=True)
+    console.print(f"So, without anyone's group: {told}.\n")
+    console.print(
+        f"All of it is now a bundle in {path}: {len(result.bundle.files)} files and a manifest, no "
+        "pickle. It was read back, hashed and tried on made-up people before it got its name."
+    )
+    console.print(f"Digest to pin in the config: {result.bundle.manifest_sha256}", soft_wrap=True)
     return path
+
+
+def _spec(world: World) -> FitSpec:
+    return FitSpec(
+        model=Model(name="lending", version="1"),
+        classifier=Output(output="logit"),
+        features=world.features,
+        one_hot_groups=world.one_hot_groups,
+        protected_attributes=tuple(
+            ProtectedColumn(column=attribute.name, **attribute.model_dump())
+            for attribute in world.attributes
+        ),
+        decision=Decision(class_names=("refused", "granted")),
+    )
 
 
 def _tamper(console: Console, path: Path) -> None:

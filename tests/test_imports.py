@@ -19,14 +19,33 @@ ONLY_IN = {
     "torch": {
         "monitor.bundle.classifier",
         "monitor.bundle.command",
+        "monitor.counterfactual",
         "monitor.demo",
+        "monitor.fit.run",
+        "monitor.judge",
+        "monitor.sensitivity",
+        "monitor.status_model",
+        "monitor.threads",
         "monitor.world.classifiers",
     },
-    "click": {"monitor.cli", "monitor.config_command", "monitor.demo", "monitor.bundle.command"},
-    "rich": {"monitor.demo"},
+    "click": {
+        "monitor.bundle.command",
+        "monitor.cli",
+        "monitor.config_command",
+        "monitor.demo",
+        "monitor.fit.command",
+    },
+    "rich": {"monitor.demo", "monitor.fit.command"},
+    "pyarrow": {"monitor.fit"},
+    "matplotlib": {"monitor.fit.audit"},
     "pickle": set(),
     "os": {"monitor.bundle.source", "monitor.bundle.writer", "monitor.config", "monitor.world"},
 }
+
+
+# What needs numpy and nothing else of weight, so that it runs and is tested anywhere.
+NUMPY_ONLY = {"monitor.baseline"}
+HEAVY = {"torch", "scipy", "sklearn", "pyarrow", "grpc", "fastapi", "matplotlib", "pydantic"}
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +81,13 @@ def test_the_audits_import_of_the_monitor_what_the_design_allows(graph):
 def test_a_package_is_imported_only_where_it_belongs(graph, package):
     strangers = {m for m in importers(graph, package) if not within(m, ONLY_IN[package])}
     assert strangers == set()
+
+
+@pytest.mark.parametrize("module", sorted(NUMPY_ONLY))
+def test_statistics_need_numpy_only(graph, module):
+    reached = graph.find_modules_directly_imported_by(module)
+    assert "numpy" in reached
+    assert reached & HEAVY == set()
 
 
 def test_the_graph_sees_the_imports_it_judges(graph):

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from monitor.bundle.archive import harmless, model_format
 from monitor.bundle.manifest import BundleSpec
 from monitor.bundle.probe import probe_features
-from monitor.errors import ClassifierError, UnsafeArchiveError
+from monitor.errors import ClassifierError
 
-__all__ = ["Classifier", "export_classifier", "load_classifier"]
+__all__ = ["Classifier", "export_classifier", "load_classifier", "load_exported"]
 
 # Operators that change a tensor's shape and none of its values.
 _RESHAPING = {"squeeze", "unsqueeze", "view", "reshape", "flatten", "select", "slice", "alias"}
@@ -97,29 +97,47 @@ def load_classifier(data: bytes, spec: BundleSpec, *, probe_rows: int = 64) -> C
     return classifier
 
 
+def load_exported(data: bytes, name: str) -> nn.Module:
+    """A module from a torch.export archive; of any number of inputs and outputs.
+
+    Raises:
+        UnsafeArchiveError: The archive could run code.
+        ClassifierError: torch cannot read it.
+    """
+    return _load_program(data, name).module()
+
+
+def _load_program(data: bytes, name: str) -> torch.export.ExportedProgram:
+    archive = harmless(data, name)
+    try:
+        with _quiet_torch():
+            return torch.export.load(io.BytesIO(archive))
+    except Exception as error:  # noqa: BLE001 - torch raises every kind on a damaged archive
+        raise _unreadable(name, error) from None
+
+
 def _load_module(data: bytes, spec: BundleSpec) -> nn.Module:
     file = spec.classifier.file
     kind = model_format(data, file)
     expected = {"torch.export": "classifier.pt2", "torchscript": "classifier.pt"}[kind]
     if file != expected:
         raise ClassifierError(f"{file} holds {kind}, which belongs in {expected}")
-    try:
-        if kind == "torchscript":
+    if kind == "torchscript":
+        try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeprecationWarning)
                 script: nn.Module = torch.jit.load(io.BytesIO(data), map_location="cpu")
-            return script.eval()
-        with _quiet_torch():
-            program = torch.export.load(io.BytesIO(harmless(data, file)))
-    except UnsafeArchiveError:
-        raise
-    except Exception as error:  # noqa: BLE001 - torch raises every kind on a damaged archive
-        raise ClassifierError(
-            f"{file} cannot be loaded by torch {torch.__version__}: {_line(error)}"
-        ) from None
+        except Exception as error:  # noqa: BLE001 - likewise
+            raise _unreadable(file, error) from None
+        return script.eval()
+    program = _load_program(data, file)
     _check_exported_input(program, spec)
     _check_exported_output(program, spec)
     return program.module()
+
+
+def _unreadable(name: str, error: Exception) -> ClassifierError:
+    return ClassifierError(f"{name} cannot be loaded by torch {torch.__version__}: {_line(error)}")
 
 
 @contextmanager

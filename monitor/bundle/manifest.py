@@ -33,7 +33,7 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 FileName = Annotated[
     str,
     Field(
-        pattern=r"^(classifier\.pt2?|status\.pt2|maps\.npz|baseline\.npz|kernel/\w[\w.+-]*(/\w[\w.+-]*)*)$"
+        pattern=r"^(classifier\.pt2?|status\.pt2|maps\.npz|baseline\.npz|audit\.(txt|json|png)|kernel/\w[\w.+-]*(/\w[\w.+-]*)*)$"
     ),
 ]
 
@@ -177,6 +177,14 @@ class BundleSpec(_Part):
     def width(self) -> int:
         """Number of encoded columns, d."""
         return len(self.features)
+
+    @property
+    def heads(self) -> dict[str, slice]:
+        """Where each attribute's groups stand among the status model's logits."""
+        found, start = {}, 0
+        for attribute in self.protected_attributes:
+            found[attribute.name] = slice(start, start := start + len(attribute.groups))
+        return found
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:

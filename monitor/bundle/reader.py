@@ -99,7 +99,7 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
     try:
         return Manifest.model_validate(content)
     except ValidationError as error:
-        problems = [_problem(detail) for detail in error.errors(include_url=False)]
+        problems = [problem_in_words(detail) for detail in error.errors(include_url=False)]
         shown = "; ".join(problems[:5]) + ("; …" if len(problems) > 5 else "")
         raise ManifestError(f"{where}: {MANIFEST_FILE}: {shown}") from None
 
@@ -129,7 +129,8 @@ def _printable(text: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[:80])
 
 
-def _problem(detail: Any) -> str:
+def problem_in_words(detail: Any) -> str:
+    """One of pydantic's complaints, with its place and what was found there."""
     place = ".".join(_printable(str(part)) for part in detail["loc"])
     if detail["type"] == "extra_forbidden":
         return f"unknown field {place}"

@@ -6,8 +6,7 @@ group, except through a feature that the world makes visible.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from monitor.errors import PopulationError
+from monitor.threads import one_thread
 from monitor.world.population import Population, World
 
 __all__ = [
@@ -181,7 +181,7 @@ def _train(
     if len(features) < _FEWEST_PEOPLE:
         raise PopulationError(f"{len(features)} people are too few to learn from; draw more")
     x, y = torch.from_numpy(features), torch.from_numpy(labels.astype(np.float32))
-    with torch.random.fork_rng(devices=[]), _one_thread():
+    with torch.random.fork_rng(devices=[]), one_thread():
         torch.manual_seed(seed)
         scorecard = Scorecard(x, torch.from_numpy(usable))
         optimizer = torch.optim.AdamW(scorecard.parameters(), weight_decay=1e-3)
@@ -198,17 +198,6 @@ def _train(
             if progress is not None:
                 progress(epoch + 1, epochs)
     return scorecard.eval()
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Batches this small gain nothing from threads, and wait for them on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _column(world: World, name: str) -> int:

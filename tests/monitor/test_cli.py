@@ -17,12 +17,18 @@ def test_help_lists_every_command_and_loads_none():
     )
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert done.stderr.strip() == ""
-    for command in ("demo", "bundle", "config"):
+    for command in ("demo", "fit", "bundle", "config"):
         assert f"\n  {command} " in done.stdout
 
 
 def test_the_help_of_each_command_can_be_read():
-    for command in (["demo"], ["bundle", "inspect"], ["bundle", "verify"], ["config", "check"]):
+    for command in (
+        ["demo"],
+        ["fit"],
+        ["bundle", "inspect"],
+        ["bundle", "verify"],
+        ["config", "check"],
+    ):
         done = evenhand(*command, "--help")
         assert done.exit_code == 0
         assert "Usage: " in done.stdout

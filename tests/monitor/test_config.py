@@ -58,7 +58,7 @@ def test_a_config_cannot_be_changed():
         ("bundle: {zzz: 1}", "bundle.zzz: no such field; known here: path, manifest_sha256"),
         ("bundle: 3", "bundle: must hold fields, not int"),
         ("bundle: [a]", "bundle: must hold fields, not a list"),
-        ("- a", "must hold fields, such as 'bundle:', not a list"),
+        ("- a", "must hold fields, such as 'model:', not a list"),
         ("bundle: {probe_rows: 1}", "1 is not allowed; it must be a whole number from 2 to 65536"),
         ("bundle: {probe_rows: '9'}", "bundle.probe_rows: '9' is not allowed"),
         ("bundle: {probe_rows: 9.5}", "bundle.probe_rows: 9.5 is not allowed"),

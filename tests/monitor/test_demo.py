@@ -15,6 +15,7 @@ def test_the_demo_leaves_a_sound_bundle_and_says_so(tmp_path):
     assert bundle.manifest.fitted.rows == 5_000
     words = " ".join(done.stdout.split())
     assert bundle.manifest_sha256 in words
+    assert "by sex where the truth is" in words
     assert "it does not load: classifier.pt2 differs from its SHA-256" in words
     assert [path.name for path in out.iterdir()] == ["bundle"]
 

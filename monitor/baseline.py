@@ -1,0 +1,176 @@
+"""The baseline: calibration scores that each new score is compared with.
+
+Split conformal: the p-value of a score s is (1 + #{calibration ≥ s}) / (n + 1). On traffic that is
+exchangeable with the calibration rows it is at most α with probability at most α, on average over
+calibration sets; for one calibration set the rate of p ≤ α is Beta-distributed around it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.errors import BundleError
+
+__all__ = ["SIGNALS", "Baseline", "Level", "Verdict"]
+
+Signal = Literal["expected_change", "flip_probability", "prediction_sensitivity"]
+# The first drives the verdict unless policy says otherwise.
+SIGNALS: tuple[Signal, ...] = ("expected_change", "flip_probability", "prediction_sensitivity")
+
+_FILE_KEYS = "levels"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How one score compares with the baseline.
+
+    Attributes:
+        outcome: `above` iff p_value ≤ α, `within` otherwise, `unknown` where nothing can be said.
+        p_value: The conformal p-value; None where there is none.
+        reason: Why the outcome is unknown; empty otherwise.
+    """
+
+    outcome: Literal["within", "above", "unknown"]
+    p_value: float | None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """How much a classifier's decisions depend on a group, when the baseline was taken.
+
+    Attributes:
+        rows: Rows that it was judged on.
+        flip_share: Estimated share of decisions that would flip for another group.
+        flip_share_low: Lower end of its 95% interval.
+        flip_share_high: Upper end.
+        mean: Mean prediction sensitivity, as section 4 of the paper asks; None without gradients.
+        variance: Its variance.
+        outliers: Share of rows above mean + 5 standard deviations.
+    """
+
+    rows: int
+    flip_share: float
+    flip_share_low: float
+    flip_share_high: float
+    mean: float | None
+    variance: float | None
+    outliers: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """Calibration scores of every attribute and signal, sorted, and the level of each attribute.
+
+    Attributes:
+        scores: By attribute and signal, ascending `[n]`; a signal that could not be computed is not
+            there.
+        levels: By attribute.
+    """
+
+    scores: Mapping[str, Mapping[Signal, NDArray[np.float64]]]
+    levels: Mapping[str, Level]
+
+    @classmethod
+    def take(
+        cls,
+        scores: Mapping[str, Mapping[Signal, NDArray[np.float64]]],
+        hard_flips: Mapping[str, NDArray[np.float64]],
+    ) -> Baseline:
+        """From the scores of calibration rows, in any order."""
+        return cls(
+            scores={
+                attribute: {signal: np.sort(values) for signal, values in signals.items()}
+                for attribute, signals in scores.items()
+            },
+            levels={
+                attribute: _level(values, scores[attribute].get("prediction_sensitivity"))
+                for attribute, values in hard_flips.items()
+            },
+        )
+
+    def p_values(
+        self, attribute: str, signal: Signal, values: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Conformal p-values of new scores `[m]`; NaN where a score is NaN."""
+        reference = self.scores[attribute][signal]
+        n = len(reference)
+        at_least = n - np.searchsorted(reference, values, side="left")
+        return np.where(np.isnan(values), np.nan, (1 + at_least) / (n + 1))
+
+    def verdicts(
+        self, attribute: str, signal: Signal, values: NDArray[np.float64], alpha: float
+    ) -> list[Verdict]:
+        """Compare new scores `[m]` with the baseline at level α."""
+        reference = self.scores[attribute].get(signal)
+        if reference is None:
+            reason = f"{signal} cannot be computed for this classifier"
+            return [Verdict("unknown", None, reason)] * len(values)
+        if len(reference) < 1 / alpha - 1:
+            reason = f"{len(reference)} calibration rows cannot show a level of {alpha:g}"
+            return [Verdict("unknown", None, reason)] * len(values)
+        return [
+            Verdict("unknown", None, f"{signal} is not a number")
+            if math.isnan(p)
+            else Verdict("above" if p <= alpha else "within", p)
+            for p in self.p_values(attribute, signal, values).tolist()
+        ]
+
+    def to_npz(self) -> bytes:
+        """As the bytes of `baseline.npz`."""
+        levels = {
+            name: {f: getattr(level, f) for f in Level.__slots__}
+            for name, level in self.levels.items()
+        }
+        arrays = {
+            f"{attribute}/{signal}": values
+            for attribute, signals in self.scores.items()
+            for signal, values in signals.items()
+        }
+        buffer = io.BytesIO()
+        np.savez(buffer, **{_FILE_KEYS: np.array(json.dumps(levels))}, **arrays)  # type: ignore[arg-type]
+        return buffer.getvalue()
+
+    @classmethod
+    def from_npz(cls, data: bytes) -> Baseline:
+        """From the bytes of `baseline.npz`; nothing in it is unpickled."""
+        try:
+            with np.load(io.BytesIO(data), allow_pickle=False) as file:
+                levels = {k: Level(**v) for k, v in json.loads(str(file[_FILE_KEYS])).items()}
+                scores: dict[str, dict[Signal, NDArray[np.float64]]] = {k: {} for k in levels}
+                for key in file.files:
+                    attribute, _, signal = key.rpartition("/")
+                    if attribute:
+                        scores[attribute][signal] = file[key]
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            raise BundleError(f"baseline.npz cannot be read: {error}") from None
+        return cls(scores=scores, levels=levels)
+
+
+def _level(hard_flips: NDArray[np.float64], log_ps: NDArray[np.float64] | None) -> Level:
+    n = len(hard_flips)
+    share = float(hard_flips.mean())
+    # Values in [0, 1], so a normal interval of the mean, kept inside.
+    half = 1.96 * float(hard_flips.std(ddof=1)) / math.sqrt(n)
+    mean, variance, outliers = None, None, None
+    if log_ps is not None:
+        sensitivity = np.exp(log_ps)
+        mean, variance = float(sensitivity.mean()), float(sensitivity.var())
+        outliers = float((sensitivity > mean + 5 * math.sqrt(variance)).mean())
+    return Level(
+        rows=n,
+        flip_share=share,
+        flip_share_low=max(share - half, 0.0),
+        flip_share_high=min(share + half, 1.0),
+        mean=mean,
+        variance=variance,
+        outliers=outliers,
+    )

@@ -1,0 +1,145 @@
+"""Training data: from a Parquet or CSV file to arrays, with every flaw named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyarrow import csv, parquet
+
+from monitor.errors import FitError
+from monitor.fit.spec import FitSpec, ProtectedColumn
+
+__all__ = ["FitData", "read_data", "read_table"]
+
+# Below this a group's distribution cannot be told, nor a status model be learned.
+FEWEST_ROWS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitData:
+    """What a fit learns from.
+
+    Attributes:
+        features: What the classifier sees, float32 `[n, d]`.
+        groups: For each protected attribute each person's group by index, −1 where it is not
+            known, int8 `[n]`.
+    """
+
+    features: NDArray[np.float32]
+    groups: Mapping[str, NDArray[np.int8]]
+
+    def checked(self, spec: FitSpec) -> FitData:
+        """Itself, if it can be learned from.
+
+        Raises:
+            FitError: A shape that differs from the spec, values that are not finite or not of their
+                feature's kind, a group with too few people.
+        """
+        rows = len(self.features)
+        if self.features.ndim != 2 or self.features.shape[1] != len(spec.features):
+            raise FitError(
+                f"the data have shape {list(self.features.shape)}; the spec lists "
+                f"{len(spec.features)} features"
+            )
+        for column, feature in zip(self.features.T, spec.features, strict=True):
+            if bad := int((~np.isfinite(column)).sum()):
+                raise FitError(f"feature {feature.name!r} is missing or not finite in {bad} rows")
+            if feature.kind in ("binary", "onehot") and (
+                bad := int(((column != 0) & (column != 1)).sum())
+            ):
+                raise FitError(
+                    f"feature {feature.name!r} is {feature.kind}, but neither 0 nor 1 in {bad} rows"
+                )
+            if feature.kind == "integer" and (bad := int((column != np.round(column)).sum())):
+                raise FitError(f"feature {feature.name!r} is no integer in {bad} rows")
+        self._check_one_hot(spec)
+        for attribute in spec.protected_attributes:
+            groups = self.groups.get(attribute.name)
+            if groups is None or groups.shape != (rows,):
+                raise FitError(f"no group is given for each row as to {attribute.name!r}")
+            for index, group in enumerate(attribute.groups):
+                if (count := int((groups == index).sum())) < FEWEST_ROWS:
+                    raise FitError(
+                        f"group {group!r} of {attribute.name!r} has {count} rows; at least "
+                        f"{FEWEST_ROWS} are needed to tell anything of it"
+                    )
+        return self
+
+    def _check_one_hot(self, spec: FitSpec) -> None:
+        position = {feature.name: column for column, feature in enumerate(spec.features)}
+        for group in spec.one_hot_groups:
+            total = self.features[:, [position[name] for name in group.features]].sum(1)
+            wrong = total > 1 if group.dropped else total != 1
+            if bad := int(wrong.sum()):
+                hint = "" if group.dropped else "; if a category was dropped, name it as 'dropped'"
+                raise FitError(f"one-hot group {group.name!r} is not one-hot in {bad} rows{hint}")
+
+
+def read_data(path: Path | str, spec: FitSpec) -> FitData:
+    """Read the columns that a spec names from a `.parquet` or `.csv` file.
+
+    Raises:
+        FitError: The file or a column cannot be read, or a group is not one that the spec lists.
+    """
+    path = Path(path)
+    table = read_table(path)
+    features = np.empty((table.num_rows, len(spec.features)), np.float32)
+    for index, feature in enumerate(spec.features):
+        features[:, index] = _numbers(_column(table, feature.name, path), feature.name, path)
+    groups = {
+        attribute.name: _groups(_column(table, attribute.column, path), attribute, path)
+        for attribute in spec.protected_attributes
+    }
+    return FitData(features=features, groups=groups)
+
+
+def read_table(path: Path) -> pa.Table:
+    """The whole file."""
+    try:
+        if path.suffix == ".parquet":
+            return parquet.read_table(path)
+        if path.suffix == ".csv":
+            return csv.read_csv(path)
+    except FileNotFoundError:
+        raise FitError(f"{path}: no such file") from None
+    except (OSError, pa.ArrowException) as error:
+        raise FitError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from None
+    raise FitError(f"{path}: expected a .parquet or a .csv file")
+
+
+def _column(table: pa.Table, name: str, path: Path) -> pa.ChunkedArray:
+    found = table.column_names.count(name)
+    if found != 1:
+        raise FitError(f"{path}: {'no column' if found == 0 else 'more than one column'} {name!r}")
+    return table.column(name)
+
+
+def _numbers(column: pa.ChunkedArray, name: str, path: Path) -> NDArray[np.float64]:
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.int8())
+    try:
+        # Missing values come out as NaN and are counted with the other ones that are not finite.
+        numbers: NDArray[np.float64] = column.cast(pa.float64(), safe=False).to_numpy()
+    except pa.ArrowException:
+        raise FitError(f"{path}: column {name!r} holds {column.type}, not numbers") from None
+    return numbers
+
+
+def _groups(column: pa.ChunkedArray, attribute: ProtectedColumn, path: Path) -> NDArray[np.int8]:
+    """Index of each row's group, −1 where it is missing."""
+    text = column.cast(pa.string())
+    index = pc.index_in(text, value_set=pa.array(attribute.groups))
+    unlisted = pc.unique(text.filter(pc.and_(pc.is_null(index), pc.is_valid(text)))).to_pylist()
+    if unlisted:
+        raise FitError(
+            f"{path}: column {attribute.column!r} holds groups of {attribute.name!r} that the spec "
+            f"does not list: {', '.join(map(repr, unlisted[:5]))}"
+        )
+    found: NDArray[np.int8] = pc.fill_null(index, -1).to_numpy().astype(np.int8)
+    return found

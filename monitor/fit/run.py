@@ -1,0 +1,263 @@
+"""Fit a bundle: status model, transport maps, baseline and audit, from data with known groups.
+
+    rows ─┬─ half            learn the status model and the maps
+          ├─ a tenth         tune the status model's temperatures
+          ├─ a fifth         score as the baseline
+          └─ the last fifth  judge everything: the audit
+
+No row serves twice, so the baseline is exchangeable with traffic and the audit is honest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from monitor.baseline import Baseline
+from monitor.bundle import Bundle, Fitted, write_bundle
+from monitor.bundle.archive import model_format
+from monitor.bundle.classifier import export_classifier, load_classifier
+from monitor.bundle.manifest import BundleSpec
+from monitor.bundle.probe import with_ranges
+from monitor.bundle.writer import check_target
+from monitor.counterfactual import TransportMaps, fit_transport_maps
+from monitor.errors import FitError
+from monitor.fit.audit import FitAudit, audit_attribute
+from monitor.fit.data import FitData
+from monitor.fit.spec import FitSpec
+from monitor.judge import maps_to_npz, signal_values
+from monitor.sensitivity import AttributeScores, Scores, Sensitivity
+from monitor.status_model import calibrate, judge_status, train_status_model
+from monitor.threads import one_thread
+
+__all__ = ["FitResult", "fit"]
+
+# Called as it goes: what is being done, steps done, steps in all.
+Progress = Callable[[str, int, int], None]
+
+_SHARES = {"to learn from": 0.5, "to tune": 0.1, "as baseline": 0.2, "to judge": 0.2}
+# More rows than this sharpen neither the baseline nor the audit.
+_MOST_SCORED = 20_000
+_MOST_EXPLAINED = 4_000
+_BATCH = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitResult:
+    """A bundle, and the audit that came with it."""
+
+    bundle: Bundle
+    audit: FitAudit
+
+
+def fit(
+    classifier: bytes | Path | str | nn.Module,
+    data: FitData,
+    spec: FitSpec,
+    out: Path | str,
+    *,
+    seed: int = 0,
+    replace: bool = False,
+    progress: Progress | None = None,
+) -> FitResult:
+    """Fit everything that judges a classifier's predictions, and write it as a bundle.
+
+    Args:
+        classifier: A torch.export archive or TorchScript, as bytes or by its path; or a module.
+        data: Rows like those of production, best ones that the classifier did not learn from.
+        spec: What their columns are.
+        out: Where the bundle goes.
+        seed: Of the split and of the training.
+        replace: Whether a bundle that is there may be replaced.
+        progress: Called as it goes.
+
+    Raises:
+        FitError: The data cannot be learned from.
+        BundleError: In its kinds, where the classifier is not what the spec says or the bundle
+            cannot be written.
+    """
+    check_target(Path(out), replace=replace)
+    with one_thread():
+        return _fit(classifier, data, spec, Path(out), seed, replace, progress)
+
+
+def _fit(
+    classifier: bytes | Path | str | nn.Module,
+    data: FitData,
+    spec: FitSpec,
+    out: Path,
+    seed: int,
+    replace: bool,  # noqa: FBT001 - passed on
+    progress: Progress | None,
+) -> FitResult:
+    say = progress or (lambda _what, _done, _total: None)
+    data = data.checked(spec)
+    file, contents = _classifier_file(classifier, len(spec.features))
+    features = with_ranges(spec.features, data.features)
+    fitted = Fitted.now(seed=seed, rows=len(data.features))
+    bundle_spec = spec.bundle_spec(file, features, fitted)
+    loaded = load_classifier(contents, bundle_spec)
+    parts = _split(len(data.features), seed)
+    learn, tune, hold, judge = parts.values()
+
+    attributes = bundle_spec.protected_attributes
+    status = train_status_model(
+        data.features[learn],
+        _rows(data.groups, learn),
+        attributes,
+        seed=seed,
+        progress=lambda done, total: say("learning to tell the groups", done, total),
+    )
+    calibrate(status, data.features[tune], _rows(data.groups, tune), attributes)
+    maps = _fit_maps(data, learn, bundle_spec, say)
+    sensitivity = Sensitivity(
+        logit=loaded.logit,
+        status=status,
+        maps=maps,
+        spec=bundle_spec,
+        feature_variance=torch.from_numpy(data.features[learn].var(0)),
+        logit_spread=_logit_spread(loaded.logit, data.features[learn]),
+    )
+    held = _score(sensitivity, data.features[hold], say, "taking the baseline")
+    baseline = _baseline(held)
+    judged = _score(sensitivity, data.features[judge], say, "auditing")
+    audit = _audit(sensitivity, data, parts, judged, judge)
+    files = {
+        file: contents,
+        "status.pt2": export_classifier(status, bundle_spec.width),
+        "maps.npz": maps_to_npz(maps, sensitivity.feature_variance, sensitivity.logit_spread),
+        "baseline.npz": baseline.to_npz(),
+        "audit.txt": audit.text().encode(),
+        "audit.json": json.dumps(audit.to_dict(), indent=2).encode(),
+        "audit.png": audit.png(),
+    }
+    return FitResult(bundle=write_bundle(out, bundle_spec, files, replace=replace), audit=audit)
+
+
+def _classifier_file(classifier: bytes | Path | str | nn.Module, width: int) -> tuple[str, bytes]:
+    """The classifier's bytes, and the name that its format has in a bundle."""
+    if isinstance(classifier, nn.Module):
+        return "classifier.pt2", export_classifier(classifier, width)
+    name = "the classifier"
+    if isinstance(classifier, Path | str):
+        name = str(classifier)
+        try:
+            classifier = Path(classifier).read_bytes()
+        except OSError as error:
+            raise FitError(f"{name}: cannot be read: {error.strerror or error}") from None
+    exported = model_format(classifier, name) == "torch.export"
+    return "classifier.pt2" if exported else "classifier.pt", classifier
+
+
+def _split(rows: int, seed: int) -> dict[str, NDArray[np.int64]]:
+    """Which rows serve what, by the words of `_SHARES`."""
+    order = np.random.default_rng(seed).permutation(rows)
+    cuts = np.cumsum([int(share * rows) for share in _SHARES.values()])[:-1]
+    parts = dict(zip(_SHARES, np.split(order, cuts), strict=True))
+    for what in ("as baseline", "to judge"):
+        parts[what] = parts[what][:_MOST_SCORED]
+    return parts
+
+
+def _rows(
+    groups: Mapping[str, NDArray[np.int8]], rows: NDArray[np.int64]
+) -> dict[str, NDArray[np.int8]]:
+    return {name: values[rows] for name, values in groups.items()}
+
+
+def _fit_maps(
+    data: FitData, learn: NDArray[np.int64], spec: BundleSpec, say: Progress
+) -> dict[str, TransportMaps]:
+    maps = {}
+    for number, attribute in enumerate(spec.protected_attributes, start=1):
+        maps[attribute.name] = fit_transport_maps(
+            data.features[learn],
+            data.groups[attribute.name][learn],
+            spec.features,
+            spec.one_hot_groups,
+            len(attribute.groups),
+        )
+        say("mapping groups onto each other", number, len(spec.protected_attributes))
+    return maps
+
+
+def _logit_spread(
+    logit: Callable[[torch.Tensor], torch.Tensor], features: NDArray[np.float32]
+) -> float:
+    with torch.no_grad():
+        return float(logit(torch.from_numpy(features[:_MOST_SCORED])).std())
+
+
+def _score(
+    sensitivity: Sensitivity, features: NDArray[np.float32], say: Progress, what: str
+) -> Scores:
+    """Scores of many rows, batch by batch."""
+    parts = []
+    for start in range(0, len(features), _BATCH):
+        batch = torch.from_numpy(features[start : start + _BATCH])
+        parts.append(sensitivity.scores(batch))
+        say(what, min(start + _BATCH, len(features)), len(features))
+    return _joined(parts)
+
+
+def _joined(parts: list[Scores]) -> Scores:
+    def joined(field: str, of: Callable[[Scores], object]) -> Any:
+        tensors = [getattr(of(part), field) for part in parts]
+        return None if tensors[0] is None else torch.cat(tensors)
+
+    attributes = {
+        name: AttributeScores(
+            **{
+                field: joined(field, lambda part, name=name: part.attributes[name])  # type: ignore[misc]
+                for field in AttributeScores.__slots__
+            }
+        )
+        for name in parts[0].attributes
+    }
+    whole = {
+        field: joined(field, lambda part: part)
+        for field in ("logit", "decision", "margin", "boundary_distance")
+    }
+    return Scores(**whole, attributes=attributes, missing=parts[0].missing)
+
+
+def _baseline(scores: Scores) -> Baseline:
+    return Baseline.take(
+        {name: signal_values(found) for name, found in scores.attributes.items()},
+        {name: found.hard_flips.double().numpy() for name, found in scores.attributes.items()},
+    )
+
+
+def _audit(
+    sensitivity: Sensitivity, data: FitData, parts: Mapping[str, NDArray[np.int64]],
+    scores: Scores, rows: NDArray[np.int64],
+) -> FitAudit:  # fmt: skip
+    spec, levels = sensitivity.spec, _baseline(scores).levels
+    features = torch.from_numpy(data.features[rows])
+    with torch.no_grad():
+        logits = sensitivity.status(features)
+    audits = {}
+    for attribute in spec.protected_attributes:
+        groups = data.groups[attribute.name][rows]
+        audits[attribute.name] = audit_attribute(
+            attribute,
+            scores,
+            groups,
+            levels[attribute.name],
+            judge_status(logits[:, spec.heads[attribute.name]], groups, attribute),
+            sensitivity.carriers(features[:_MOST_EXPLAINED], attribute.name),
+        )
+    return FitAudit(
+        model=f"{spec.model.name} version {spec.model.version}",
+        rows={what: len(part) for what, part in parts.items()},
+        attributes=audits,
+        missing=scores.missing,
+    )

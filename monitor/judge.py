@@ -1,0 +1,126 @@
+"""The judge of a bundle: scores of predictions, and their verdicts against the baseline."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from monitor.baseline import Baseline, Signal, Verdict
+from monitor.bundle.classifier import load_exported
+from monitor.bundle.reader import Bundle
+from monitor.counterfactual import TransportMaps
+from monitor.errors import BundleError
+from monitor.sensitivity import AttributeScores, Scores, Sensitivity
+
+__all__ = ["Judge", "maps_to_npz", "signal_values"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judge:
+    """What a bundle says of predictions.
+
+    Attributes:
+        sensitivity: Computes the scores.
+        baseline: Compares them.
+    """
+
+    sensitivity: Sensitivity
+    baseline: Baseline
+
+    @classmethod
+    def load(cls, bundle: Bundle) -> Self:
+        """From a bundle that `evenhand fit` made.
+
+        Raises:
+            BundleError: It has no status model, maps or baseline, or they do not fit the manifest.
+        """
+        manifest = bundle.manifest
+        for name in ("status.pt2", "maps.npz", "baseline.npz"):
+            if name not in bundle.files:
+                raise BundleError(
+                    f"the bundle has no {name}, so it cannot judge predictions; make it with "
+                    "`evenhand fit`"
+                )
+        classifier = bundle.classifier()
+        status = load_exported(bundle.files["status.pt2"], "status.pt2")
+        maps, variance, spread = _maps_from_npz(
+            bundle.files["maps.npz"], [a.name for a in manifest.protected_attributes]
+        )
+        heads = sum(len(attribute.groups) for attribute in manifest.protected_attributes)
+        with torch.inference_mode():
+            shape = status(torch.zeros(2, manifest.width)).shape
+        if tuple(shape) != (2, heads):
+            raise BundleError(f"status.pt2 returns {shape[-1]} logits for {heads} groups")
+        return cls(
+            sensitivity=Sensitivity(
+                logit=classifier.logit,
+                status=status,
+                maps=maps,
+                spec=manifest,
+                feature_variance=variance,
+                logit_spread=spread,
+            ),
+            baseline=Baseline.from_npz(bundle.files["baseline.npz"]),
+        )
+
+    def verdicts(
+        self, scores: Scores, attribute: str, *, signal: Signal, alpha: float
+    ) -> list[Verdict]:
+        """Verdicts on scored predictions by one signal at level α."""
+        values = signal_values(scores.attributes[attribute]).get(signal)
+        if values is None:
+            values = np.full(len(scores.logit), np.nan)
+        return self.baseline.verdicts(attribute, signal, values, alpha)
+
+
+def signal_values(scores: AttributeScores) -> dict[Signal, NDArray[np.float64]]:
+    """The three signals of the baseline, as far as they could be computed, `[n]` each."""
+    values: dict[Signal, NDArray[np.float64]] = {
+        "expected_change": scores.expected_change.double().numpy(),
+        "flip_probability": scores.flip_probability.double().numpy(),
+    }
+    if scores.log_prediction_sensitivity is not None:
+        values["prediction_sensitivity"] = scores.log_prediction_sensitivity.double().numpy()
+    return values
+
+
+def maps_to_npz(
+    maps: Mapping[str, TransportMaps], feature_variance: torch.Tensor, logit_spread: float
+) -> bytes:
+    """As the bytes of `maps.npz`, attributes by their place in the manifest."""
+    arrays: dict[str, NDArray[Any]] = {
+        "feature_variance": feature_variance.numpy(),
+        "logit_spread": np.array(logit_spread),
+    }
+    for index, attribute in enumerate(maps.values()):
+        arrays |= {f"{index}/{name}": array for name, array in attribute.to_arrays().items()}
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+    return buffer.getvalue()
+
+
+def _maps_from_npz(
+    data: bytes, attributes: list[str]
+) -> tuple[dict[str, TransportMaps], torch.Tensor, float]:
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as file:
+            maps = {
+                name: TransportMaps.from_arrays(
+                    {
+                        key.removeprefix(f"{index}/"): file[key]
+                        for key in file.files
+                        if key.startswith(f"{index}/")
+                    }
+                )
+                for index, name in enumerate(attributes)
+            }
+            variance = torch.from_numpy(file["feature_variance"])
+            return maps, variance, float(file["logit_spread"])
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise BundleError(f"maps.npz cannot be read: {error}") from None

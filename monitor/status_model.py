@@ -1,0 +1,199 @@
+"""The protected status model: P(group | features), learned where groups are known."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from monitor.bundle.manifest import ProtectedAttribute
+
+__all__ = ["StatusModel", "StatusReport", "calibrate", "judge_status", "train_status_model"]
+
+# Called after each epoch: epochs done, epochs at most.
+Progress = Callable[[int, int], None]
+
+_EPOCHS = 30
+_PATIENCE = 4
+_BATCH = 512
+# A model that explains less of the groups' entropy than this tells nothing of use.
+_LEAST_SKILL = 0.01
+
+
+class StatusModel(nn.Module):
+    """One trunk, one softmax head an attribute; logits of all heads side by side, `[n, Σk]`."""
+
+    mean: Tensor
+    scale: Tensor
+    inverse_temperature: Tensor
+
+    def __init__(self, features: Tensor, sizes: Sequence[int]) -> None:
+        super().__init__()
+        self.register_buffer("mean", features.mean(0))
+        self.register_buffer("scale", 1 / features.std(0).clamp_min(1e-6))
+        self.register_buffer("inverse_temperature", torch.ones(sum(sizes)))
+        self.layers = nn.Sequential(
+            nn.Linear(features.shape[1], 64),
+            nn.Softplus(),
+            nn.Linear(64, 32),
+            nn.Softplus(),
+            nn.Linear(32, sum(sizes)),
+        )
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Calibrated logits of every group of every attribute."""
+        logits: Tensor = self.layers((features - self.mean) * self.scale)
+        return logits * self.inverse_temperature
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusReport:
+    """How well the groups of one attribute can be told from the features, on held-out rows.
+
+    Attributes:
+        attribute: Its name.
+        rows: Held-out rows with a known group.
+        accuracy: Share of them whose likeliest group is the true one.
+        majority: What always naming the largest group would reach.
+        skill: Share of the groups' entropy that the model explains; 0 for knowing nothing.
+        skill_error: Its standard error.
+        calibration_error: Expected calibration error of the likeliest group's probability.
+        reliability: Mean stated and mean observed probability in bins of equal counts.
+    """
+
+    attribute: str
+    rows: int
+    accuracy: float
+    majority: float
+    skill: float
+    skill_error: float
+    calibration_error: float
+    reliability: tuple[tuple[float, float], ...]
+
+    @property
+    def predictable(self) -> bool:
+        """Whether the features tell the groups apart at all, beyond chance."""
+        return self.skill > max(_LEAST_SKILL, 3 * self.skill_error)
+
+
+def train_status_model(
+    features: NDArray[np.float32],
+    groups: Mapping[str, NDArray[np.int8]],
+    attributes: Sequence[ProtectedAttribute],
+    *,
+    seed: int,
+    progress: Progress | None = None,
+) -> StatusModel:
+    """Learn all attributes at once; rows with a negative group are passed over for that one.
+
+    A tenth of the rows decides when to stop: after some epochs without a gain, at the best of them.
+    """
+    x = torch.from_numpy(features)
+    targets = [torch.from_numpy(groups[a.name].astype(np.int64)) for a in attributes]
+    sizes = [len(attribute.groups) for attribute in attributes]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        order = torch.randperm(len(x))
+        watch, learn = order[: len(x) // 10], order[len(x) // 10 :]
+        model = StatusModel(x[learn], sizes)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=1e-3)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, _EPOCHS)
+        best, best_loss, waited = copy.deepcopy(model.state_dict()), float("inf"), 0
+        for epoch in range(_EPOCHS):
+            model.train()
+            for batch in learn[torch.randperm(len(learn))].split(_BATCH):
+                loss = _loss(model(x[batch]), [t[batch] for t in targets], sizes)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            schedule.step()
+            with torch.no_grad():
+                watched = float(_loss(model(x[watch]), [t[watch] for t in targets], sizes))
+            if progress is not None and epoch + 1 < _EPOCHS:
+                progress(epoch + 1, _EPOCHS)
+            if watched < best_loss - 1e-4:
+                best, best_loss, waited = copy.deepcopy(model.state_dict()), watched, 0
+            elif (waited := waited + 1) >= _PATIENCE:
+                break
+    if progress is not None:
+        progress(_EPOCHS, _EPOCHS)
+    model.load_state_dict(best)
+    return model.eval()
+
+
+def calibrate(
+    model: StatusModel,
+    features: NDArray[np.float32],
+    groups: Mapping[str, NDArray[np.int8]],
+    attributes: Sequence[ProtectedAttribute],
+) -> None:
+    """Set each head's temperature to the one that held-out rows find likeliest."""
+    with torch.no_grad():
+        logits = model(torch.from_numpy(features))
+    start = 0
+    for attribute in attributes:
+        heads = slice(start, start := start + len(attribute.groups))
+        target = torch.from_numpy(groups[attribute.name].astype(np.int64))
+        known = target >= 0
+        log_scale = torch.zeros(1, requires_grad=True)
+        optimizer = torch.optim.LBFGS([log_scale], max_iter=50)
+        head, truth = logits[known, heads], target[known]
+
+        def closure(
+            head: Tensor = head,
+            truth: Tensor = truth,
+            log_scale: Tensor = log_scale,
+            optimizer: torch.optim.LBFGS = optimizer,
+        ) -> Tensor:
+            optimizer.zero_grad()
+            loss = cross_entropy(head * log_scale.exp(), truth)
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+        model.inverse_temperature[heads] *= log_scale.detach().clamp(-3, 3).exp()
+
+
+def judge_status(
+    logits: Tensor, groups: NDArray[np.int8], attribute: ProtectedAttribute
+) -> StatusReport:
+    """Report on one attribute from held-out logits `[n, k]` and true groups `[n]`."""
+    known = groups >= 0
+    posterior = logits.softmax(1).numpy()[known].astype(float)
+    truth = groups[known]
+    counts = np.bincount(truth, minlength=len(attribute.groups))
+    prior = counts / counts.sum()
+    surprise = -np.log(np.maximum(posterior[np.arange(len(truth)), truth], 1e-12))
+    entropy = -(prior[prior > 0] * np.log(prior[prior > 0])).sum()
+    gain = (-np.log(prior[truth]) - surprise) / entropy
+    stated, right = posterior.max(1), posterior.argmax(1) == truth
+    bins = [b for b in np.array_split(np.argsort(stated, kind="stable"), 10) if len(b)]
+    reliability = tuple((float(stated[b].mean()), float(right[b].mean())) for b in bins)
+    error = sum(abs(s - o) * len(b) for (s, o), b in zip(reliability, bins, strict=True))
+    return StatusReport(
+        attribute=attribute.name,
+        rows=len(truth),
+        accuracy=float(right.mean()),
+        majority=float(prior.max()),
+        skill=float(gain.mean()),
+        skill_error=float(gain.std() / np.sqrt(len(gain))),
+        calibration_error=float(error / len(truth)),
+        reliability=reliability,
+    )
+
+
+def _loss(logits: Tensor, targets: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
+    """Mean cross entropy of every head over the rows whose group is known."""
+    total, start = logits.sum() * 0, 0
+    for target, size in zip(targets, sizes, strict=True):
+        known = target >= 0
+        if known.any():
+            total = total + cross_entropy(logits[known, start : start + size], target[known])
+        start += size
+    return total

@@ -1,0 +1,74 @@
+"""YAML files as YAML 1.2 reads them, with errors that say where."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, ClassVar
+
+import yaml
+
+from monitor.errors import EvenhandError
+
+__all__ = ["read_yaml"]
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML that reads plain words as YAML 1.2 does and refuses a key given twice.
+
+    By YAML 1.1, PyYAML's own, 010 is eight, 1:30 is ninety and yes is true.
+    """
+
+    yaml_implicit_resolvers: ClassVar[dict[str, list[Any]]] = {}  # type: ignore[misc]
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - the parent's signature
+        keys = [
+            self.construct_object(key, deep=True)
+            for key, _ in node.value
+            if key.tag != "tag:yaml.org,2002:merge"
+        ]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"{key!r} is given twice", node.start_mark
+                )
+        return super().construct_mapping(node, deep)
+
+
+for _tag, _pattern, _first in (
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("int", r"[-+]?(0|[1-9][0-9]{0,17})", "-+0123456789"),
+    ("float", r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?", "-+.0123456789"),
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("merge", r"<<", "<"),
+):
+    _Loader.add_implicit_resolver(
+        f"tag:yaml.org,2002:{_tag}", re.compile(f"(?:{_pattern})$"), list(_first)
+    )
+
+
+def read_yaml(path: Path, error_class: type[EvenhandError]) -> dict[str, Any]:
+    """The fields of a YAML file; an empty file has none.
+
+    Raises:
+        EvenhandError: Of the given class, where the file cannot be read or holds no fields.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise error_class(f"{path}: cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise error_class(f"{path}: not a text file in UTF-8") from None
+    try:
+        content = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "malformed"
+        raise error_class(f"{path}{line}: not valid YAML: {problem}") from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        kind = "a list" if isinstance(content, list) else type(content).__name__
+        raise error_class(f"{path}: must hold fields, such as 'model:', not {kind}")
+    return content

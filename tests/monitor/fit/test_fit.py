@@ -1,0 +1,290 @@
+"""`evenhand fit`, from a user's files to a bundle that judges, and from flawed files to words."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from pyarrow import csv, parquet
+
+from monitor.bundle import Bundle
+from monitor.bundle.classifier import export_classifier
+from monitor.errors import BundleError, ClassifierError, FitError
+from monitor.fit import FitData, read_data, read_spec
+from monitor.fit.run import _split, fit
+from monitor.fit.suggest import suggest_spec
+from monitor.judge import Judge
+from monitor.world.classifiers import decide
+from tests.commands import evenhand
+from tests.monitor.fit.conftest import WORLD, columns
+
+
+@pytest.fixture(scope="module")
+def fitted(user_files, tmp_path_factory):
+    """What the command printed, and the bundle it made."""
+    out = tmp_path_factory.mktemp("fitted") / "bundle"
+    done = evenhand(
+        "fit", "--classifier", user_files / "model.pt2", "--data", user_files / "train.parquet",
+        "--spec", user_files / "features.yaml", "--out", out,
+    )  # fmt: skip
+    assert done.exit_code == 0, done.stderr
+    return done, Bundle.read(out)
+
+
+def test_the_command_prints_the_audit_and_the_digest(fitted):
+    done, bundle = fitted
+    assert "Training-time audit of my-model version 1" in done.stdout
+    assert "of decisions (95% interval" in done.stdout
+    assert bundle.manifest_sha256 in done.stdout
+    assert done.stdout.startswith(bundle.files["audit.txt"].decode())
+
+
+def test_the_audit_tells_the_truth_without_knowing_it(fitted):
+    _, bundle = fitted
+    audit = json.loads(bundle.files["audit.json"])
+    fresh = WORLD.people(20_000, seed=43)
+    classifier = bundle.classifier()
+    decision = partial(decide, classifier.module)
+    for name in ("sex", "ethnicity"):
+        truth = fresh.true_flips(decision, name).mean()
+        assert abs(audit["attributes"][name]["level"]["flip_share"] - truth) < 0.03
+    assert audit["attributes"]["sex"]["carriers"][0][0] == "career_gap_months"
+    proxies = {"district", "sends_remittances", "commute_minutes"}
+    assert {name for name, _ in audit["attributes"]["ethnicity"]["carriers"][:3]} == proxies
+    assert bundle.files["audit.png"].startswith(b"\x89PNG")
+
+
+def test_the_bundle_judges_new_people(fitted):
+    _, bundle = fitted
+    judge = Judge.load(bundle)
+    fresh = WORLD.people(3_000, seed=44)
+    scores = judge.sensitivity.scores(torch.from_numpy(fresh.features))
+    flips = fresh.true_flips(partial(decide, bundle.classifier().module), "sex")
+    flip = scores.attributes["sex"].flip_probability.numpy()
+    assert flip[flips].mean() > 0.5 > flip[~flips].mean()
+    for signal in ("expected_change", "flip_probability", "prediction_sensitivity"):
+        verdicts = judge.verdicts(scores, "sex", signal=signal, alpha=0.05)
+        share = np.mean([verdict.outcome == "above" for verdict in verdicts])
+        # Beta-binomial: 2,400 calibration rows and 3,000 predictions, five standard deviations.
+        assert abs(share - 0.05) < 5 * np.sqrt(0.0475 * (1 / 2400 + 1 / 3000))
+
+
+def test_the_parts_of_the_data_do_not_overlap_and_leave_nothing_out():
+    parts = _split(10_000, seed=3)
+    rows = np.concatenate(list(parts.values()))
+    assert sorted(rows) == list(range(10_000))
+    assert [len(part) for part in parts.values()] == [5_000, 1_000, 2_000, 2_000]
+
+
+def test_the_same_seed_gives_the_same_bundle_but_for_its_time(user_files, tmp_path, fitted):
+    spec = read_spec(user_files / "features.yaml")
+    data = read_data(user_files / "train.parquet", spec)
+    again = fit(user_files / "model.pt2", data, spec, tmp_path / "b.tar").bundle
+    assert again.files["baseline.npz"] == fitted[1].files["baseline.npz"]
+
+
+def test_a_bundle_without_what_judges_says_how_to_make_it(bundle_path):
+    with pytest.raises(BundleError, match=r"has no status\.pt2.*evenhand fit"):
+        Judge.load(Bundle.read(bundle_path))
+
+
+def test_rows_without_a_group_are_used_where_they_can_be(user_files, tmp_path):
+    table: dict[str, Any] = columns(WORLD.people(6_000, seed=45))
+    table["sex"] = [None if i % 3 == 0 else g for i, g in enumerate(table["sex"])]
+    parquet.write_table(pa.table(table), tmp_path / "train.parquet")
+    spec = read_spec(user_files / "features.yaml")
+    data = read_data(tmp_path / "train.parquet", spec)
+    assert (data.groups["sex"] == -1).sum() == 2_000
+    result = fit(user_files / "model.pt2", data, spec, tmp_path / "bundle")
+    assert result.audit.attributes["sex"].unknown > 300
+    assert "judged rows have none given" in result.audit.text()
+
+
+def test_a_csv_file_is_the_same_data(user_files, tmp_path):
+    table = pa.table(columns(WORLD.people(500, seed=46)))
+    parquet.write_table(table, tmp_path / "a.parquet")
+    csv.write_csv(table, tmp_path / "a.csv")
+    spec = read_spec(user_files / "features.yaml")
+    one, other = (read_data(tmp_path / name, spec) for name in ("a.parquet", "a.csv"))
+    assert np.allclose(one.features, other.features)
+    assert np.array_equal(one.groups["ethnicity"], other.groups["ethnicity"])
+
+
+def test_forward_only_scores_go_on_where_no_gradient_can_be_taken(user_files, tmp_path):
+    class Stepped(torch.nn.Module):
+        def forward(self, features):
+            return (features[:, 13] < 5).float() * 2 - 1
+
+    spec = read_spec(user_files / "features.yaml")
+    data = read_data(user_files / "train.parquet", spec)
+    result = fit(Stepped(), data, spec, tmp_path / "bundle")
+    assert "differentiable" in result.audit.missing
+    assert "Not computed" in result.audit.text()
+    assert result.audit.attributes["sex"].level.flip_share > 0.2
+    assert result.audit.attributes["sex"].level.mean is None
+
+
+def spoilt(change):
+    """The user's table after a change."""
+    table = columns(WORLD.people(3_000, seed=47))
+    change(table)
+    return pa.table(table)
+
+
+def put(name, row, value):
+    def change(table):
+        table[name] = table[name].copy()
+        table[name][row] = value
+
+    return change
+
+
+def rare(table):
+    table["ethnicity"] = np.where(table["ethnicity"] == "dovar", "ardan", table["ethnicity"])
+    table["ethnicity"][:12] = "dovar"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (put("income", 3, np.nan), "feature 'income' is missing or not finite in 1 rows"),
+        (put("income", 3, np.inf), "feature 'income' is missing or not finite in 1 rows"),
+        (put("part_time", 3, 0.5), "feature 'part_time' is binary, but neither 0 nor 1 in 1 rows"),
+        (put("late_payments", 3, 0.5), "feature 'late_payments' is no integer in 1 rows"),
+        (put("sector=care", slice(None), 0), "one-hot group 'sector' is not one-hot"),
+        (rare, "group 'dovar' of 'ethnicity' has 12 rows; at least 200 are needed"),
+        (put("sex", slice(None), "man"), "group 'woman' of 'sex' has 0 rows"),
+        (put("sex", 0, "x"), "'sex' holds groups of 'sex' that the spec does not list: 'x'"),
+        (lambda table: table.pop("income"), "no column 'income'"),
+        (lambda table: table.update(income=["high"] * 3_000), "column 'income' holds string"),
+    ],
+)
+def test_data_that_cannot_be_right_are_refused_by_name(user_files, tmp_path, change, message):
+    parquet.write_table(spoilt(change), tmp_path / "train.parquet")
+    out = tmp_path / "bundle"
+    done = evenhand(
+        "fit", "--classifier", user_files / "model.pt2", "--data", tmp_path / "train.parquet",
+        "--spec", user_files / "features.yaml", "--out", out,
+    )  # fmt: skip
+    assert done.exit_code == 2
+    assert message in " ".join(done.stderr.split())
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (("output: logit ", "output: logits "), "classifier.output"),
+        (("kind: numeric", "kind: number"), "features.0.kind"),
+        (("  name: my-model", "  nme: my-model"), "unknown field model.nme"),
+        (("{name: loan_amount,", "{name: income,"), "'income' appears twice"),
+        (("features: [purpose=home, ", "features: ["), "in no one-hot group"),
+        (("groups: [man, woman]", "groups: [man]"), "protected_attributes.0.groups"),
+    ],
+)
+def test_a_flawed_spec_names_the_field(user_files, tmp_path, edit, message):
+    text = (user_files / "features.yaml").read_text()
+    assert edit[0] in text
+    (tmp_path / "spec.yaml").write_text(text.replace(*edit, 1))
+    with pytest.raises(FitError, match=re.escape(message)):
+        read_spec(tmp_path / "spec.yaml")
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (torch.nn.Linear(25, 3), "several classes are not supported"),
+        (torch.nn.Sequential(torch.nn.Linear(25, 1), torch.nn.Sigmoid()), "ends in a sigmoid"),
+        (torch.nn.Linear(24, 1), "cannot be exported"),
+    ],
+)
+def test_a_classifier_that_is_not_what_the_spec_says_is_refused(
+    user_files, tmp_path, module, message
+):
+    spec = read_spec(user_files / "features.yaml")
+    data = read_data(user_files / "train.parquet", spec)
+    with pytest.raises(ClassifierError, match=message):
+        fit(module, data, spec, tmp_path / "bundle")
+
+
+def test_missing_files_and_options_are_named(user_files, tmp_path):
+    assert "Missing --classifier, --spec, --out" in evenhand("fit", "--data", "x.parquet").stderr
+    spec = read_spec(user_files / "features.yaml")
+    with pytest.raises(FitError, match=r"none\.parquet: no such file"):
+        read_data(tmp_path / "none.parquet", spec)
+    with pytest.raises(FitError, match=r"expected a \.parquet or a \.csv"):
+        read_data(tmp_path / "x.xlsx", spec)
+    (tmp_path / "bad.parquet").write_bytes(b"hello")
+    with pytest.raises(FitError, match=r"bad\.parquet: cannot be read"):
+        read_data(tmp_path / "bad.parquet", spec)
+    data = FitData(features=np.zeros((5, 3), np.float32), groups={})
+    with pytest.raises(FitError, match=r"shape \[5, 3\]; the spec lists 25 features"):
+        fit(user_files / "model.pt2", data, spec, tmp_path / "bundle")
+
+
+def test_the_suggested_spec_is_right_for_the_world(user_files):
+    spec = read_spec(user_files / "features.yaml")
+    assert spec.features == WORLD.features
+    assert spec.one_hot_groups == WORLD.one_hot_groups
+    for column, attribute in zip(spec.protected_attributes, WORLD.attributes, strict=True):
+        assert (column.name, set(column.groups)) == (attribute.name, set(attribute.groups))
+
+
+def test_a_suggestion_sees_dropped_categories_and_odd_names(tmp_path):
+    table = {
+        "a: b": [0.5, 1.5, 2.5],
+        "job_cook": [1, 0, 0],
+        "job_smith": [0, 1, 0],
+        "gender": [0, 1, 0],
+        "no": ["x", "y", None],
+    }
+    parquet.write_table(pa.table(table), tmp_path / "t.parquet")
+    (tmp_path / "spec.yaml").write_text(suggest_spec(tmp_path / "t.parquet"))
+    spec = read_spec(tmp_path / "spec.yaml")
+    assert [f.name for f in spec.features] == ["a: b", "job_cook", "job_smith", "gender"]
+    assert spec.one_hot_groups[0].dropped == "other"
+    assert [(a.name, a.feature) for a in spec.protected_attributes] == [
+        ("gender", "gender"),
+        ("no", None),
+    ]
+
+
+def test_suggest_spec_writes_where_it_is_told_and_overwrites_nothing(user_files, tmp_path):
+    target = tmp_path / "features.yaml"
+    command = ("fit", "--suggest-spec", user_files / "train.parquet", "--spec", target)
+    assert evenhand(*command).exit_code == 0
+    again = evenhand(*command)
+    assert again.exit_code == 2
+    assert "already exists" in again.stderr
+    assert Path(target).read_text() == (user_files / "features.yaml").read_text()
+
+
+def test_an_existing_bundle_is_noticed_before_any_work(user_files, fitted, tmp_path):
+    (tmp_path / "bundle").mkdir()
+    spec = read_spec(user_files / "features.yaml")
+    with pytest.raises(BundleError, match="already exists"):
+        fit(
+            b"",
+            FitData(features=np.zeros((1, 1), np.float32), groups={}),
+            spec,
+            tmp_path / "bundle",
+        )
+
+
+def test_a_torchscript_classifier_is_taken_too(user_files, tmp_path):
+    from tests.monitor.bundle.test_classifier import scripted
+
+    module = torch.nn.Linear(25, 1)
+    torch.nn.init.constant_(module.weight, 1e-4)
+    spec = read_spec(user_files / "features.yaml")
+    data = read_data(user_files / "train.parquet", spec)
+    made = fit(scripted(module), data, spec, tmp_path / "bundle").bundle
+    assert made.manifest.classifier.file == "classifier.pt"
+    assert export_classifier(module, 25) != made.files["classifier.pt"]
