@@ -169,9 +169,10 @@ def _wrapped(title: str, text: str) -> str:
 
 def _draw(axes: Any, name: str, audit: AttributeAudit) -> None:
     histogram, carriers, reliability = axes
-    histogram.bar(np.arange(10) / 10 + 0.05, audit.flip_histogram, width=0.09)
-    histogram.set(title=f"{name}: chance that the decision flips", ylabel="people", yscale="log")
-    top = audit.carriers[:8][::-1]
+    people = np.array(audit.flip_histogram) / max(sum(audit.flip_histogram), 1)
+    histogram.bar(np.arange(10) / 10 + 0.05, people, width=0.09)
+    histogram.set(title=f"{name}: chance that the decision flips", ylabel="share of people")
+    top = [item for item in audit.carriers[:8] if item[1] > 0][::-1]
     carriers.barh([feature for feature, _ in top], [share for _, share in top])
     carriers.set(title="carried by", xlabel="share of the change")
     stated, observed = zip(*audit.status.reliability, strict=True)
