@@ -82,6 +82,15 @@ def verify(path: Path | None, pin: str | None, file: Path | None) -> None:
         f"classifier tried on {rows} made-up people: scores {scores.min():.3g} to "
         f"{scores.max():.3g}, {int(decided.sum())} {manifest.decision.class_names[1]}"
     )
+    if "status.pt2" in found.files:
+        from monitor.judge import Judge
+
+        judge = Judge.load(found)
+        rows = min(len(v) for a in judge.baseline.scores.values() for v in a.values())
+        names = ", ".join(attribute.name for attribute in manifest.protected_attributes)
+        click.echo(f"judges by {names}, against a baseline of {rows:,} people")
+    else:
+        click.echo("judges nothing: it was not made by `evenhand fit`")
     pinned = "as pinned" if config.bundle.manifest_sha256 else "not pinned"
     click.echo(f"manifest digest, {pinned}: {found.manifest_sha256}")
 

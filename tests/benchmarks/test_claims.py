@@ -55,11 +55,14 @@ def test_a_paired_ratio_is_ours_over_theirs():
     assert 2 < ratio.median < 11
 
 
-def test_every_script_is_found():
-    folder = Path(__file__).parents[2] / "benchmarks"
-    parts = {"__init__", "__main__", "claims", "peers"}
-    files = {file.stem for file in folder.glob("*.py")} - parts
-    assert files <= set(_scripts())
+def test_every_script_is_found_and_nothing_else():
+    found = _scripts()
+    assert {"bundle", "fit", "startup", "world"} <= set(found)
+    for name in found:
+        path = Path(__file__).parents[2] / "benchmarks" / f"{name.replace('.', '/')}.py"
+        text = path.read_text()
+        assert "def measure(" in text
+        assert 'if __name__ == "__main__":' in text
 
 
 def test_a_script_runs_as_its_users_run_it(tmp_path):

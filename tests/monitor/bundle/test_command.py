@@ -50,6 +50,7 @@ def test_verify_says_that_a_sound_bundle_is_sound(bundle_path):
     assert done.exit_code == 0
     assert "sound: loans version 3, every hash right" in done.stdout
     assert "tried on 64 made-up people: scores 0." in done.stdout
+    assert "judges nothing" in done.stdout
     assert "not pinned" in done.stdout
 
 

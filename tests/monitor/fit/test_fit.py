@@ -14,7 +14,7 @@ import pytest
 import torch
 from pyarrow import csv, parquet
 
-from monitor.bundle import Bundle
+from monitor.bundle import Bundle, write_bundle
 from monitor.bundle.classifier import export_classifier
 from monitor.errors import BundleError, ClassifierError, FitError
 from monitor.fit import FitData, read_data, read_spec
@@ -74,6 +74,22 @@ def test_the_bundle_judges_new_people(fitted):
         share = np.mean([verdict.outcome == "above" for verdict in verdicts])
         # Beta-binomial: 2,400 calibration rows and 3,000 predictions, five standard deviations.
         assert abs(share - 0.05) < 5 * np.sqrt(0.0475 * (1 / 2400 + 1 / 3000))
+
+
+def test_verify_checks_what_judges_too(user_files, fitted, tmp_path):
+    bundle = fitted[1]
+    write_bundle(tmp_path / "good", bundle.manifest, bundle.files)
+    done = evenhand("bundle", "verify", tmp_path / "good")
+    assert "judges by sex, ethnicity, against a baseline of 2,400 people" in done.stdout
+    for name, flaw in {"maps.npz": b"x", "baseline.npz": b"x"}.items():
+        write_bundle(tmp_path / name, bundle.manifest, {**bundle.files, name: flaw})
+        done = evenhand("bundle", "verify", tmp_path / name)
+        assert done.exit_code == 2
+        assert f"{name} cannot be read" in done.stderr
+    other = export_classifier(torch.nn.Linear(25, 3), 25)
+    write_bundle(tmp_path / "status", bundle.manifest, {**bundle.files, "status.pt2": other})
+    done = evenhand("bundle", "verify", tmp_path / "status")
+    assert "status.pt2 returns 3 logits for 6 groups" in done.stderr
 
 
 def test_the_parts_of_the_data_do_not_overlap_and_leave_nothing_out():
