@@ -108,6 +108,10 @@ class Sensitivity:
             attribute.name: self._judge(tracked, attribute, f, shifted, gradient)
             for attribute in self.spec.protected_attributes
         }
+        if not missing and any(j.log_prediction_sensitivity is None for j in judged.values()):
+            missing = (
+                "the status model's output does not depend on its input by differentiable steps"
+            )
         return Scores(
             logit=f,
             decision=shifted >= 0,
@@ -206,6 +210,8 @@ class Sensitivity:
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         """PS in log space: log σ′(a) + log σ′(f) + log Σⱼ |g_A,j||g_F,j|, and Δf along g_A."""
         logits = self.status(tracked)[:, heads]
+        if not logits.requires_grad:
+            return None, None, None
         groups = logits.shape[1]
         best: Tensor | None = None
         contributions = torch.zeros_like(gradient)

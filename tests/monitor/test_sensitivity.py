@@ -235,6 +235,22 @@ def test_without_gradients_the_other_scores_go_on_and_the_reason_is_named(rows):
         assert torch.isfinite(scores.attributes[name].flip_probability).all()
 
 
+def test_a_status_model_without_gradients_is_named_too(rows):
+    made = make()
+    constant = Sensitivity(
+        logit=made.logit,
+        status=lambda x: torch.zeros(len(x), 6),
+        maps=made.maps,
+        spec=made.spec,
+        feature_variance=made.feature_variance,
+        logit_spread=made.logit_spread,
+    )
+    scores = constant.scores(rows)
+    assert "status model" in scores.missing
+    assert scores.boundary_distance is not None
+    assert scores.attributes["sex"].log_prediction_sensitivity is None
+
+
 def test_the_callers_tensor_is_left_alone(sensitivity, rows):
     mine = rows.clone()
     sensitivity.scores(mine)

@@ -1,0 +1,203 @@
+"""What is judged in `benchmarks.detection`: a classifier, and what evenhand fits beside it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from monitor.bundle import (
+    BundleSpec,
+    ClassifierFile,
+    Decision,
+    Feature,
+    Fitted,
+    Model,
+    OneHotGroup,
+    ProtectedAttribute,
+)
+from monitor.counterfactual import fit_transport_maps
+from monitor.sensitivity import Scores, Sensitivity
+from monitor.status_model import calibrate, train_status_model
+from monitor.world.classifiers import Scorecard, decide
+
+__all__ = ["People", "Society", "Subject", "fine_tune", "fit_subject", "train_classifier"]
+
+Float = NDArray[np.float32]
+Bool = NDArray[np.bool_]
+
+_EPOCHS = 12
+_BATCH = 512
+
+
+class People(Protocol):
+    """People drawn from a society, as `monitor.world.Population` is from the world."""
+
+    @property
+    def features(self) -> Float:
+        """What the classifier sees, `[n, d]`."""
+
+    @property
+    def groups(self) -> dict[str, NDArray[np.int8]]:
+        """For each protected attribute the index of each person's group, `[n]`."""
+
+    @property
+    def labels(self) -> NDArray[np.int8]:
+        """What was recorded of them, `[n]`."""
+
+    def true_flips(self, decide: Callable[[Float], Bool], attribute: str) -> Bool:
+        """Whose decision would change for at least one other group, `[n]`."""
+
+
+class Society(Protocol):
+    """A structural causal model: the lending world, or one of `benchmarks.structural_models`."""
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """The encoded columns, in order."""
+
+    @property
+    def one_hot_groups(self) -> tuple[OneHotGroup, ...]:
+        """Which of them belong together."""
+
+    @property
+    def attributes(self) -> tuple[ProtectedAttribute, ...]:
+        """The protected attributes."""
+
+    def people(self, n: int, *, seed: int) -> People:
+        """Draw n people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """A classifier and the sensitivity that was fitted beside it.
+
+    Attributes:
+        classifier: From features `[n, d]` to logits `[n]`.
+        sensitivity: Status model and transport maps are those of the day it was fitted.
+    """
+
+    classifier: nn.Module
+    sensitivity: Sensitivity
+
+    def scores(self, features: Float) -> Scores:
+        """Judge n predictions, groups unknown."""
+        return self.sensitivity.scores(torch.from_numpy(features))
+
+    def scores_knowing(self, features: Float, groups: dict[str, NDArray[np.int8]]) -> Scores:
+        """Judge n predictions of people whose groups are given."""
+        heads = [
+            torch.from_numpy(groups[attribute.name][:, None] == np.arange(len(attribute.groups)))
+            for attribute in self.sensitivity.spec.protected_attributes
+        ]
+        certain = 60.0 * torch.cat(heads, dim=1)
+        knowing = replace(self.sensitivity, status=lambda _: certain)
+        return knowing.scores(torch.from_numpy(features))
+
+    def true_flips(self, people: People, attribute: str) -> Bool:
+        """Whose decision would truly change in another group, `[n]`."""
+        return people.true_flips(partial(decide, self.classifier), attribute)
+
+    def replaced(self, classifier: nn.Module) -> Subject:
+        """Another classifier in its place, all that was fitted as before."""
+        return Subject(
+            classifier=classifier, sensitivity=replace(self.sensitivity, logit=classifier)
+        )
+
+
+def fit_subject(
+    society: Society,
+    classifier: nn.Module,
+    people: People,
+    *,
+    seed: int,
+    attributes: Sequence[ProtectedAttribute] | None = None,
+) -> Subject:
+    """Fit status model and maps on people of known groups; the last sixth calibrates the former."""
+    judged = tuple(society.attributes if attributes is None else attributes)
+    cut = len(people.features) * 5 // 6
+    first = {name: groups[:cut] for name, groups in people.groups.items()}
+    last = {name: groups[cut:] for name, groups in people.groups.items()}
+    status = train_status_model(people.features[:cut], first, judged, seed=seed)
+    calibrate(status, people.features[cut:], last, judged)
+    maps = {
+        attribute.name: fit_transport_maps(
+            people.features,
+            people.groups[attribute.name],
+            society.features,
+            society.one_hot_groups,
+            len(attribute.groups),
+        )
+        for attribute in judged
+    }
+    with torch.no_grad():
+        spread = float(classifier(torch.from_numpy(people.features)).std())
+    sensitivity = Sensitivity(
+        logit=classifier,
+        status=status,
+        maps=maps,
+        spec=_spec(society, judged),
+        feature_variance=torch.from_numpy(people.features.var(0)),
+        logit_spread=spread,
+    )
+    return Subject(classifier=classifier, sensitivity=sensitivity)
+
+
+def train_classifier(people: People, *, seed: int) -> nn.Module:
+    """Learn the recorded labels from all features, as the world's proxy-biased classifier does."""
+    torch.manual_seed(seed)
+    features = torch.from_numpy(people.features)
+    scorecard = Scorecard(features, torch.ones(features.shape[1]))
+    optimizer = torch.optim.AdamW(scorecard.parameters(), weight_decay=1e-3)
+    steps = _EPOCHS * -(-len(features) // _BATCH)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.01, total_steps=steps)
+    for _ in range(_EPOCHS):
+        _epoch(scorecard, optimizer, features, people.labels, schedule.step)
+    return scorecard.eval()
+
+
+def fine_tune(
+    classifier: nn.Module, features: Float, labels: NDArray[np.int8], *, seed: int
+) -> nn.Module:
+    """One more epoch on other people, in a copy."""
+    torch.manual_seed(seed)
+    tuned = copy.deepcopy(classifier).train()
+    optimizer = torch.optim.AdamW(tuned.parameters(), lr=1e-3, weight_decay=1e-3)
+    _epoch(tuned, optimizer, torch.from_numpy(features), labels, lambda: None)
+    return tuned.eval()
+
+
+def _epoch(
+    classifier: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    features: Tensor,
+    labels: NDArray[np.int8],
+    after: Callable[[], None],
+) -> None:
+    targets = torch.from_numpy(labels.astype(np.float32))
+    for batch in torch.randperm(len(features)).split(_BATCH):
+        logit = classifier(features[batch])
+        loss = nn.functional.binary_cross_entropy_with_logits(logit, targets[batch])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        after()
+
+
+def _spec(society: Society, attributes: tuple[ProtectedAttribute, ...]) -> BundleSpec:
+    return BundleSpec(
+        model=Model(name="judged", version="1"),
+        classifier=ClassifierFile(output="logit"),
+        features=society.features,
+        one_hot_groups=society.one_hot_groups,
+        protected_attributes=attributes,
+        decision=Decision(),
+        fitted=Fitted.now(seed=0, rows=0),
+    )
