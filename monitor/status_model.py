@@ -24,6 +24,8 @@ _PATIENCE = 4
 _BATCH = 512
 # A model that explains less of the groups' entropy than this tells nothing of use.
 _LEAST_SKILL = 0.01
+# Of a column of zeros and ones: that of one in a hundred.
+_LEAST_SPREAD = 0.1
 
 
 class StatusModel(nn.Module):
@@ -36,7 +38,7 @@ class StatusModel(nn.Module):
     def __init__(self, features: Tensor, sizes: Sequence[int]) -> None:
         super().__init__()
         self.register_buffer("mean", features.mean(0))
-        self.register_buffer("scale", 1 / features.std(0).clamp_min(1e-6))
+        self.register_buffer("scale", _scale(features))
         self.register_buffer("inverse_temperature", torch.ones(sum(sizes)))
         self.layers = nn.Sequential(
             nn.Linear(features.shape[1], 64),
@@ -50,6 +52,18 @@ class StatusModel(nn.Module):
         """Calibrated logits of every group of every attribute."""
         logits: Tensor = self.layers((features - self.mean) * self.scale)
         return logits * self.inverse_temperature
+
+
+def _scale(features: Tensor) -> Tensor:
+    """What each column is multiplied by, `[d]`.
+
+    A column that never varied teaches nothing, and one category in a thousand rows must not shout
+    when it turns up: without these limits either would swamp all others on new people.
+    """
+    spread = features.std(0)
+    flags = ((features == 0) | (features == 1)).all(0)
+    limited = torch.where(flags, spread.clamp_min(_LEAST_SPREAD), spread)
+    return torch.where(spread > 1e-6, 1 / limited.clamp_min(1e-6), 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

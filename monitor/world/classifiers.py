@@ -46,7 +46,8 @@ class Scorecard(nn.Module):
         super().__init__()
         self.register_buffer("mean", features.mean(0))
         # A feature that may not be used is scaled to nothing, so no value of it can count.
-        self.register_buffer("scale", usable / features.std(0).clamp_min(1e-6))
+        spread = features.std(0)
+        self.register_buffer("scale", torch.where(spread > 1e-6, usable / spread, 0.0))
         self.layers = nn.Sequential(
             nn.Linear(features.shape[1], 64),
             nn.ReLU(),

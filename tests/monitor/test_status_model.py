@@ -70,6 +70,19 @@ def test_rows_without_a_group_are_passed_over():
     assert judged(model, WORLD, WORLD.attributes[:1])["sex"].accuracy > 0.7
 
 
+def test_a_category_unseen_in_training_does_not_swamp_the_rest():
+    train = WORLD.people(4_000, seed=37)
+    features = np.column_stack([train.features, np.zeros((4_000, 2), np.float32)])
+    features[7, -1] = 1  # and one that was seen once
+    model = train_status_model(features, train.groups, WORLD.attributes[:1], seed=0)
+    rows = torch.from_numpy(features[:200])
+    strange = rows.clone()
+    strange[:, -2:] = 1
+    with torch.no_grad():
+        moved = (model(strange) - model(rows)).abs()
+    assert moved.max() < 5
+
+
 def test_training_is_repeatable_and_tells_its_progress():
     train = WORLD.people(3_000, seed=36)
     told = []
