@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -17,7 +18,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.errors import BundleError
+from monitor.errors import BundleError, FitError
 
 __all__ = ["SIGNALS", "Baseline", "Level", "Verdict"]
 
@@ -85,7 +86,15 @@ class Baseline:
         scores: Mapping[str, Mapping[Signal, NDArray[np.float64]]],
         hard_flips: Mapping[str, NDArray[np.float64]],
     ) -> Baseline:
-        """From the scores of calibration rows, in any order."""
+        """From the scores of calibration rows, in any order.
+
+        Raises:
+            FitError: A score is not a number.
+        """
+        for attribute, signals in scores.items():
+            for signal, values in signals.items():
+                if np.isnan(values).any():
+                    raise FitError(f"{signal} of {attribute!r} is not a number on some rows")
         return cls(
             scores={
                 attribute: {signal: np.sort(values) for signal, values in signals.items()}
@@ -150,16 +159,29 @@ class Baseline:
                     attribute, _, signal = key.rpartition("/")
                     if attribute:
                         scores[attribute][signal] = file[key]
-        except (ValueError, KeyError, TypeError, OSError) as error:
+        except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile) as error:
             raise BundleError(f"baseline.npz cannot be read: {error}") from None
         return cls(scores=scores, levels=levels)
 
 
+def _wilson(values: NDArray[np.float64]) -> tuple[float, float, float]:
+    """Mean of values in [0, 1] and its 95% interval.
+
+    Wilson's, which holds where hardly anything flips, with n raised by how much less the values
+    vary than zeros and ones of the same mean would.
+    """
+    share, z2 = float(values.mean()), 1.96**2
+    binary = share * (1 - share)
+    gain = binary / max(float(values.var()), 1e-12) if binary > 0 else 1.0
+    n = len(values) * min(max(gain, 1.0), 10.0)
+    centre = (share + z2 / (2 * n)) / (1 + z2 / n)
+    half = math.sqrt(z2 * binary / n + z2**2 / (4 * n**2)) / (1 + z2 / n)
+    return share, max(centre - half, 0.0), min(centre + half, 1.0)
+
+
 def _level(hard_flips: NDArray[np.float64], log_ps: NDArray[np.float64] | None) -> Level:
     n = len(hard_flips)
-    share = float(hard_flips.mean())
-    # Values in [0, 1], so a normal interval of the mean, kept inside.
-    half = 1.96 * float(hard_flips.std(ddof=1)) / math.sqrt(n)
+    share, low, high = _wilson(hard_flips)
     mean, variance, outliers = None, None, None
     if log_ps is not None:
         sensitivity = np.exp(log_ps)
@@ -168,8 +190,8 @@ def _level(hard_flips: NDArray[np.float64], log_ps: NDArray[np.float64] | None) 
     return Level(
         rows=n,
         flip_share=share,
-        flip_share_low=max(share - half, 0.0),
-        flip_share_high=min(share + half, 1.0),
+        flip_share_low=low,
+        flip_share_high=high,
         mean=mean,
         variance=variance,
         outliers=outliers,

@@ -208,7 +208,7 @@ def fit_transport_maps(
         ordered=torch.tensor(ordered, dtype=torch.long),
         continuous=torch.from_numpy(continuous),
         quantiles=torch.from_numpy(_quantiles(members, ordered, continuous)),
-        ordered_moves=torch.from_numpy(_moves(members, ordered)),
+        ordered_moves=torch.from_numpy(_moves(members, ordered, continuous)),
         categories=tuple(torch.tensor(columns) for columns in categories),
         couplings=tuple(
             torch.from_numpy(_couplings(members, columns, dropped=group.dropped is not None))
@@ -232,15 +232,38 @@ def _quantiles(
     return found
 
 
-def _moves(members: list[NDArray[np.float32]], ordered: list[int]) -> NDArray[np.bool_]:
+def _moves(
+    members: list[NDArray[np.float32]], ordered: list[int], continuous: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
     """Which ordered features differ in distribution between two groups, `[k, k, o]`."""
     moves = np.zeros((len(members), len(members), len(ordered)), bool)
     for first, second in combinations(range(len(members)), 2):
         for index, column in enumerate(ordered):
-            sample, other = members[first][:_SAMPLE, column], members[second][:_SAMPLE, column]
-            differ = stats.ks_2samp(sample, other, method="asymp").pvalue < _LEVEL
+            here, there = members[first][:_SAMPLE, column], members[second][:_SAMPLE, column]
+            differ = _shifted(here, there, _LEVEL if continuous[index] else _LEVEL / 2)
+            # Kolmogorov–Smirnov is blind to rare values of a discrete feature.
+            if not continuous[index]:
+                differ = differ or _categories_differ(*_counts(here, there), _LEVEL / 2)
             moves[first, second, index] = moves[second, first, index] = differ
     return moves
+
+
+def _shifted(here: NDArray[np.float32], there: NDArray[np.float32], level: float) -> bool:
+    return bool(stats.ks_2samp(here, there, method="asymp").pvalue < level)
+
+
+def _counts(
+    here: NDArray[np.float32], there: NDArray[np.float32]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """How often each value occurs in both, values of fewer than ten people together."""
+    _, index = np.unique(np.concatenate([here, there]), return_inverse=True)
+    size = index.max() + 1
+    table = np.stack(
+        [np.bincount(i, minlength=size) for i in (index[: len(here)], index[len(here) :])]
+    )
+    rare = table.sum(0) < 10
+    table = np.column_stack([table[:, ~rare], table[:, rare].sum(1)]).astype(float)
+    return table[0], table[1]
 
 
 def _couplings(
@@ -259,7 +282,7 @@ def _couplings(
     couplings = np.empty((len(members), len(members), size, size))
     couplings[:] = np.eye(size)
     for source, target in permutations(range(len(members)), 2):
-        if _categories_differ(counts[source], counts[target]):
+        if _categories_differ(counts[source], counts[target], _LEVEL):
             here, there = (
                 counts[source] / counts[source].sum(),
                 counts[target] / counts[target].sum(),
@@ -271,7 +294,7 @@ def _couplings(
     return np.cumsum(couplings, axis=-1).astype(np.float32)
 
 
-def _categories_differ(here: NDArray[np.float64], there: NDArray[np.float64]) -> bool:
+def _categories_differ(here: NDArray[np.float64], there: NDArray[np.float64], level: float) -> bool:
     table = np.stack([here, there])
     table = table[:, table.sum(0) > 0]
-    return table.shape[1] > 1 and bool(stats.chi2_contingency(table).pvalue < _LEVEL)
+    return table.shape[1] > 1 and bool(stats.chi2_contingency(table).pvalue < level)

@@ -38,7 +38,7 @@ Decide = Callable[[NDArray[np.float32]], NDArray[np.bool_]]
 
 @click.command()
 @click.option("--people", default=60_000, show_default=True, type=click.IntRange(5_000, 10_000_000))
-@click.option("--seed", default=7, show_default=True, type=click.IntRange(0))
+@click.option("--seed", default=7, show_default=True, type=click.IntRange(0, 2**31 - 1))
 @click.option(
     "--out", default="evenhand-demo", show_default=True, type=click.Path(path_type=Path),
     help="Folder for what the demo makes.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
@@ -52,6 +53,9 @@ class Judge:
         maps, variance, spread = _maps_from_npz(
             bundle.files["maps.npz"], [a.name for a in manifest.protected_attributes]
         )
+        for attribute in manifest.protected_attributes:
+            if maps[attribute.name].groups != len(attribute.groups):
+                raise BundleError(f"maps.npz has other groups of {attribute.name!r}")
         heads = sum(len(attribute.groups) for attribute in manifest.protected_attributes)
         with torch.inference_mode():
             shape = status(torch.zeros(2, manifest.width)).shape
@@ -122,5 +126,5 @@ def _maps_from_npz(
             }
             variance = torch.from_numpy(file["feature_variance"])
             return maps, variance, float(file["logit_spread"])
-    except (ValueError, KeyError, TypeError, OSError) as error:
+    except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise BundleError(f"maps.npz cannot be read: {error}") from None

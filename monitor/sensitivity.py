@@ -23,6 +23,9 @@ __all__ = ["AttributeScores", "Scores", "Sensitivity"]
 # How sharply a crossing of the threshold counts, in units of the classifier's own spread of logits:
 # sharp enough to read as a probability, soft enough to rank near misses.
 _SHARPNESS = 48.0
+_TIE = 1e-5
+# Of the spread of logits: less is what a row's logit differs by from batch to batch.
+_NOTHING = 1e-4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +102,7 @@ class Sensitivity:
         """Judge n predictions, `[n, d]`; the tensor is left as it is."""
         tracked = features.detach().clone().requires_grad_()
         f, gradient, missing = _with_gradient(self.logit, tracked)
-        threshold = self.spec.decision.threshold
-        shifted = f - (math.log(threshold) - math.log1p(-threshold))
+        shifted = self._shifted(f)
         distance = None
         if gradient is not None:
             distance = shifted.abs() / gradient.norm(dim=1).clamp_min(1e-30)
@@ -120,6 +122,12 @@ class Sensitivity:
             attributes=judged,
             missing=missing,
         )
+
+    def _shifted(self, logit: Tensor) -> Tensor:
+        """The shifted f − logit(τ); a score equal to the threshold survives the logarithms."""
+        threshold = self.spec.decision.threshold
+        shifted = logit - (math.log(threshold) - math.log1p(-threshold))
+        return torch.where(shifted.abs() < _TIE, 0.0, shifted)
 
     def _judge(
         self,
@@ -159,20 +167,20 @@ class Sensitivity:
         maps, n = self.maps[attribute.name], len(features)
         sharpness = _SHARPNESS / max(self.logit_spread, 1e-12)
         side = torch.where(shifted >= 0, 1.0, -1.0)
-        offset = math.log(self.spec.decision.threshold) - math.log1p(-self.spec.decision.threshold)
         totals = torch.zeros(3, n, dtype=features.dtype)
         samples = draws(features, maps.uniforms)
         for source in range(maps.groups):
             for uniforms in samples:
                 others = [t for t in range(maps.groups) if t != source]
                 carried = torch.cat([maps.apply(features, source, t, uniforms) for t in others])
-                there = (self.logit(carried) - offset).reshape(len(others), n)
-                crossing = -side * there
-                hard = ((there >= 0) != (shifted >= 0)).any(0)
-                # Whom the map does not move does not flip, however near the threshold.
-                moved = (there - shifted).abs() > 1e-6 * self.logit_spread
-                soft = (torch.sigmoid(sharpness * crossing) * moved).amax(0)
-                change = (there - shifted).abs().amax(0)
+                there = self._shifted(self.logit(carried)).reshape(len(others), n)
+                # Whom the map does not move, or by nothing but rounding, does not flip, however
+                # near the threshold.
+                moved = (carried.reshape(len(others), n, -1) != features).any(2)
+                moved &= (there - shifted).abs() > _NOTHING * self.logit_spread
+                hard = (((there >= 0) != (shifted >= 0)) & moved).any(0)
+                soft = (torch.sigmoid(-sharpness * side * there) * moved).amax(0)
+                change = ((there - shifted).abs() * moved).amax(0)
                 totals += posterior[:, source] * torch.stack([soft, hard.to(soft), change]) / DRAWS
         flip, hard_flips, expected_change = totals
         return flip, hard_flips, expected_change
@@ -231,7 +239,7 @@ class Sensitivity:
             if groups == 2:
                 weighted = slope * self.feature_variance
                 along = (weighted * slope).sum(1).clamp_min(1e-30)
-                linear = -2 * a.detach() * (weighted * gradient).sum(1) / along
+                linear = (-2 * a.detach() * (weighted * gradient).sum(1) / along).to(f.dtype)
         return best, contributions, linear
 
     def _attribute_flip(
@@ -242,13 +250,13 @@ class Sensitivity:
             return None
         names = [feature.name for feature in self.spec.features]
         members = {group.name: group.features for group in self.spec.one_hot_groups}
+        one_hot = attribute.feature in members
         columns = [names.index(n) for n in members.get(attribute.feature, (attribute.feature,))]
         largest = torch.zeros_like(f)
         for group in range(len(attribute.groups)):
             changed = features.clone()
-            value = (
-                torch.arange(len(columns)) == group if len(columns) > 1 else torch.tensor([group])
-            )
+            # A dropped category comes last and has no column of its own.
+            value = torch.arange(len(columns)) == group if one_hot else torch.tensor([group])
             changed[:, columns] = value.to(features.dtype)
             largest = torch.maximum(largest, (self.logit(changed) - f).abs())
         return largest

@@ -22,8 +22,11 @@ Progress = Callable[[int, int], None]
 _EPOCHS = 30
 _PATIENCE = 4
 _BATCH = 512
+_FEWEST_STEPS = 1500
 # A model that explains less of the groups' entropy than this tells nothing of use.
 _LEAST_SKILL = 0.01
+# What may remain unseen when a group is said not to show in the features.
+_MOST_UNSEEN = 0.05
 # Of a column of zeros and ones: that of one in a hundred.
 _LEAST_SPREAD = 0.1
 
@@ -92,8 +95,13 @@ class StatusReport:
 
     @property
     def predictable(self) -> bool:
-        """Whether the features tell the groups apart at all, beyond chance."""
+        """Whether the features tell the groups apart, beyond chance."""
         return self.skill > max(_LEAST_SKILL, 3 * self.skill_error)
+
+    @property
+    def conclusive(self) -> bool:
+        """Whether these rows are enough to say that they do, or that they hardly do."""
+        return self.predictable or self.skill + 3 * self.skill_error < _MOST_UNSEEN
 
 
 def train_status_model(
@@ -115,13 +123,14 @@ def train_status_model(
         torch.manual_seed(seed)
         order = torch.randperm(len(x))
         watch, learn = order[: len(x) // 10], order[len(x) // 10 :]
+        batch_size, epochs = _pace(len(learn))
         model = StatusModel(x[learn], sizes)
         optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=1e-3)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, _EPOCHS)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
         best, best_loss, waited = copy.deepcopy(model.state_dict()), float("inf"), 0
-        for epoch in range(_EPOCHS):
+        for epoch in range(epochs):
             model.train()
-            for batch in learn[torch.randperm(len(learn))].split(_BATCH):
+            for batch in learn[torch.randperm(len(learn))].split(batch_size):
                 loss = _loss(model(x[batch]), [t[batch] for t in targets], sizes)
                 optimizer.zero_grad()
                 loss.backward()
@@ -129,16 +138,22 @@ def train_status_model(
             schedule.step()
             with torch.no_grad():
                 watched = float(_loss(model(x[watch]), [t[watch] for t in targets], sizes))
-            if progress is not None and epoch + 1 < _EPOCHS:
-                progress(epoch + 1, _EPOCHS)
+            if progress is not None and epoch + 1 < epochs:
+                progress(epoch + 1, epochs)
             if watched < best_loss - 1e-4:
                 best, best_loss, waited = copy.deepcopy(model.state_dict()), watched, 0
-            elif (waited := waited + 1) >= _PATIENCE:
+            elif (waited := waited + 1) >= epochs * _PATIENCE // _EPOCHS:
                 break
     if progress is not None:
-        progress(_EPOCHS, _EPOCHS)
+        progress(epochs, epochs)
     model.load_state_dict(best)
     return model.eval()
+
+
+def _pace(rows: int) -> tuple[int, int]:
+    """Rows a batch and epochs at most: few rows are gone through more often."""
+    batch_size = min(_BATCH, max(32, rows // 16))
+    return batch_size, max(_EPOCHS, min(8 * _EPOCHS, _FEWEST_STEPS * batch_size // max(rows, 1)))
 
 
 def calibrate(

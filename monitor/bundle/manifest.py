@@ -91,11 +91,11 @@ class ProtectedAttribute(_Part):
 
     `feature` is None when the classifier never sees the attribute; else the name of a binary
     feature (0 is the first group, 1 the second) or of a one-hot group (features in the order of
-    the groups).
+    the groups, a dropped category last).
     """
 
     name: Name
-    groups: Annotated[tuple[Name, ...], Field(strict=False, min_length=2)]
+    groups: Annotated[tuple[Name, ...], Field(strict=False, min_length=2, max_length=100)]
     feature: Name | None = None
 
 
@@ -213,7 +213,7 @@ class BundleSpec(_Part):
     @model_validator(mode="after")
     def _attributes_stand_where_they_say(self) -> Self:
         binary = {feature.name for feature in self.features if feature.kind == "binary"}
-        sizes = {group.name: len(group.features) for group in self.one_hot_groups}
+        sizes = {g.name: len(g.features) + (g.dropped is not None) for g in self.one_hot_groups}
         for attribute in self.protected_attributes:
             place = attribute.feature
             if place is None:

@@ -89,7 +89,7 @@ class FitAudit:
         axes = figure.subplots(count, 3, squeeze=False)
         for row, (name, audit) in zip(axes, self.attributes.items(), strict=True):
             _draw(row, name, audit)
-        figure.suptitle(f"Training-time audit of {self.model}")
+        figure.suptitle(_plain(f"Training-time audit of {self.model}"))
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png", dpi=110)
         return buffer.getvalue()
@@ -155,8 +155,10 @@ def _telling(name: str, status: StatusReport) -> str:
     )
     if status.predictable:
         return told
+    if not status.conclusive:
+        return f"{told} These are too few rows to say whether that is better than chance."
     return (
-        f"{told} That is no better than chance: the features give {name} away to nobody, so "
+        f"{told} That is hardly better than chance: the features do not give {name} away, so "
         "proxies are no route to it, and its scores say little."
     )
 
@@ -167,13 +169,18 @@ def _wrapped(title: str, text: str) -> str:
     )
 
 
+def _plain(text: str) -> str:
+    """Text in which matplotlib sees no formula."""
+    return text.replace("$", r"\$")
+
+
 def _draw(axes: Any, name: str, audit: AttributeAudit) -> None:
     histogram, carriers, reliability = axes
     people = np.array(audit.flip_histogram) / max(sum(audit.flip_histogram), 1)
     histogram.bar(np.arange(10) / 10 + 0.05, people, width=0.09)
-    histogram.set(title=f"{name}: chance that the decision flips", ylabel="share of people")
+    histogram.set(title=f"{_plain(name)}: chance that the decision flips", ylabel="share of people")
     top = [item for item in audit.carriers[:8] if item[1] > 0][::-1]
-    carriers.barh([feature for feature, _ in top], [share for _, share in top])
+    carriers.barh([_plain(feature) for feature, _ in top], [share for _, share in top])
     carriers.set(title="carried by", xlabel="share of the change")
     stated, observed = zip(*audit.status.reliability, strict=True)
     reliability.plot([0, 1], [0, 1], color="grey", linewidth=1)

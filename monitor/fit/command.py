@@ -23,7 +23,7 @@ _PATH = click.Path(path_type=Path, readable=False)
 @click.option("--data", type=_PATH, help="Rows with groups, .parquet or .csv.")
 @click.option("--spec", type=_PATH, help="What the columns are, a YAML file.")
 @click.option("--out", type=_PATH, help="Where the bundle goes: a folder, or a file *.tar.")
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 2**31 - 1))
 @click.option("--replace", is_flag=True, help="Replace the bundle that is there.")
 @click.option(
     "--suggest-spec", "suggest", type=_PATH, metavar="DATA",

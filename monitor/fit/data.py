@@ -41,12 +41,21 @@ class FitData:
             FitError: A shape that differs from the spec, values that are not finite or not of their
                 feature's kind, a group with too few people.
         """
-        rows = len(self.features)
+        if self.features.dtype != np.float32:
+            return FitData(features=self.features.astype(np.float32), groups=self.groups).checked(
+                spec
+            )
         if self.features.ndim != 2 or self.features.shape[1] != len(spec.features):
             raise FitError(
                 f"the data have shape {list(self.features.shape)}; the spec lists "
                 f"{len(spec.features)} features"
             )
+        self._check_values(spec)
+        self._check_one_hot(spec)
+        self._check_groups(spec)
+        return self
+
+    def _check_values(self, spec: FitSpec) -> None:
         for column, feature in zip(self.features.T, spec.features, strict=True):
             if bad := int((~np.isfinite(column)).sum()):
                 raise FitError(f"feature {feature.name!r} is missing or not finite in {bad} rows")
@@ -58,18 +67,23 @@ class FitData:
                 )
             if feature.kind == "integer" and (bad := int((column != np.round(column)).sum())):
                 raise FitError(f"feature {feature.name!r} is no integer in {bad} rows")
-        self._check_one_hot(spec)
+
+    def _check_groups(self, spec: FitSpec) -> None:
+        rows = len(self.features)
         for attribute in spec.protected_attributes:
             groups = self.groups.get(attribute.name)
             if groups is None or groups.shape != (rows,):
                 raise FitError(f"no group is given for each row as to {attribute.name!r}")
+            if groups.min() < -1 or groups.max() >= len(attribute.groups):
+                raise FitError(
+                    f"groups of {attribute.name!r} must be −1 or 0 to {len(attribute.groups) - 1}"
+                )
             for index, group in enumerate(attribute.groups):
                 if (count := int((groups == index).sum())) < FEWEST_ROWS:
                     raise FitError(
                         f"group {group!r} of {attribute.name!r} has {count} rows; at least "
                         f"{FEWEST_ROWS} are needed to tell anything of it"
                     )
-        return self
 
     def _check_one_hot(self, spec: FitSpec) -> None:
         position = {feature.name: column for column, feature in enumerate(spec.features)}
@@ -105,11 +119,13 @@ def read_table(path: Path) -> pa.Table:
         if path.suffix == ".parquet":
             return parquet.read_table(path)
         if path.suffix == ".csv":
-            return csv.read_csv(path)
+            options = csv.ConvertOptions(strings_can_be_null=True)
+            return csv.read_csv(path, convert_options=options)
     except FileNotFoundError:
         raise FitError(f"{path}: no such file") from None
-    except (OSError, pa.ArrowException) as error:
-        raise FitError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from None
+    except (OSError, pa.ArrowException):
+        # Arrow's own words may quote a person's row.
+        raise FitError(f"{path}: cannot be read; is it a sound {path.suffix} file?") from None
     raise FitError(f"{path}: expected a .parquet or a .csv file")
 
 
@@ -131,15 +147,26 @@ def _numbers(column: pa.ChunkedArray, name: str, path: Path) -> NDArray[np.float
     return numbers
 
 
+def _named(values: pa.ChunkedArray) -> str:
+    """The values themselves, unless so few people share one that it may be about a person."""
+    counts = pc.value_counts(values).to_pylist()
+    if len(counts) > 10 or min(count["counts"] for count in counts) < 10:
+        return ""
+    return ": " + ", ".join(repr(count["values"]) for count in counts)
+
+
 def _groups(column: pa.ChunkedArray, attribute: ProtectedColumn, path: Path) -> NDArray[np.int8]:
     """Index of each row's group, −1 where it is missing."""
-    text = column.cast(pa.string())
+    try:
+        text = column.cast(pa.string())
+    except pa.ArrowException:
+        raise FitError(f"{path}: column {attribute.column!r} holds no names of groups") from None
     index = pc.index_in(text, value_set=pa.array(attribute.groups))
-    unlisted = pc.unique(text.filter(pc.and_(pc.is_null(index), pc.is_valid(text)))).to_pylist()
-    if unlisted:
+    unlisted = text.filter(pc.and_(pc.is_null(index), pc.is_valid(text)))
+    if len(unlisted):
         raise FitError(
             f"{path}: column {attribute.column!r} holds groups of {attribute.name!r} that the spec "
-            f"does not list: {', '.join(map(repr, unlisted[:5]))}"
+            f"does not list, in {len(unlisted)} rows{_named(unlisted)}"
         )
     found: NDArray[np.int8] = pc.fill_null(index, -1).to_numpy().astype(np.int8)
     return found

@@ -106,6 +106,7 @@ def _fit(
     bundle_spec = spec.bundle_spec(file, features, fitted)
     loaded = load_classifier(contents, bundle_spec)
     parts = _split(len(data.features), seed)
+    _check_parts(parts, data.groups)
     learn, tune, hold, judge = parts.values()
 
     attributes = bundle_spec.protected_attributes
@@ -123,7 +124,7 @@ def _fit(
         status=status,
         maps=maps,
         spec=bundle_spec,
-        feature_variance=torch.from_numpy(data.features[learn].var(0)),
+        feature_variance=torch.from_numpy(data.features[learn].var(0, dtype=np.float64)),
         logit_spread=_logit_spread(loaded.logit, data.features[learn]),
     )
     held = _score(sensitivity, data.features[hold], say, "taking the baseline")
@@ -136,7 +137,7 @@ def _fit(
         "maps.npz": maps_to_npz(maps, sensitivity.feature_variance, sensitivity.logit_spread),
         "baseline.npz": baseline.to_npz(),
         "audit.txt": audit.text().encode(),
-        "audit.json": json.dumps(audit.to_dict(), indent=2).encode(),
+        "audit.json": json.dumps(audit.to_dict(), indent=2, allow_nan=False).encode(),
         "audit.png": audit.png(),
     }
     return FitResult(bundle=write_bundle(out, bundle_spec, files, replace=replace), audit=audit)
@@ -167,6 +168,15 @@ def _split(rows: int, seed: int) -> dict[str, NDArray[np.int64]]:
     return parts
 
 
+def _check_parts(
+    parts: Mapping[str, NDArray[np.int64]], groups: Mapping[str, NDArray[np.int8]]
+) -> None:
+    for what, rows in parts.items():
+        for name, known in groups.items():
+            if len(np.unique(known[rows][known[rows] >= 0])) < 2:
+                raise FitError(f"too few rows: of those {what}, fewer than two groups of {name!r}")
+
+
 def _rows(
     groups: Mapping[str, NDArray[np.int8]], rows: NDArray[np.int64]
 ) -> dict[str, NDArray[np.int8]]:
@@ -193,7 +203,16 @@ def _logit_spread(
     logit: Callable[[torch.Tensor], torch.Tensor], features: NDArray[np.float32]
 ) -> float:
     with torch.no_grad():
-        return float(logit(torch.from_numpy(features[:_MOST_SCORED])).std())
+        logits = logit(torch.from_numpy(features[:_MOST_SCORED]))
+    _refuse_non_finite(logits)
+    return float(logits.std())
+
+
+def _refuse_non_finite(logits: torch.Tensor) -> None:
+    if bad := int((~torch.isfinite(logits)).sum()):
+        raise FitError(
+            f"the classifier returns NaN or infinite values on {bad} of {len(logits)} rows"
+        )
 
 
 def _score(
@@ -205,7 +224,9 @@ def _score(
         batch = torch.from_numpy(features[start : start + _BATCH])
         parts.append(sensitivity.scores(batch))
         say(what, min(start + _BATCH, len(features)), len(features))
-    return _joined(parts)
+    scores = _joined(parts)
+    _refuse_non_finite(scores.logit)
+    return scores
 
 
 def _joined(parts: list[Scores]) -> Scores:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -51,6 +52,8 @@ def suggest_spec(path: Path) -> str:
         FitError: The file cannot be read, or has no column that could be a feature.
     """
     table = read_table(path)
+    if len(set(table.column_names)) != len(table.column_names):
+        raise FitError(f"{path}: two columns have one name")
     kinds = {name: _kind(table.column(name)) for name in table.column_names}
     groups = _one_hot_groups(table, [name for name, kind in kinds.items() if kind == "binary"])
     members = {name for columns in groups.values() for name in columns}
@@ -68,7 +71,7 @@ def suggest_spec(path: Path) -> str:
         lines.append(f"  - name: {_quoted(group)}\n    features: [{listed}]")
         if not _complete(table, columns):
             lines.append("    dropped: other    # some rows have no 1: name the category left out")
-    lines += ["", *_attributes(table, kinds)]
+    lines += ["", *_attributes(table, kinds, members)]
     return "\n".join(lines) + "\n"
 
 
@@ -110,11 +113,14 @@ def _complete(table: pa.Table, columns: list[str]) -> bool:
     return bool(pc.min(_ones(table, columns)).as_py() == 1)
 
 
-def _attributes(table: pa.Table, kinds: dict[str, str | None]) -> list[str]:
+def _attributes(table: pa.Table, kinds: dict[str, str | None], one_hot: set[str]) -> list[str]:
     lines = list(_ATTRIBUTES)
     for name in table.column_names:
         column = table.column(name)
-        values = sorted(map(str, pc.unique(column.drop_null()).slice(0, 21).to_pylist()))
+        if name in one_hot or pa.types.is_nested(column.type) or pa.types.is_binary(column.type):
+            continue
+        # As text in the way that `read_data` will see it.
+        values = sorted(pc.unique(column.drop_null()).slice(0, 21).cast(pa.string()).to_pylist())
         likely = _PROTECTED.search(name) or kinds[name] is None
         if likely and "=" not in name and 2 <= len(values) <= 20:
             listed = ", ".join(map(_quoted, values))
@@ -131,4 +137,4 @@ def _quoted(text: str) -> str:
     """As YAML, in quotes unless it is a plain word."""
     plain = re.fullmatch(r"[A-Za-z_][\w.=-]*", text)
     reserved = text.lower() in {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
-    return text if plain and not reserved else '"' + re.sub(r'(["\\])', r"\\\1", text) + '"'
+    return text if plain and not reserved else json.dumps(text, ensure_ascii=False)

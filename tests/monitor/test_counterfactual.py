@@ -126,7 +126,7 @@ def test_zero_and_minus_zero_are_one_value():
 
 
 def test_draws_are_evenly_spaced():
-    spaced = torch.stack(draws(torch.randn(50, 3), 2)).sort(dim=0).values
+    spaced = torch.stack(draws(torch.arange(150.0).reshape(50, 3), 2)).sort(dim=0).values
     assert torch.allclose(spaced.diff(dim=0), torch.tensor(1 / DRAWS), atol=1e-5)
 
 
@@ -170,6 +170,30 @@ def test_kinds_are_kept_whatever_the_data(seed, shift, share):
         assert set(np.unique(moved[:, 2:])) <= {0, 1}
         assert (moved[:, 3:].sum(1) <= 1).all()
         assert set(moved[:, 1]) <= set(rows[:, 1])
+
+
+@pytest.mark.parametrize(("here", "there"), [(0.01, 0.05), (0.02, 0.06), (0.05, 0.1)])
+def test_a_rare_binary_feature_moves_where_its_share_differs(here, there):
+    rng = np.random.default_rng(1)
+    groups = np.repeat([0, 1], 1_000).astype(np.int8)
+    rows = np.zeros((2_000, 5), np.float32)
+    rows[:, 2] = rng.random(2_000) < np.where(groups == 1, there, here)
+    assert fit_transport_maps(rows, groups, KINDS, DROPPED, 2).ordered_moves[0, 1, 2]
+
+
+def test_equal_distributions_are_called_different_as_seldom_as_stated():
+    rng, moved = np.random.default_rng(2), 0
+    for _ in range(150):
+        rows = np.zeros((600, 5), np.float32)
+        rows[:, 0], rows[:, 1], rows[:, 2] = (
+            rng.normal(size=600),
+            rng.poisson(2, 600),
+            rng.random(600) < 0.1,
+        )
+        groups = rng.integers(2, size=600).astype(np.int8)
+        moved += int(fit_transport_maps(rows, groups, KINDS, DROPPED, 2).ordered_moves[0, 1].sum())
+    # 450 tests at 1%: 4.5 expected; 15 or more would be a one-in-ten-thousand event.
+    assert moved < 15
 
 
 def test_a_group_without_members_is_refused():

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from monitor.bundle import ProtectedAttribute
-from monitor.status_model import calibrate, judge_status, train_status_model
+from monitor.status_model import StatusReport, calibrate, judge_status, train_status_model
 from monitor.world import World
 
 WORLD = World()
@@ -100,10 +100,37 @@ def test_training_is_repeatable_and_tells_its_progress():
 
 def test_a_report_of_known_numbers():
     """Four people, chances of 3/4 stated for the first group, three of four right."""
-    logits = torch.tensor([[3.0, 1.0]]).log().repeat(4, 1)
+    logits = torch.tensor([[3.0, 1.0]]).log().repeat(5, 1)
     attribute = ProtectedAttribute(name="a", groups=("x", "y"))
-    report = judge_status(logits, np.array([0, 0, 0, 1, -1], np.int8)[:4], attribute)
+    report = judge_status(logits, np.array([0, 0, 0, 1, -1], np.int8), attribute)
+    assert report.rows == 4
     assert report.accuracy == report.majority == 0.75
     assert abs(report.skill) < 1e-6
-    assert abs(report.calibration_error - 0.375) < 0.376
+    # One row a bin: three off by 1/4, one by 3/4.
+    assert report.calibration_error == pytest.approx(0.375)
     assert not report.predictable
+
+
+@pytest.mark.parametrize(
+    ("skill", "error", "predictable", "conclusive"),
+    [(0.3, 0.05, True, True), (0.03, 0.05, False, False), (0.001, 0.002, False, True)],
+)
+def test_too_few_rows_are_not_taken_for_no_trace(skill, error, predictable, conclusive):
+    report = StatusReport(
+        attribute="a", rows=9, accuracy=0.5, majority=0.5, skill=skill, skill_error=error,
+        calibration_error=0.0, reliability=(),
+    )  # fmt: skip
+    assert (report.predictable, report.conclusive) == (predictable, conclusive)
+
+
+def test_a_few_hundred_rows_are_learned_from_as_well_as_they_can_be():
+    rng = np.random.default_rng(3)
+    attribute = ProtectedAttribute(name="a", groups=("x", "y"))
+    group = rng.integers(2, size=20_000).astype(np.int8)
+    rows = (rng.normal(size=(20_000, 5)) + 0.8 * group[:, None] / np.sqrt(5)).astype(np.float32)
+    for seed in range(3):
+        model = train_status_model(rows[:500], {"a": group[:500]}, [attribute], seed=seed)
+        with torch.no_grad():
+            report = judge_status(model(torch.from_numpy(rows[500:])), group[500:], attribute)
+        # The best possible is Φ(0.4) = .655.
+        assert report.accuracy > 0.6

@@ -14,13 +14,15 @@ import pytest
 import torch
 from pyarrow import csv, parquet
 
-from monitor.bundle import Bundle, write_bundle
+from monitor.bundle import Bundle, Model, write_bundle
 from monitor.bundle.classifier import export_classifier
 from monitor.errors import BundleError, ClassifierError, FitError
-from monitor.fit import FitData, read_data, read_spec
+from monitor.fit import FitData, FitSpec, read_data, read_spec
 from monitor.fit.run import _split, fit
+from monitor.fit.spec import Output, ProtectedColumn
 from monitor.fit.suggest import suggest_spec
 from monitor.judge import Judge
+from monitor.world import World
 from monitor.world.classifiers import decide
 from tests.commands import evenhand
 from tests.monitor.fit.conftest import WORLD, columns
@@ -103,7 +105,8 @@ def test_the_same_seed_gives_the_same_bundle_but_for_its_time(user_files, tmp_pa
     spec = read_spec(user_files / "features.yaml")
     data = read_data(user_files / "train.parquet", spec)
     again = fit(user_files / "model.pt2", data, spec, tmp_path / "b.tar").bundle
-    assert again.files["baseline.npz"] == fitted[1].files["baseline.npz"]
+    for name in ("baseline.npz", "maps.npz", "status.pt2", "audit.json"):
+        assert again.files[name] == fitted[1].files[name], name
 
 
 def test_a_bundle_without_what_judges_says_how_to_make_it(bundle_path):
@@ -177,7 +180,8 @@ def rare(table):
         (put("sector=care", slice(None), 0), "one-hot group 'sector' is not one-hot"),
         (rare, "group 'dovar' of 'ethnicity' has 12 rows; at least 200 are needed"),
         (put("sex", slice(None), "man"), "group 'woman' of 'sex' has 0 rows"),
-        (put("sex", 0, "x"), "'sex' holds groups of 'sex' that the spec does not list: 'x'"),
+        (put("sex", 0, "Jane"), "groups of 'sex' that the spec does not list, in 1 rows"),
+        (put("sex", slice(0, 20), "x"), "does not list, in 20 rows: 'x'"),
         (lambda table: table.pop("income"), "no column 'income'"),
         (lambda table: table.update(income=["high"] * 3_000), "column 'income' holds string"),
     ],
@@ -191,7 +195,66 @@ def test_data_that_cannot_be_right_are_refused_by_name(user_files, tmp_path, cha
     )  # fmt: skip
     assert done.exit_code == 2
     assert message in " ".join(done.stderr.split())
+    assert "Jane" not in done.stderr
     assert not out.exists()
+
+
+def test_a_classifier_that_fails_on_some_people_is_refused(user_files, tmp_path):
+    class Logarithm(torch.nn.Module):
+        def forward(self, features):
+            return torch.log(features[:, 0] - 1000)
+
+    spec = read_spec(user_files / "features.yaml")
+    data = read_data(user_files / "train.parquet", spec)
+    with pytest.raises(FitError, match="returns NaN or infinite values on"):
+        fit(Logarithm(), data, spec, tmp_path / "bundle")
+
+
+def test_an_empty_cell_of_a_csv_is_a_missing_group(user_files, tmp_path):
+    table: dict[str, Any] = columns(WORLD.people(300, seed=48))
+    table["sex"] = ["" if i < 7 else g for i, g in enumerate(table["sex"])]
+    csv.write_csv(pa.table(table), tmp_path / "a.csv")
+    data = read_data(tmp_path / "a.csv", read_spec(user_files / "features.yaml"))
+    assert (data.groups["sex"] == -1).sum() == 7
+
+
+def test_no_row_of_a_broken_csv_is_quoted(user_files, tmp_path):
+    (tmp_path / "a.csv").write_text("income,sex\n1,man\n2,woman,Jane Doe\n")
+    with pytest.raises(FitError, match=r"is it a sound \.csv file") as refusal:
+        read_data(tmp_path / "a.csv", read_spec(user_files / "features.yaml"))
+    assert "Jane" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("visible", [("sex",), ("ethnicity",)])
+@pytest.mark.parametrize("output", ["probability", "two_logits"])
+def test_the_attribute_may_stand_in_the_features_and_outputs_vary(tmp_path, visible, output):
+    world = World(visible=visible)
+    column = 25
+    last = {
+        "probability": lambda z: z.sigmoid(),
+        "two_logits": lambda z: torch.stack([-z / 2, z / 2], dim=1),
+    }[output]
+
+    class ByGroup(torch.nn.Module):
+        def forward(self, features):
+            return last(1.5 - 3 * features[:, column])
+
+    people = world.people(4_000, seed=49)
+    spec = FitSpec(
+        model=Model(name="a", version="1"),
+        classifier=Output(output=output),
+        features=world.features,
+        one_hot_groups=world.one_hot_groups,
+        protected_attributes=tuple(
+            ProtectedColumn(column=a.name, **a.model_dump()) for a in world.attributes
+        ),
+    )
+    data = FitData(features=people.features, groups=people.groups)
+    audit = fit(ByGroup(), data, spec, tmp_path / "bundle").audit
+    # By sex everyone flips; by ethnicity too: whoever is ardan for another, and others for ardan.
+    assert audit.attributes[visible[0]].level.flip_share > 0.97
+    other = next(a.name for a in world.attributes if a.name not in visible)
+    assert audit.attributes[other].level.flip_share < 0.01
 
 
 @pytest.mark.parametrize(
@@ -303,4 +366,5 @@ def test_a_torchscript_classifier_is_taken_too(user_files, tmp_path):
     data = read_data(user_files / "train.parquet", spec)
     made = fit(scripted(module), data, spec, tmp_path / "bundle").bundle
     assert made.manifest.classifier.file == "classifier.pt"
-    assert export_classifier(module, 25) != made.files["classifier.pt"]
+    rows = torch.from_numpy(data.features[:50])
+    assert torch.allclose(made.classifier().logit(rows), module(rows).reshape(-1), atol=1e-5)
