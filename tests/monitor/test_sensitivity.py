@@ -199,14 +199,10 @@ def test_whom_no_map_moves_does_not_flip_in_any_batch():
 @pytest.mark.parametrize("threshold", [0.05, 0.4, 0.45, 0.65, 0.9, 0.95])
 def test_a_score_equal_to_the_threshold_is_class_1(threshold, rows):
     """Binned probabilities hit it often, and logarithms round."""
-    probability = torch.full((60,), threshold)
-    tied = make(threshold, classifier=lambda x: torch.logit(probability[: len(x)]) + 0 * x[:, 0])
-    maps = {"sex": tied.maps["sex"]}
-    spec = tied.spec.model_copy(update={"protected_attributes": WORLD.attributes[:1]})
-    tied = replace(
-        tied, maps=maps, spec=spec, logit=lambda x: torch.logit(torch.full((len(x),), threshold))
-    )
-    assert tied.scores(rows).decision.all()
+    tied = make(threshold, classifier=lambda x: torch.logit(torch.full((len(x),), threshold)))
+    scores = tied.scores(rows)
+    assert scores.decision.all()
+    assert (scores.attributes["ethnicity"].flip_probability == 0).all()
 
 
 def test_a_batch_is_its_rows_one_by_one_and_in_any_order(sensitivity, rows):
