@@ -175,10 +175,8 @@ def test_flip_scores_are_the_posterior_average_over_maps_and_draws(sensitivity, 
 
 
 def test_whom_no_map_moves_does_not_flip_in_any_batch():
-    """Logits of one row differ by rounding from batch to batch; features do not."""
-    torch.manual_seed(0)
-    wide = nn.Sequential(nn.Linear(26, 256), nn.ReLU(), nn.Linear(256, 1))
-    still = make(classifier=lambda x: wide(x).reshape(-1) * 1e-3)
+    """Logits of one row differ from batch to batch, here by far more than rounding does."""
+    still = make(classifier=lambda x: 0 * x[:, 0] + 0.02 * (len(x) % 7) - 0.05)
     maps = {
         name: replace(
             found,
