@@ -138,8 +138,9 @@ def _rankings(
             # Another logit ranks by how far it lies on the other side of the threshold.
             "reseeded classifier": -side * other,
         }
-        if judged.linear_change is not None:
-            linear = _floats(scores.logit + judged.linear_change)
+        change = subject.sensitivity.linear_change(torch.from_numpy(fresh.features), name)
+        if change is not None:
+            linear = _floats(scores.logit + change)
             found[name]["linear change"] = -side * linear
     return found
 

@@ -46,7 +46,8 @@ torch.manual_seed(0)
 classifier = torch.nn.Sequential(torch.nn.Linear(95, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
 started = time.perf_counter()
 with tempfile.TemporaryDirectory() as folder:
-    fit(classifier, FitData(features=features, groups={"sex": sex}), spec, Path(folder, "bundle"))
+    data = FitData(features=features, groups={"sex": sex})
+    fit(classifier, data, spec, Path(folder, "bundle"), compiled=False)
 seconds = time.perf_counter() - started
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 print(json.dumps({"seconds": seconds, "peak": peak}))

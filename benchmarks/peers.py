@@ -20,6 +20,7 @@ _CACHE = Path(__file__).parents[1] / ".cache" / "peers"
 
 PEERS = {
     "tritonclient": ("tritonclient[grpc]==2.73.0",),
+    "captum": ("torch==2.13.0", "captum==0.9.0"),
 }
 
 

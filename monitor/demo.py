@@ -43,7 +43,11 @@ Decide = Callable[[NDArray[np.float32]], NDArray[np.bool_]]
     "--out", default="evenhand-demo", show_default=True, type=click.Path(path_type=Path),
     help="Folder for what the demo makes.",
 )  # fmt: skip
-def demo(people: int, seed: int, out: Path) -> None:
+@click.option(
+    "--compile/--no-compile", "compiled", default=True, show_default=True,
+    help="Compile what judges predictions.",
+)  # fmt: skip
+def demo(*, people: int, seed: int, out: Path, compiled: bool) -> None:
     """Build a world with known truth, train a classifier in it, and fit what judges it."""
     check_target(out / "bundle", replace=True)
     console = Console(highlight=False, markup=False)
@@ -52,7 +56,10 @@ def demo(people: int, seed: int, out: Path) -> None:
     train, test = _build_world(console, people, seed)
     classifiers = _train(console, train, seed)
     truth = _show_truth(console, test, classifiers)
-    bundle_path = _fit(console, train, classifiers[_BANK_RECORDS], truth, seed, out)
+    bundle_path = _fit(
+        console, train, classifiers[_BANK_RECORDS], truth, seed, out, compiled=compiled
+    )
+    _show_cost(console, bundle_path, test)
     _tamper(console, bundle_path)
     console.print(f"\nDone in {time.monotonic() - started:.0f} s. To go on from here:")
     command = "evenhand" if shutil.which("evenhand") else f"{sys.executable} -m monitor"
@@ -137,6 +144,8 @@ def _fit(
     truth: dict[str, float],
     seed: int,
     out: Path,
+    *,
+    compiled: bool,
 ) -> Path:
     from monitor.fit.run import fit
 
@@ -158,6 +167,7 @@ def _fit(
             path,
             seed=seed,
             replace=True,
+            compiled=compiled,
             progress=ProgressBars(progress),
         )
     console.print()
@@ -173,6 +183,53 @@ def _fit(
     )
     console.print(f"Digest to pin in the config: {result.bundle.manifest_sha256}", soft_wrap=True)
     return path
+
+
+def _show_cost(console: Console, path: Path, people: Population) -> None:
+    """Print which code judges predictions, and what that costs beside making them."""
+    import torch
+
+    from monitor.judge import Judge
+    from monitor.threads import one_thread
+
+    with one_thread():
+        pinned = Bundle.read(path, manifest_sha256=Bundle.read(path).manifest_sha256)
+        judge = Judge.load(pinned, warn=False)
+        console.print(f"\nPredictions are judged by {judge.code_in_words}.", soft_wrap=True)
+        classifier = pinned.classifier().module
+        table = Table("people at once", "the bare prediction", "judged as well", "uncompiled")
+        for size in (1, 32, 256):
+            rows = torch.from_numpy(people.features[:size])
+            with torch.inference_mode():
+                bare = _seconds(partial(classifier, rows))
+            judged, eager = _seconds(partial(judge.scores, rows)), None
+            if judge.kernel is not None:
+                eager = _seconds(partial(judge.sensitivity.scores, rows))
+            table.add_row(
+                str(size),
+                *(
+                    "" if found is None else f"{found * 1e6:.0f} µs ({found / bare:.1f} ×)"
+                    for found in (bare, judged, eager)
+                ),
+            )
+    console.print(table)
+    names = " and ".join(judge.sensitivity.maps)
+    console.print(
+        f"The bare prediction is the classifier's forward pass alone; judging it by {names} means "
+        "gradients, counterfactuals and posteriors too, in the same call."
+    )
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    """Of one call: the middle of seven rounds, after one that warms up."""
+    rounds = []
+    for _ in range(8):
+        started, calls = time.perf_counter(), 0
+        while calls < 3 or time.perf_counter() - started < 0.02:
+            call()
+            calls += 1
+        rounds.append((time.perf_counter() - started) / calls)
+    return sorted(rounds[1:])[3]
 
 
 def _spec(world: World) -> FitSpec:

@@ -9,6 +9,7 @@
         ├── BundleExistsError    something else stands where a bundle is to be written
         ├── BundleTamperedError  contents differ from what the manifest or its pin states
         ├── ManifestError        a manifest that does not describe a usable bundle
+        ├── KernelError          code that cannot be compiled, or not be trusted
         └── ClassifierError      a classifier that does not do what the manifest says
             └── UnsafeArchiveError   a model file that could run code while it is read
 
@@ -24,6 +25,7 @@ __all__ = [
     "ConfigError",
     "EvenhandError",
     "FitError",
+    "KernelError",
     "ManifestError",
     "PopulationError",
     "UnsafeArchiveError",
@@ -64,6 +66,10 @@ class BundleTamperedError(BundleError):
 
 class ManifestError(BundleError):
     """The manifest does not describe a usable bundle."""
+
+
+class KernelError(BundleError):
+    """The joint pass cannot be compiled here, or what was compiled cannot be used."""
 
 
 class ClassifierError(BundleError):

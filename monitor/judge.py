@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,10 +17,15 @@ from monitor.baseline import Baseline, Signal, Verdict
 from monitor.bundle.classifier import load_exported
 from monitor.bundle.reader import Bundle
 from monitor.counterfactual import TransportMaps
-from monitor.errors import BundleError
+from monitor.errors import BundleError, KernelError
+from monitor.first_layer import first_layer
+from monitor.kernel import Kernel, Target, load_kernel
+from monitor.kernel.target import fitting_targets
 from monitor.sensitivity import AttributeScores, Scores, Sensitivity
 
 __all__ = ["Judge", "maps_to_npz", "signal_values"]
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,14 +35,22 @@ class Judge:
     Attributes:
         sensitivity: Computes the scores.
         baseline: Compares them.
+        kernel: Computes the scores much faster; None where no compiled code can be used.
+        eager_because: Why there is no kernel; empty where there is one.
     """
 
     sensitivity: Sensitivity
     baseline: Baseline
+    kernel: Kernel | None = None
+    eager_because: str = "nothing compiled was looked for"
 
     @classmethod
-    def load(cls, bundle: Bundle) -> Self:
+    def load(cls, bundle: Bundle, *, warn: bool = True) -> Self:
         """From a bundle that `evenhand fit` made.
+
+        Args:
+            bundle: The bundle; native code in it is run only if it is pinned.
+            warn: Whether to log it where nothing compiled can be used.
 
         Raises:
             BundleError: It has no status model, maps or baseline, or they do not fit the manifest.
@@ -61,17 +75,37 @@ class Judge:
             shape = status(torch.zeros(2, manifest.width)).shape
         if tuple(shape) != (2, heads):
             raise BundleError(f"status.pt2 returns {shape[-1]} logits for {heads} groups")
-        return cls(
-            sensitivity=Sensitivity(
-                logit=classifier.logit,
-                status=status,
-                maps=maps,
-                spec=manifest,
-                feature_variance=variance,
-                logit_spread=spread,
-            ),
-            baseline=Baseline.from_npz(bundle.files["baseline.npz"]),
+        sensitivity = Sensitivity(
+            logit=classifier.logit,
+            status=status,
+            maps=maps,
+            spec=manifest,
+            feature_variance=variance,
+            logit_spread=spread,
+            first_layer=first_layer(classifier),
         )
+        kernel, eager_because = _kernel(bundle, sensitivity)
+        if eager_because and warn:
+            _LOG.warning("predictions are judged by uncompiled code: %s", eager_because)
+        return cls(
+            sensitivity=sensitivity,
+            baseline=Baseline.from_npz(bundle.files["baseline.npz"]),
+            kernel=kernel,
+            eager_because=eager_because,
+        )
+
+    @property
+    def code_in_words(self) -> str:
+        """Which code judges predictions, and if uncompiled code does, why."""
+        if self.kernel is None:
+            return f"uncompiled code: {self.eager_because}"
+        return f"compiled code, for torch {self.kernel.target.torch} on {self.kernel.target.level}"
+
+    def scores(self, features: torch.Tensor) -> Scores:
+        """Judge n predictions, float32 `[n, d]`; the tensor is left as it is."""
+        if self.kernel is None or len(features) == 0:
+            return self.sensitivity.scores(features)
+        return self.sensitivity.unpacked(*self.kernel.joint(features))
 
     def verdicts(
         self, scores: Scores, attribute: str, *, signal: Signal, alpha: float
@@ -81,6 +115,26 @@ class Judge:
         if values is None:
             values = np.full(len(scores.logit), np.nan)
         return self.baseline.verdicts(attribute, signal, values, alpha)
+
+
+def _kernel(bundle: Bundle, sensitivity: Sensitivity) -> tuple[Kernel | None, str]:
+    """The best compiled pass of a bundle that this machine can run, or why there is none."""
+    machine = Target.here()
+    if machine is None:
+        return None, "nothing is compiled for this kind of processor"
+    compiled = [t for t in map(Target.of_file, bundle.files) if t is not None]
+    if not compiled:
+        return None, "the bundle holds no compiled code; `evenhand bundle compile` adds it"
+    targets = fitting_targets(bundle.files, machine)
+    if not targets:
+        made = ", ".join(f"torch {t.torch} on {t.level}" for t in compiled)
+        return None, f"it was compiled for {made}; this is torch {machine.torch} on {machine.level}"
+    if not bundle.pinned:
+        return None, "native code runs only from a bundle whose manifest is pinned"
+    try:
+        return load_kernel(bundle.files[targets[0].file], targets[0], sensitivity), ""
+    except KernelError as error:
+        return None, str(error)
 
 
 def signal_values(scores: AttributeScores) -> dict[Signal, NDArray[np.float64]]:

@@ -1,22 +1,24 @@
 """Scores of one prediction: how much would it change, had the person belonged to another group?
 
-Everything here is eager torch on any differentiable module, and the oracle of what is compiled.
-f is the classifier's logit, A the status model, G_{s→t} the transport map from group s to t; a
-decision threshold τ shifts f by logit(τ) wherever a decision is meant.
+`Sensitivity.joint` is torch on any differentiable module, in steps that can be traced: it runs as
+it stands, and `monitor.kernel` compiles the very same function. f is the classifier's logit, A the
+status model, G_{s→t} the transport map from group s to t; a decision threshold τ shifts f by
+logit(τ) wherever a decision is meant.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
 from monitor.bundle.manifest import BundleSpec, ProtectedAttribute
-from monitor.counterfactual import DRAWS, TransportMaps, draws
+from monitor.counterfactual import LayerWeight, TransportMaps, row_uniforms, shifted_uniforms
+from monitor.first_layer import FirstLayer
 
 __all__ = ["AttributeScores", "Scores", "Sensitivity"]
 
@@ -24,6 +26,8 @@ __all__ = ["AttributeScores", "Scores", "Sensitivity"]
 # sharp enough to read as a probability, soft enough to rank near misses.
 _SHARPNESS = 48.0
 _TIE = 1e-5
+# Draws of the maps for the group that a person most likely belongs to; one for each other group.
+_DRAWS = 3
 # Of the spread of logits: less is what a row's logit differs by from batch to batch.
 _NOTHING = 1e-4
 
@@ -31,6 +35,8 @@ _NOTHING = 1e-4
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttributeScores:
     """What is known of n predictions as to one protected attribute.
+
+    NaN stands where nothing can be said, as of a person of whom a feature is not a finite number.
 
     Attributes:
         posterior: P(group | x) by the status model, `[n, k]`.
@@ -40,10 +46,6 @@ class AttributeScores:
         flip_probability: Chance that the decision flips for another group, `[n]`.
         hard_flips: The same without softening: its mean over a stream is the flip share, `[n]`.
         expected_change: E|f(G(x)) − f(x)|, the larger over other groups, `[n]`.
-        linear_change: Change of f along the status model's gradient to the mirror image of the
-            person's status, `[n]`; None where no gradient can be taken or k > 2.
-        attribute_flip: Largest |f(x with another group's value) − f(x)|, `[n]`; None where the
-            classifier does not see the attribute.
     """
 
     posterior: Tensor
@@ -52,8 +54,6 @@ class AttributeScores:
     flip_probability: Tensor
     hard_flips: Tensor
     expected_change: Tensor
-    linear_change: Tensor | None
-    attribute_flip: Tensor | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,19 +62,27 @@ class Scores:
 
     Attributes:
         logit: f(x), not shifted, `[n]`.
-        decision: Class 1 or not, bool `[n]`.
-        margin: |f(x) − logit(τ)|, `[n]`.
-        boundary_distance: margin / ‖∇f‖, `[n]`; None where no gradient can be taken.
+        signed_margin: f(x) − logit(τ), `[n]`.
+        boundary_distance: |signed margin| / ‖∇f‖, `[n]`; None where no gradient can be taken.
         attributes: The scores of each protected attribute by name.
         missing: Why some scores are None; empty when none is.
     """
 
     logit: Tensor
-    decision: Tensor
-    margin: Tensor
+    signed_margin: Tensor
     boundary_distance: Tensor | None
     attributes: Mapping[str, AttributeScores]
     missing: str
+
+    @property
+    def decision(self) -> Tensor:
+        """Class 1 or not, bool `[n]`."""
+        return self.signed_margin >= 0
+
+    @property
+    def margin(self) -> Tensor:
+        """|f(x) − logit(τ)|, `[n]`."""
+        return self.signed_margin.abs()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +97,10 @@ class Sensitivity:
         spec: Features, attributes and decision.
         feature_variance: Of each column on the training rows, `[d]`.
         logit_spread: Standard deviation of f on the training rows.
+        first_layer: The classifier cut after its first linear layer, where it has one: what its
+            counterfactuals share is then computed once.
+        missing: Why no gradient can be taken of the classifier or of the status model; empty where
+            both have one.
     """
 
     logit: Callable[[Tensor], Tensor]
@@ -97,31 +109,85 @@ class Sensitivity:
     spec: BundleSpec
     feature_variance: Tensor
     logit_spread: float
+    first_layer: FirstLayer | None = None
+    missing: str = field(init=False)
+    _slope_of_logit: bool = field(init=False)
+    _layer_weights: Mapping[str, LayerWeight] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        trial = torch.zeros(2, self.spec.width)
+        missing = _why_no_gradient(self.logit, trial, "the classifier")
+        object.__setattr__(self, "_slope_of_logit", not missing)
+        missing = missing or _why_no_gradient(self.status, trial, "the status model")
+        object.__setattr__(self, "missing", missing)
+        weights = {}
+        if self.first_layer is not None:
+            weights = {n: m.layer_weight(self.first_layer.weight) for n, m in self.maps.items()}
+        object.__setattr__(self, "_layer_weights", weights)
 
     def scores(self, features: Tensor) -> Scores:
         """Judge n predictions, `[n, d]`; the tensor is left as it is."""
+        return self.unpacked(*self.joint(features))
+
+    def joint(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Everything about n predictions in one pass, as two tensors.
+
+        Returns:
+            `[n, w]`: logit, signed margin, boundary distance; for each attribute log prediction
+            sensitivity, flip probability, hard flips, expected change, posterior. And the
+            contributions, `[n, a, d]`. Zeros stand for what cannot be computed.
+        """
         tracked = features.detach().clone().requires_grad_()
-        f, gradient, missing = _with_gradient(self.logit, tracked)
+        f, hidden = self._logit_and_hidden(tracked)
+        gradient = _gradient(f, tracked) if self._slope_of_logit else torch.zeros_like(tracked)
+        f = f.detach()
         shifted = self._shifted(f)
-        distance = None
-        if gradient is not None:
-            distance = shifted.abs() / gradient.norm(dim=1).clamp_min(1e-30)
-        judged = {
-            attribute.name: self._judge(tracked, attribute, f, shifted, gradient)
-            for attribute in self.spec.protected_attributes
-        }
-        if not missing and any(j.log_prediction_sensitivity is None for j in judged.values()):
-            missing = (
-                "the status model's output does not depend on its input by differentiable steps"
+        logits = self.status(tracked)
+        norm = gradient.square().sum(1).sqrt().clamp_min(1e-30)
+        columns, contributions = [f, shifted, shifted.abs() / norm], []
+        for attribute in self.spec.protected_attributes:
+            heads = logits[:, self.spec.heads[attribute.name]]
+            log_ps, shares = self._gradient_scores(tracked, heads, f, gradient)
+            posterior = heads.detach().softmax(1)
+            found = self._counterfactuals(tracked.detach(), hidden, attribute, posterior, shifted)
+            columns += [log_ps, *found, *posterior.unbind(1)]
+            contributions.append(shares)
+        packed = torch.stack([column.to(f.dtype) for column in columns], 1)
+        # Of what is not a number nothing is known but the classifier's own answer.
+        known = torch.isfinite(features).all(1, keepdim=True)
+        packed = torch.cat([packed[:, :2], torch.where(known, packed[:, 2:], math.nan)], 1)
+        return packed, torch.stack(contributions, 1)
+
+    def unpacked(self, packed: Tensor, contributions: Tensor) -> Scores:
+        """What `joint` returned, by name; columns are views."""
+        columns, place = packed.unbind(1), 3
+        attributes = {}
+        for number, attribute in enumerate(self.spec.protected_attributes):
+            log_ps, flip, hard, change = columns[place : place + 4]
+            end = place + 4 + len(attribute.groups)
+            attributes[attribute.name] = AttributeScores(
+                posterior=packed[:, place + 4 : end],
+                log_prediction_sensitivity=None if self.missing else log_ps,
+                contributions=None if self.missing else contributions[:, number],
+                flip_probability=flip,
+                hard_flips=hard,
+                expected_change=change,
             )
+            place = end
         return Scores(
-            logit=f,
-            decision=shifted >= 0,
-            margin=shifted.abs(),
-            boundary_distance=distance,
-            attributes=judged,
-            missing=missing,
+            logit=columns[0],
+            signed_margin=columns[1],
+            boundary_distance=columns[2] if self._slope_of_logit else None,
+            attributes=attributes,
+            missing=self.missing,
         )
+
+    def _logit_and_hidden(self, features: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The logit `[n]`, and on the way the first layer's output where the classifier is cut."""
+        if self.first_layer is None:
+            return self.logit(features), None
+        hidden = self.first_layer.head(features)
+        return self.first_layer.tail(hidden), hidden
 
     def _shifted(self, logit: Tensor) -> Tensor:
         """The shifted f − logit(τ); a score equal to the threshold survives the logarithms."""
@@ -129,61 +195,112 @@ class Sensitivity:
         shifted = logit - (math.log(threshold) - math.log1p(-threshold))
         return torch.where(shifted.abs() < _TIE, 0.0, shifted)
 
-    def _judge(
-        self,
-        tracked: Tensor,
-        attribute: ProtectedAttribute,
-        f: Tensor,
-        shifted: Tensor,
-        gradient: Tensor | None,
-    ) -> AttributeScores:
-        features, heads = tracked.detach(), self.spec.heads[attribute.name]
-        with torch.no_grad():
-            posterior = self.status(features)[:, heads].softmax(1)
-            flip, hard, change = self._counterfactuals(features, attribute, posterior, shifted)
-            attribute_flip = self._attribute_flip(features, attribute, f)
-        log_ps, contributions, linear = None, None, None
-        if gradient is not None:
-            log_ps, contributions, linear = self._gradient_scores(tracked, heads, f, gradient)
-        return AttributeScores(
-            posterior=posterior,
-            log_prediction_sensitivity=log_ps,
-            contributions=contributions,
-            flip_probability=flip,
-            hard_flips=hard,
-            expected_change=change,
-            linear_change=linear,
-            attribute_flip=attribute_flip,
-        )
-
     def _counterfactuals(
-        self, features: Tensor, attribute: ProtectedAttribute, posterior: Tensor, shifted: Tensor
+        self,
+        features: Tensor,
+        hidden: Tensor | None,
+        attribute: ProtectedAttribute,
+        posterior: Tensor,
+        shifted: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """flip(x) = Σ_s P(s|x) · mean over draws of max_t h(f(x), f(G_{s→t}(x))), and its kin.
 
-        All targets of a draw share their uniforms, as one person's counterfactuals share her noise,
-        so the maximum within a draw is the event that at least one other group flips.
+        Every source s has a draw of its own; the likeliest one, on which most depends, has more.
+        All targets t of a draw share their uniforms, as one person's counterfactuals share her
+        noise, so the maximum within a draw is the event that at least one other group flips.
         """
-        maps, n = self.maps[attribute.name], len(features)
+        maps, (n, width) = self.maps[attribute.name], features.shape
+        sources, uniforms, weights = _draws(features, posterior, maps.uniforms)
+        # The k − 1 other groups of each draw, `[e, k − 1, n]`.
+        step = torch.arange(1, maps.groups)[:, None]
+        targets = (sources[:, None] + step) % maps.groups
+        pairs = targets.shape[0] * targets.shape[1]
+        carried = maps.carry(
+            features,
+            sources[:, None].expand_as(targets).reshape(pairs, n),
+            targets.reshape(pairs, n),
+            uniforms.repeat_interleave(maps.groups - 1, 0),
+        )
+        with torch.no_grad():
+            if self.first_layer is not None and hidden is not None:
+                near = hidden.detach() + carried.added(self._layer_weights[attribute.name])
+                there = self.first_layer.tail(near.reshape(pairs * n, near.shape[2]))
+            else:
+                there = self.logit(carried.features.reshape(pairs * n, width))
+        there = self._shifted(there).reshape(targets.shape)
+        # Whom the map does not move, or by nothing but rounding, does not flip, however near the
+        # threshold.
+        change = (there - shifted).abs()
+        moved = carried.moved.reshape(targets.shape) & (change > _NOTHING * self.logit_spread)
         sharpness = _SHARPNESS / max(self.logit_spread, 1e-12)
-        side = torch.where(shifted >= 0, 1.0, -1.0)
-        totals = torch.zeros(3, n, dtype=features.dtype)
-        samples = draws(features, maps.uniforms)
-        for source in range(maps.groups):
-            for uniforms in samples:
-                others = [t for t in range(maps.groups) if t != source]
-                carried = torch.cat([maps.apply(features, source, t, uniforms) for t in others])
-                there = self._shifted(self.logit(carried)).reshape(len(others), n)
-                # Whom the map does not move, or by nothing but rounding, does not flip, however
-                # near the threshold.
-                moved = (carried.reshape(len(others), n, -1) != features).any(2)
-                moved &= (there - shifted).abs() > _NOTHING * self.logit_spread
-                hard = (((there >= 0) != (shifted >= 0)) & moved).any(0)
-                soft = (torch.sigmoid(-sharpness * side * there) * moved).amax(0)
-                change = ((there - shifted).abs() * moved).amax(0)
-                totals += posterior[:, source] * torch.stack([soft, hard.to(soft), change]) / DRAWS
-        flip, hard_flips, expected_change = totals
-        return flip, hard_flips, expected_change
+        side = torch.where(shifted >= 0, sharpness, -sharpness)
+        soft = (torch.sigmoid(-side * there) * moved).amax(1)
+        hard = (((there >= 0) != (shifted >= 0)) & moved).any(1)
+        flip, hard_flips, expected = (
+            (weights * value).sum(0) for value in (soft, hard, (change * moved).amax(1))
+        )
+        return flip, hard_flips, expected
+
+    def _gradient_scores(
+        self, tracked: Tensor, logits: Tensor, f: Tensor, gradient: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """PS in log space, log σ′(a) + log σ′(f) + log Σⱼ |g_A,j||g_F,j|, and shares of the sum."""
+        if self.missing:
+            return torch.zeros_like(f), torch.zeros_like(gradient)
+        groups = logits.shape[1]
+        best: Tensor | None = None
+        contributions = torch.zeros_like(gradient)
+        # Of two groups either has the same score.
+        for group in range(1 if groups == 2 else groups):
+            a = _against_others(logits, group)
+            terms = _gradient(a, tracked).abs() * gradient.abs()
+            total = terms.sum(1)
+            score = _log_sigmoid_slope(a.detach()) + _log_sigmoid_slope(f) + total.log()
+            shares = terms / torch.where(total > 0, total, 1.0)[:, None]
+            if best is None:
+                best, contributions = score, shares
+            else:
+                better = score > best
+                best = torch.where(better, score, best)
+                contributions = torch.where(better[:, None], shares, contributions)
+        assert best is not None
+        return best, contributions
+
+    def linear_change(self, features: Tensor, attribute: str) -> Tensor | None:
+        """Change of f along the status model's gradient to the mirror image of the status, `[n]`.
+
+        None where no gradient can be taken, or where there are more than two groups.
+        """
+        heads = self.spec.heads[attribute]
+        if self.missing or heads.stop - heads.start != 2:
+            return None
+        tracked = features.detach().clone().requires_grad_()
+        gradient = _gradient(self.logit(tracked), tracked)
+        a = _against_others(self.status(tracked)[:, heads], 0)
+        slope = _gradient(a, tracked)
+        weighted = slope * self.feature_variance
+        along = (weighted * slope).sum(1).clamp_min(1e-30)
+        return (-2 * a.detach() * (weighted * gradient).sum(1) / along).to(gradient.dtype)
+
+    def attribute_flip(self, features: Tensor, attribute: str) -> Tensor | None:
+        """Largest |f(x with another group's value) − f(x)|, `[n]`; None where f does not see it."""
+        found = next(a for a in self.spec.protected_attributes if a.name == attribute)
+        if found.feature is None:
+            return None
+        names = [feature.name for feature in self.spec.features]
+        members = {group.name: group.features for group in self.spec.one_hot_groups}
+        one_hot = found.feature in members
+        columns = [names.index(n) for n in members.get(found.feature, (found.feature,))]
+        with torch.no_grad():
+            f = self.logit(features)
+            largest = torch.zeros_like(f)
+            for group in range(len(found.groups)):
+                changed = features.clone()
+                # A dropped category comes last and has no column of its own.
+                value = torch.arange(len(columns)) == group if one_hot else torch.tensor([group])
+                changed[:, columns] = value.to(features.dtype)
+                largest = torch.maximum(largest, (self.logit(changed) - f).abs())
+        return largest
 
     def carriers(self, features: Tensor, attribute: str) -> dict[str, float]:
         """Through which features a group reaches the decision, one-hot groups as one.
@@ -198,7 +315,7 @@ class Sensitivity:
         units |= {g.name: [names.index(n) for n in g.features] for g in self.spec.one_hot_groups}
         with torch.no_grad():
             posterior = self.status(features)[:, heads].softmax(1)
-            f, uniforms = self.logit(features), draws(features, maps.uniforms)[0]
+            f, uniforms = self.logit(features), row_uniforms(features, maps.uniforms)
             totals = dict.fromkeys(units, 0.0)
             for source in range(maps.groups):
                 others = [t for t in range(maps.groups) if t != source]
@@ -213,71 +330,43 @@ class Sensitivity:
         whole = sum(totals.values())
         return {name: total / whole if whole > 0 else 0.0 for name, total in totals.items()}
 
-    def _gradient_scores(
-        self, tracked: Tensor, heads: slice, f: Tensor, gradient: Tensor
-    ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """PS in log space: log σ′(a) + log σ′(f) + log Σⱼ |g_A,j||g_F,j|, and Δf along g_A."""
-        logits = self.status(tracked)[:, heads]
-        if not logits.requires_grad:
-            return None, None, None
-        groups = logits.shape[1]
-        best: Tensor | None = None
-        contributions = torch.zeros_like(gradient)
-        linear = None
-        for group in range(1 if groups == 2 else groups):
-            others = [g for g in range(groups) if g != group]
-            # The logit of "is in this group": exact for a softmax, so σ′ factors out.
-            a = logits[:, group] - logits[:, others].logsumexp(1)
-            (slope,) = torch.autograd.grad(a.sum(), tracked, retain_graph=True)
-            terms = slope.abs() * gradient.abs()
-            total = terms.sum(1)
-            score = _log_sigmoid_slope(a.detach()) + _log_sigmoid_slope(f) + total.log()
-            shares = torch.where(total[:, None] > 0, terms / total.clamp_min(1e-45)[:, None], 0.0)
-            better = torch.ones_like(score, dtype=torch.bool) if best is None else score > best
-            best = score if best is None else torch.where(better, score, best)
-            contributions = torch.where(better[:, None], shares, contributions)
-            if groups == 2:
-                weighted = slope * self.feature_variance
-                along = (weighted * slope).sum(1).clamp_min(1e-30)
-                linear = (-2 * a.detach() * (weighted * gradient).sum(1) / along).to(f.dtype)
-        return best, contributions, linear
 
-    def _attribute_flip(
-        self, features: Tensor, attribute: ProtectedAttribute, f: Tensor
-    ) -> Tensor | None:
-        """Largest change of f when only the attribute's own columns change."""
-        if attribute.feature is None:
-            return None
-        names = [feature.name for feature in self.spec.features]
-        members = {group.name: group.features for group in self.spec.one_hot_groups}
-        one_hot = attribute.feature in members
-        columns = [names.index(n) for n in members.get(attribute.feature, (attribute.feature,))]
-        largest = torch.zeros_like(f)
-        for group in range(len(attribute.groups)):
-            changed = features.clone()
-            # A dropped category comes last and has no column of its own.
-            value = torch.arange(len(columns)) == group if one_hot else torch.tensor([group])
-            changed[:, columns] = value.to(features.dtype)
-            largest = torch.maximum(largest, (self.logit(changed) - f).abs())
-        return largest
+def _draws(features: Tensor, posterior: Tensor, uniforms: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Sources `[e, n]`, their uniforms `[e, n, u]` and their weights `[e, n]`, which add to 1."""
+    groups = posterior.shape[1]
+    number = torch.arange(groups + _DRAWS - 1)[:, None]
+    likeliest = posterior.argmax(1)
+    sources = torch.where(number < groups, number, likeliest)
+    first = row_uniforms(features, uniforms)
+    # Arithmetic instead of stacking, for which each part would be compiled on its own.
+    shifts = (number - (groups - 1)).clamp_min(0)[:, :, None] / _DRAWS
+    shared = torch.where(sources == likeliest, 1 / _DRAWS, 1.0)
+    weights = posterior.T.gather(0, sources) * shared
+    return sources, shifted_uniforms(first, shifts), weights
 
 
-def _with_gradient(
-    logit: Callable[[Tensor], Tensor], tracked: Tensor
-) -> tuple[Tensor, Tensor | None, str]:
-    """The logit and its gradient, or the logit alone and the reason why there is no gradient."""
-    f = logit(tracked)
-    if not f.requires_grad:
-        return (
-            f,
-            None,
-            "the classifier's output does not depend on its input by differentiable steps",
-        )
+def _gradient(value: Tensor, tracked: Tensor) -> Tensor:
+    """Of one number a row by that row's features, `[n, d]`."""
+    return torch.autograd.grad(value.sum(), tracked, retain_graph=True)[0]
+
+
+def _why_no_gradient(model: Callable[[Tensor], Tensor], trial: Tensor, name: str) -> str:
+    """Why no gradient of a model can be taken, tried on made-up rows; empty where it can."""
+    tracked = trial.clone().requires_grad_()
+    output = model(tracked)
+    if not output.requires_grad:
+        return f"{name}'s output does not depend on its input by differentiable steps"
     try:
-        (gradient,) = torch.autograd.grad(f.sum(), tracked)
+        torch.autograd.grad(output.sum(), tracked)
     except RuntimeError as error:
-        return f.detach(), None, f"no gradient of the classifier: {str(error).splitlines()[0]}"
-    return f.detach(), gradient, ""
+        return f"no gradient of {name}: {str(error).splitlines()[0]}"
+    return ""
+
+
+def _against_others(logits: Tensor, group: int) -> Tensor:
+    """The logit of "is in this group": exact for a softmax, so σ′ factors out."""
+    others = [g for g in range(logits.shape[1]) if g != group]
+    return logits[:, group] - logits[:, others].logsumexp(1)
 
 
 def _log_sigmoid_slope(value: Tensor) -> Tensor:

@@ -21,8 +21,10 @@ ONLY_IN = {
         "monitor.bundle.command",
         "monitor.counterfactual",
         "monitor.demo",
+        "monitor.first_layer",
         "monitor.fit.run",
         "monitor.judge",
+        "monitor.kernel",
         "monitor.sensitivity",
         "monitor.status_model",
         "monitor.threads",
@@ -44,7 +46,17 @@ ONLY_IN = {
 
 
 # What needs numpy and nothing else of weight, so that it runs and is tested anywhere.
-NUMPY_ONLY = {"monitor.baseline"}
+NUMPY_ONLY = {
+    "monitor.baseline",
+    "monitor.drift.alarms",
+    "monitor.drift.detector",
+    "monitor.drift.layout",
+    "monitor.drift.reference",
+    "monitor.drift.separation",
+    "monitor.drift.share",
+    "monitor.drift.state",
+    "monitor.drift.watch",
+}
 HEAVY = {"torch", "scipy", "sklearn", "pyarrow", "grpc", "fastapi", "matplotlib", "pydantic"}
 
 

@@ -299,7 +299,7 @@ def _figures(
     }
     rankings = {
         **_sensitivities(scores, papers, x, attribute),
-        **_rankings(scores, attribute, flipped),
+        **_rankings(sensitivity, x, scores, attribute.name, flipped),
     }
     return {
         **{name: float(share.float().mean()) for name, share in shares.items()},
@@ -326,25 +326,29 @@ def _sensitivities(
     return {_PS: ours, _PAPERS_PS: by_paper, "  in float32": printed}
 
 
-def _rankings(scores: Scores, attribute: ProtectedAttribute, flipped: Tensor) -> dict[str, Tensor]:
+def _rankings(
+    sensitivity: Sensitivity, features: Tensor, scores: Scores, attribute: str, flipped: Tensor
+) -> dict[str, Tensor]:
     """Every other score of each row, the likelier non-member higher.
 
     The attribute flip and the linear change rank by −sign(f)·f(x′), how far beyond the threshold
     the counterfactual x′ lies; their |Δf| stand beside them.
 
     Args:
+        sensitivity: What judges them.
+        features: The rows, `[n, d]`.
         scores: Of the rows.
         attribute: The protected attribute.
         flipped: f of the rows with the attribute's other value, `[n]`.
     """
-    judged = scores.attributes[attribute.name]
-    linear = _there(judged.linear_change)
+    judged = scores.attributes[attribute]
+    linear = _there(sensitivity.linear_change(features, attribute))
     side = torch.where(scores.decision, 1.0, -1.0)
     return {
         "flip probability": judged.flip_probability,
         "expected change": judged.expected_change,
         "attribute flip": -side * flipped,
-        "attribute |Δf|": _there(judged.attribute_flip),
+        "attribute |Δf|": _there(sensitivity.attribute_flip(features, attribute)),
         "linear change": -side * (scores.logit + linear),
         "linear |Δf|": linear.abs(),
         "margin": -scores.margin,

@@ -38,7 +38,10 @@ class Classifier:
 
     def logit(self, features: Tensor) -> Tensor:
         """Log-odds of class 1, `[n, d]` to `[n]`, differentiable where the module is."""
-        output: Tensor = self.module(features)
+        return self.as_logit(self.module(features))
+
+    def as_logit(self, output: Tensor) -> Tensor:
+        """Log-odds of class 1 from the module's own kind of output."""
         match self.spec.classifier.output:
             case "logit":
                 return output.reshape(-1)

@@ -1,4 +1,4 @@
-"""`evenhand bundle`: what a bundle is for, and whether it is sound."""
+"""`evenhand bundle`: what a bundle is for, whether it is sound, and its compiled code."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import datetime as dt
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from monitor.bundle.manifest import Manifest
+from monitor.bundle.manifest import BundleSpec, Manifest
 from monitor.bundle.probe import probe_features
 from monitor.bundle.reader import Bundle
 from monitor.config import Config, load_config
-from monitor.errors import ClassifierError
+from monitor.errors import ClassifierError, KernelError
 
 __all__ = ["bundle"]
 
@@ -25,11 +26,11 @@ _PATH = click.Path(path_type=Path, readable=False)
 
 @click.group()
 def bundle() -> None:
-    """Inspect or verify a bundle."""
+    """Inspect, verify or compile a bundle."""
 
 
 def _takes_a_bundle(command: Callable[..., None]) -> Callable[..., None]:
-    """The argument and options by which both commands are told of a bundle."""
+    """The argument and options by which every command is told of a bundle."""
     for option in (
         click.argument("path", type=_PATH, required=False),
         click.option("--pin", metavar="SHA256", help="Digest that the manifest must have."),
@@ -85,14 +86,64 @@ def verify(path: Path | None, pin: str | None, file: Path | None) -> None:
     if "status.pt2" in found.files:
         from monitor.judge import Judge
 
-        judge = Judge.load(found)
+        # Warnings say on the screen what the line below says.
+        judge = Judge.load(found, warn=False)
         rows = min(len(v) for a in judge.baseline.scores.values() for v in a.values())
         names = ", ".join(attribute.name for attribute in manifest.protected_attributes)
         click.echo(f"judges by {names}, against a baseline of {rows:,} people")
+        click.echo(f"judged by {judge.code_in_words}")
     else:
         click.echo("judges nothing: it was not made by `evenhand fit`")
     pinned = "as pinned" if config.bundle.manifest_sha256 else "not pinned"
     click.echo(f"manifest digest, {pinned}: {found.manifest_sha256}")
+
+
+@bundle.command("compile")
+@_takes_a_bundle
+@click.option(
+    "--for", "levels", multiple=True, type=click.Choice(["avx2", "avx512"]),
+    help="Instructions that the processor has; by default what this one has. May be repeated.",
+)  # fmt: skip
+def compile_(
+    path: Path | None, pin: str | None, file: Path | None, levels: tuple[str, ...]
+) -> None:
+    """Compile what judges predictions.
+
+    Puts native code into the bundle at PATH, beside any for other versions of torch and other
+    processors. Needs a C++ compiler here, and none where the bundle is used.
+    """
+    config, found = _open(path, pin, file)
+    from monitor.bundle.writer import check_target, write_bundle
+    from monitor.judge import Judge
+    from monitor.kernel import Target, load_kernel
+    from monitor.kernel.compiling import compile_kernel
+
+    assert config.bundle.path is not None
+    check_target(config.bundle.path, replace=True)
+    here = Target.here()
+    if here is None:
+        raise KernelError("nothing is compiled for this kind of processor")
+    sensitivity = Judge.load(replace(found, files=_without_kernels(found)), warn=False).sensitivity
+    files = dict(found.files)
+    for target in [Target(here.torch, level) for level in levels or (here.level,)]:
+        click.echo(f"compiling for torch {target.torch} on {target.level}", err=True)
+        files[target.file] = compile_kernel(sensitivity, target)
+        load_kernel(files[target.file], target, sensitivity)
+    made = write_bundle(
+        config.bundle.path,
+        BundleSpec.model_validate(
+            {name: getattr(found.manifest, name) for name in BundleSpec.model_fields}
+        ),
+        files,
+        replace=True,
+        probe_rows=config.bundle.probe_rows,
+    )
+    click.echo(f"compiled and tried: {config.bundle.path}")
+    click.echo(f"manifest digest, to pin: {made.manifest_sha256}")
+
+
+def _without_kernels(found: Bundle) -> dict[str, bytes]:
+    return {name: data for name, data in found.files.items() if not name.startswith("kernel/")}
 
 
 def _open(path: Path | None, pin: str | None, file: Path | None) -> tuple[Config, Bundle]:

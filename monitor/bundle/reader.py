@@ -31,11 +31,14 @@ class Bundle:
         manifest: What it is for.
         manifest_sha256: Digest of the manifest's bytes; pin it to trust the rest.
         files: The bytes of every other file, the same bytes that were hashed.
+        pinned: Whether whoever reads it named that digest, or made the bundle: only then is native
+            code in it run.
     """
 
     manifest: Manifest = field(repr=False)
     manifest_sha256: str
     files: dict[str, bytes] = field(repr=False)
+    pinned: bool = field(default=False, compare=False)
 
     @classmethod
     def read(
@@ -67,7 +70,12 @@ class Bundle:
             )
         manifest = parse_manifest(data, str(path))
         _check_files(manifest, files, path)
-        return cls(manifest=manifest, manifest_sha256=digest, files=files)
+        return cls(
+            manifest=manifest,
+            manifest_sha256=digest,
+            files=files,
+            pinned=manifest_sha256 is not None,
+        )
 
     def classifier(self, *, probe_rows: int = DEFAULT_PROBE_ROWS) -> Classifier:
         """Load the classifier and probe it; imports torch.

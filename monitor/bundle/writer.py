@@ -55,6 +55,7 @@ def write_bundle(
         manifest=parse_manifest(data, str(path)),
         manifest_sha256=hashlib.sha256(data).hexdigest(),
         files=dict(files),
+        pinned=True,
     )
     bundle.classifier(probe_rows=probe_rows)
     try:

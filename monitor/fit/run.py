@@ -14,7 +14,6 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -29,12 +28,15 @@ from monitor.bundle.manifest import BundleSpec
 from monitor.bundle.probe import with_ranges
 from monitor.bundle.writer import check_target
 from monitor.counterfactual import TransportMaps, fit_transport_maps
-from monitor.errors import FitError
+from monitor.errors import FitError, KernelError
+from monitor.first_layer import first_layer
 from monitor.fit.audit import FitAudit, audit_attribute
 from monitor.fit.data import FitData
 from monitor.fit.spec import FitSpec
 from monitor.judge import maps_to_npz, signal_values
-from monitor.sensitivity import AttributeScores, Scores, Sensitivity
+from monitor.kernel import Target, load_kernel
+from monitor.kernel.compiling import compile_kernel
+from monitor.sensitivity import Scores, Sensitivity
 from monitor.status_model import calibrate, judge_status, train_status_model
 from monitor.threads import one_thread
 
@@ -52,10 +54,29 @@ _BATCH = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitResult:
-    """A bundle, and the audit that came with it."""
+    """A bundle, and the audit that came with it.
+
+    Attributes:
+        bundle: What was written.
+        audit: What it says of the classifier.
+        not_compiled: Why the bundle holds no compiled code; empty where it does.
+    """
 
     bundle: Bundle
     audit: FitAudit
+    not_compiled: str
+
+    @property
+    def compiled_in_words(self) -> str:
+        """Whether the bundle holds compiled code, and what to do if not."""
+        targets = [t for t in map(Target.of_file, self.bundle.files) if t is not None]
+        if targets:
+            made = ", ".join(f"torch {target.torch} on {target.level}" for target in targets)
+            return f"compiled for {made}; that code runs where the digest is pinned"
+        return (
+            f"not compiled: {self.not_compiled}. Predictions will be judged by uncompiled code, "
+            "which takes many times as long; `evenhand bundle compile` adds compiled code."
+        )
 
 
 def fit(
@@ -66,6 +87,7 @@ def fit(
     *,
     seed: int = 0,
     replace: bool = False,
+    compiled: bool = True,
     progress: Progress | None = None,
 ) -> FitResult:
     """Fit everything that judges a classifier's predictions, and write it as a bundle.
@@ -77,6 +99,8 @@ def fit(
         out: Where the bundle goes.
         seed: Of the split and of the training.
         replace: Whether a bundle that is there may be replaced.
+        compiled: Whether to compile what judges a prediction, which takes half a minute and a C++
+            compiler, and makes it many times faster.
         progress: Called as it goes.
 
     Raises:
@@ -86,7 +110,7 @@ def fit(
     """
     check_target(Path(out), replace=replace)
     with one_thread():
-        return _fit(classifier, data, spec, Path(out), seed, replace, progress)
+        return _fit(classifier, data, spec, Path(out), seed, replace, compiled, progress)
 
 
 def _fit(
@@ -96,6 +120,7 @@ def _fit(
     out: Path,
     seed: int,
     replace: bool,  # noqa: FBT001 - passed on
+    compiled: bool,  # noqa: FBT001 - likewise
     progress: Progress | None,
 ) -> FitResult:
     say = progress or (lambda _what, _done, _total: None)
@@ -126,6 +151,7 @@ def _fit(
         spec=bundle_spec,
         feature_variance=torch.from_numpy(data.features[learn].var(0, dtype=np.float64)),
         logit_spread=_logit_spread(loaded.logit, data.features[learn]),
+        first_layer=first_layer(loaded),
     )
     held = _score(sensitivity, data.features[hold], say, "taking the baseline")
     baseline = _baseline(held)
@@ -140,7 +166,24 @@ def _fit(
         "audit.json": json.dumps(audit.to_dict(), indent=2, allow_nan=False).encode(),
         "audit.png": audit.png(),
     }
-    return FitResult(bundle=write_bundle(out, bundle_spec, files, replace=replace), audit=audit)
+    kernel, not_compiled = _compiled(sensitivity, say) if compiled else ({}, "as asked for")
+    written = write_bundle(out, bundle_spec, files | kernel, replace=replace)
+    return FitResult(bundle=written, audit=audit, not_compiled=not_compiled)
+
+
+def _compiled(sensitivity: Sensitivity, say: Progress) -> tuple[dict[str, bytes], str]:
+    """The compiled pass by its name in a bundle, tried before it is kept; or why there is none."""
+    say("compiling", 0, 1)
+    target = Target.here()
+    if target is None:
+        return {}, "nothing is compiled for this kind of processor"
+    try:
+        data = compile_kernel(sensitivity, target)
+        load_kernel(data, target, sensitivity)
+    except KernelError as error:
+        return {}, str(error)
+    say("compiling", 1, 1)
+    return {target.file: data}, ""
 
 
 def _classifier_file(classifier: bytes | Path | str | nn.Module, width: int) -> tuple[str, bytes]:
@@ -222,32 +265,12 @@ def _score(
     parts = []
     for start in range(0, len(features), _BATCH):
         batch = torch.from_numpy(features[start : start + _BATCH])
-        parts.append(sensitivity.scores(batch))
+        parts.append(sensitivity.joint(batch))
         say(what, min(start + _BATCH, len(features)), len(features))
-    scores = _joined(parts)
+    packed, contributions = map(torch.cat, zip(*parts, strict=True))
+    scores = sensitivity.unpacked(packed, contributions)
     _refuse_non_finite(scores.logit)
     return scores
-
-
-def _joined(parts: list[Scores]) -> Scores:
-    def joined(field: str, of: Callable[[Scores], object]) -> Any:
-        tensors = [getattr(of(part), field) for part in parts]
-        return None if tensors[0] is None else torch.cat(tensors)
-
-    attributes = {
-        name: AttributeScores(
-            **{
-                field: joined(field, lambda part, name=name: part.attributes[name])  # type: ignore[misc]
-                for field in AttributeScores.__slots__
-            }
-        )
-        for name in parts[0].attributes
-    }
-    whole = {
-        field: joined(field, lambda part: part)
-        for field in ("logit", "decision", "margin", "boundary_distance")
-    }
-    return Scores(**whole, attributes=attributes, missing=parts[0].missing)
 
 
 def _baseline(scores: Scores) -> Baseline:

@@ -34,7 +34,7 @@ def fitted(user_files, tmp_path_factory):
     out = tmp_path_factory.mktemp("fitted") / "bundle"
     done = evenhand(
         "fit", "--classifier", user_files / "model.pt2", "--data", user_files / "train.parquet",
-        "--spec", user_files / "features.yaml", "--out", out,
+        "--spec", user_files / "features.yaml", "--out", out, "--no-compile",
     )  # fmt: skip
     assert done.exit_code == 0, done.stderr
     return done, Bundle.read(out)
@@ -104,7 +104,7 @@ def test_the_parts_of_the_data_do_not_overlap_and_leave_nothing_out():
 def test_the_same_seed_gives_the_same_bundle_but_for_its_time(user_files, tmp_path, fitted):
     spec = read_spec(user_files / "features.yaml")
     data = read_data(user_files / "train.parquet", spec)
-    again = fit(user_files / "model.pt2", data, spec, tmp_path / "b.tar").bundle
+    again = fit(user_files / "model.pt2", data, spec, tmp_path / "b.tar", compiled=False).bundle
     for name in ("baseline.npz", "maps.npz", "status.pt2", "audit.json"):
         assert again.files[name] == fitted[1].files[name], name
 
@@ -121,7 +121,7 @@ def test_rows_without_a_group_are_used_where_they_can_be(user_files, tmp_path):
     spec = read_spec(user_files / "features.yaml")
     data = read_data(tmp_path / "train.parquet", spec)
     assert (data.groups["sex"] == -1).sum() == 2_000
-    result = fit(user_files / "model.pt2", data, spec, tmp_path / "bundle")
+    result = fit(user_files / "model.pt2", data, spec, tmp_path / "bundle", compiled=False)
     assert result.audit.attributes["sex"].unknown > 300
     assert "judged rows have none given" in result.audit.text()
 
@@ -143,7 +143,7 @@ def test_forward_only_scores_go_on_where_no_gradient_can_be_taken(user_files, tm
 
     spec = read_spec(user_files / "features.yaml")
     data = read_data(user_files / "train.parquet", spec)
-    result = fit(Stepped(), data, spec, tmp_path / "bundle")
+    result = fit(Stepped(), data, spec, tmp_path / "bundle", compiled=False)
     assert "differentiable" in result.audit.missing
     assert "Not computed" in result.audit.text()
     assert result.audit.attributes["sex"].level.flip_share > 0.2
@@ -207,7 +207,7 @@ def test_a_classifier_that_fails_on_some_people_is_refused(user_files, tmp_path)
     spec = read_spec(user_files / "features.yaml")
     data = read_data(user_files / "train.parquet", spec)
     with pytest.raises(FitError, match="returns NaN or infinite values on"):
-        fit(Logarithm(), data, spec, tmp_path / "bundle")
+        fit(Logarithm(), data, spec, tmp_path / "bundle", compiled=False)
 
 
 def test_an_empty_cell_of_a_csv_is_a_missing_group(user_files, tmp_path):
@@ -250,7 +250,7 @@ def test_the_attribute_may_stand_in_the_features_and_outputs_vary(tmp_path, visi
         ),
     )
     data = FitData(features=people.features, groups=people.groups)
-    audit = fit(ByGroup(), data, spec, tmp_path / "bundle").audit
+    audit = fit(ByGroup(), data, spec, tmp_path / "bundle", compiled=False).audit
     # By sex everyone flips; by ethnicity too: whoever is ardan for another, and others for ardan.
     assert audit.attributes[visible[0]].level.flip_share > 0.97
     other = next(a.name for a in world.attributes if a.name not in visible)
@@ -290,7 +290,7 @@ def test_a_classifier_that_is_not_what_the_spec_says_is_refused(
     spec = read_spec(user_files / "features.yaml")
     data = read_data(user_files / "train.parquet", spec)
     with pytest.raises(ClassifierError, match=message):
-        fit(module, data, spec, tmp_path / "bundle")
+        fit(module, data, spec, tmp_path / "bundle", compiled=False)
 
 
 def test_missing_files_and_options_are_named(user_files, tmp_path):
@@ -305,7 +305,7 @@ def test_missing_files_and_options_are_named(user_files, tmp_path):
         read_data(tmp_path / "bad.parquet", spec)
     data = FitData(features=np.zeros((5, 3), np.float32), groups={})
     with pytest.raises(FitError, match=r"shape \[5, 3\]; the spec lists 25 features"):
-        fit(user_files / "model.pt2", data, spec, tmp_path / "bundle")
+        fit(user_files / "model.pt2", data, spec, tmp_path / "bundle", compiled=False)
 
 
 def test_the_suggested_spec_is_right_for_the_world(user_files):
@@ -364,7 +364,7 @@ def test_a_torchscript_classifier_is_taken_too(user_files, tmp_path):
     torch.nn.init.constant_(module.weight, 1e-4)
     spec = read_spec(user_files / "features.yaml")
     data = read_data(user_files / "train.parquet", spec)
-    made = fit(scripted(module), data, spec, tmp_path / "bundle").bundle
+    made = fit(scripted(module), data, spec, tmp_path / "bundle", compiled=False).bundle
     assert made.manifest.classifier.file == "classifier.pt"
     rows = torch.from_numpy(data.features[:50])
     assert torch.allclose(made.classifier().logit(rows), module(rows).reshape(-1), atol=1e-5)

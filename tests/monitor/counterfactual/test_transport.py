@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from monitor.bundle import Feature, OneHotGroup
-from monitor.counterfactual import DRAWS, TransportMaps, draws, fit_transport_maps, row_uniforms
+from monitor.counterfactual import (
+    TransportMaps,
+    fit_transport_maps,
+    row_uniforms,
+    shifted_uniforms,
+)
 from monitor.errors import FitError
 from monitor.world import World
 
@@ -38,8 +43,9 @@ def maps(people, attribute):
     )
 
 
-def carried(maps, features, source, target, draw=0):
-    return maps.apply(features, source, target, draws(features, maps.uniforms)[draw])
+def carried(maps, features, source, target, shift=0.0):
+    uniforms = shifted_uniforms(row_uniforms(features, maps.uniforms), shift)
+    return maps.apply(features, source, target, uniforms)
 
 
 def test_a_group_carried_to_another_has_the_others_marginals(maps, attribute):
@@ -91,11 +97,11 @@ def test_a_numeric_proxy_is_carried_to_its_true_counterfactual(people):
 
 def test_a_row_gets_the_same_answer_alone_in_any_batch_and_in_any_order(maps, people):
     features = torch.from_numpy(people.features[:300])
-    whole = carried(maps, features, 1, 0, draw=3)
-    alone = torch.cat([carried(maps, row[None], 1, 0, draw=3) for row in features])
+    whole = carried(maps, features, 1, 0, shift=0.4)
+    alone = torch.cat([carried(maps, row[None], 1, 0, shift=0.4) for row in features])
     order = torch.randperm(300, generator=torch.Generator().manual_seed(0))
     assert torch.equal(whole, alone)
-    assert torch.equal(whole[order], carried(maps, features[order], 1, 0, draw=3))
+    assert torch.equal(whole[order], carried(maps, features[order], 1, 0, shift=0.4))
 
 
 def test_the_input_is_left_as_it_is(maps, people):
@@ -125,9 +131,11 @@ def test_zero_and_minus_zero_are_one_value():
     assert torch.equal(row_uniforms(zeros, 4), row_uniforms(-zeros, 4))
 
 
-def test_draws_are_evenly_spaced():
-    spaced = torch.stack(draws(torch.arange(150.0).reshape(50, 3), 2)).sort(dim=0).values
-    assert torch.allclose(spaced.diff(dim=0), torch.tensor(1 / DRAWS), atol=1e-5)
+def test_draws_go_round_the_circle():
+    first = row_uniforms(torch.arange(150.0).reshape(50, 3), 2)
+    draws = torch.stack([shifted_uniforms(first, shift) for shift in (0, 1 / 3, 2 / 3)])
+    assert ((draws >= 0) & (draws < 1)).all()
+    assert torch.allclose(draws.sort(0).values.diff(dim=0), torch.tensor(1 / 3), atol=1e-5)
 
 
 KINDS = (

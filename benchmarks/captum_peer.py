@@ -1,0 +1,52 @@
+"""Prediction sensitivity by Captum, in Captum's own environment; see `benchmarks.kernel`.
+
+Reads lines `WIDTHS GROUPS BATCH REPEATS` and answers each with the seconds that one call takes.
+"""
+
+import sys
+import time
+from itertools import pairwise
+
+import torch
+from captum.attr import Saliency
+from torch import nn
+
+
+def network(widths: list[int], activation: type[nn.Module]) -> nn.Module:
+    """Linear layers with an activation between them."""
+    layers: list[nn.Module] = []
+    for here, there in pairwise(widths):
+        layers += [nn.Linear(here, there), activation()]
+    return nn.Sequential(*layers[:-1]).eval()
+
+
+def contenders(widths: list[int], groups: int) -> tuple[Saliency, Saliency]:
+    """Captum's gradients of a classifier and of a status model, on probabilities."""
+    classifier = nn.Sequential(network(widths, nn.ReLU), nn.Sigmoid(), nn.Flatten(0))
+    status = nn.Sequential(network([widths[0], 64, 32, groups], nn.Softplus), nn.Softmax(1))
+    return Saliency(classifier), Saliency(status)
+
+
+def sensitivity(classifier: Saliency, status: Saliency, features: torch.Tensor) -> torch.Tensor:
+    """Definition 3.2 for one group, and each feature's share of it."""
+    terms = classifier.attribute(features) * status.attribute(features, target=1)
+    return terms / terms.sum(1, keepdim=True).clamp_min(1e-30)
+
+
+def main() -> None:
+    """Answer every line."""
+    torch.set_num_threads(1)
+    for line in sys.stdin:
+        named, groups, batch, repeats = line.split()
+        widths = [int(width) for width in named.split(",")]
+        pair, features = contenders(widths, int(groups)), torch.randn(int(batch), widths[0])
+        for _ in range(3):
+            sensitivity(*pair, features.clone().requires_grad_())
+        started = time.perf_counter()
+        for _ in range(int(repeats)):
+            sensitivity(*pair, features.clone().requires_grad_())
+        print((time.perf_counter() - started) / int(repeats), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,315 @@
+"""What judging a prediction costs beside making it: the compiled pass, its peers and its floor.
+
+One thread. In every round each contender is timed once, in turns; figures are medians of rounds,
+ratios are taken within a round.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+
+from benchmarks.claims import Claim, Say, report
+from benchmarks.kernel_subjects import LARGE, SMALL, KernelSubject, make_subject
+from benchmarks.peers import PeerUnavailableError, peer_python
+from monitor.kernel import Target, load_kernel
+from monitor.kernel.compiling import compile_kernel
+
+_BATCHES = (1, 8, 32, 256)
+FORWARD = "eager forward of F alone"
+COMPILED = "compiled joint pass"
+EAGER = "eager joint pass"
+CAPTUM = "Captum, prediction sensitivity alone"
+TORCH_COMPILE = "torch.compile, prediction sensitivity alone"
+NUMPY = "NumPy closed form, prediction sensitivity alone"
+FLOOR = "compiled forward of F alone"
+# Seconds that one contender is timed for in one round.
+_SLICE = 0.05
+
+Contender = Callable[[Tensor], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """Seconds a call of each contender, one a round."""
+
+    seconds: Mapping[str, list[float]]
+
+    def median(self, name: str) -> float:
+        """The middle round's."""
+        return statistics.median(self.seconds[name])
+
+    def ratio(self, name: str, to: str) -> float:
+        """The middle of the rounds' ratios."""
+        pairs = zip(self.seconds[name], self.seconds[to], strict=True)
+        return statistics.median(ours / theirs for ours, theirs in pairs)
+
+
+def measure(quick: bool, say: Say) -> list[Claim]:  # noqa: FBT001 - the signature of a benchmark
+    """Time everything on both networks; print every row and return the claims."""
+    torch.set_num_threads(1)
+    rounds = 5 if quick else 11
+    captum = _Captum.start()
+    timings: dict[str, dict[int, Timing]] = {}
+    for shape in (SMALL, LARGE):
+        subject = make_subject(shape)
+        say(f"compiling for {shape.name}")
+        contenders = _contenders(subject, further=not quick)
+        say(f"timing {shape.name}")
+        timings[shape.name] = _time(subject, contenders, captum, rounds)
+    if not quick:
+        for title, options in (
+            ("two attributes", {"attributes": 2}),
+            ("four groups", {"groups": 4}),
+        ):
+            say(f"compiling for {title}")
+            subject = make_subject(SMALL, **options)
+            joint = {FORWARD: _forward(subject), COMPILED: _joint(subject), EAGER: _eager(subject)}
+            timings[f"{SMALL.name}, {title}"] = _time(subject, joint, None, rounds)
+    Console().print(_table(timings))
+    return _claims(timings, rounds, captum=captum is not None)
+
+
+def _contenders(subject: KernelSubject, *, further: bool) -> dict[str, Contender]:
+    found = {FORWARD: _forward(subject), COMPILED: _joint(subject), EAGER: _eager(subject)}
+    found[NUMPY] = _numpy(subject)
+    if further:
+        found[TORCH_COMPILE] = _torch_compile(subject)
+        found[FLOOR] = _floor(subject)
+    return found
+
+
+def _forward(subject: KernelSubject) -> Contender:
+    network = subject.network
+
+    def forward(rows: Tensor) -> object:
+        with torch.inference_mode():
+            return network(rows)
+
+    return forward
+
+
+def _joint(subject: KernelSubject) -> Contender:
+    target = Target.here()
+    assert target is not None
+    data = compile_kernel(subject.sensitivity, target)
+    return load_kernel(data, target, subject.sensitivity).joint
+
+
+def _eager(subject: KernelSubject) -> Contender:
+    return subject.sensitivity.joint
+
+
+def _floor(subject: KernelSubject) -> Contender:
+    """The same compiler on the bare forward."""
+    batch = torch.export.Dim("batch", min=1)
+    program = torch.export.export(
+        subject.network, (subject.rows[:4],), dynamic_shapes=({0: batch},)
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        package = str(Path(folder, "forward.pt2"))
+        torch._inductor.aoti_compile_and_package(program, package_path=package)
+        loader = torch._C._aoti.AOTIModelPackageLoader(package, "model", False, 1, -1)  # noqa: FBT003
+    return lambda rows: loader.run([rows])
+
+
+def _torch_compile(subject: KernelSubject) -> Contender:
+    """Both gradients through modules that were compiled just in time."""
+    classifier = torch.compile(subject.network, dynamic=True)
+    status = torch.compile(subject.status, dynamic=True)
+
+    def sensitivity(rows: Tensor) -> Tensor:
+        tracked = rows.clone().requires_grad_()
+        (of_f,) = torch.autograd.grad(classifier(tracked).sigmoid().sum(), tracked)
+        (of_a,) = torch.autograd.grad(status(tracked).softmax(1)[:, 1].sum(), tracked)
+        terms = of_f.abs() * of_a.abs()
+        return terms / terms.sum(1, keepdim=True).clamp_min(1e-30)
+
+    return sensitivity
+
+
+def _numpy(subject: KernelSubject) -> Contender:
+    """Forward and both gradients of the two networks, written out by hand."""
+    classifier = _weights(subject.network)
+    status = _weights(subject.status.layers)
+    mean, scale = subject.status.mean.numpy(), subject.status.scale.numpy()
+
+    def sensitivity(rows: Tensor) -> object:
+        x = rows.numpy()
+        of_f = _gradient(x, classifier, lambda z: (np.maximum(z, 0), (z > 0).astype(np.float32)))
+        of_a = _gradient((x - mean) * scale, status, _softplus) * scale
+        terms = np.abs(of_f) * np.abs(of_a)
+        return terms / np.maximum(terms.sum(1, keepdims=True), 1e-30)
+
+    return sensitivity
+
+
+Layers = list[tuple[NDArray[np.float32], NDArray[np.float32]]]
+
+
+def _weights(network: nn.Sequential) -> Layers:
+    layers = [layer for layer in network if isinstance(layer, nn.Linear)]
+    return [(layer.weight.detach().numpy(), layer.bias.detach().numpy()) for layer in layers]
+
+
+def _softplus(z: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    e = np.exp(-np.abs(z))
+    return np.maximum(z, 0) + np.log1p(e), np.where(z > 0, 1 / (1 + e), e / (1 + e))
+
+
+def _gradient(
+    x: NDArray[np.float32],
+    layers: Layers,
+    activation: Callable[[NDArray[np.float32]], tuple[NDArray[np.float32], NDArray[np.float32]]],
+) -> NDArray[np.float32]:
+    """Of the first output, or of the second less the first, by the input, `[n, d]`."""
+    slopes = []
+    for weight, bias in layers[:-1]:
+        x, slope = activation(x @ weight.T + bias)
+        slopes.append(slope)
+    last = layers[-1][0]
+    back = np.broadcast_to(last[-1] - last[0] if len(last) > 1 else last[0], x.shape)
+    for (weight, _), slope in zip(reversed(layers[:-1]), reversed(slopes), strict=True):
+        back = (back * slope) @ weight
+    return back
+
+
+class _Captum:
+    """Captum in a process of its own, told when to run so that nothing runs beside it."""
+
+    def __init__(self, python: Path) -> None:
+        script = Path(__file__).with_name("captum_peer.py")
+        self.process = subprocess.Popen(
+            [python, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    @classmethod
+    def start(cls) -> _Captum | None:
+        """None, with a word about it, where Captum cannot be had."""
+        try:
+            return cls(peer_python("captum"))
+        except PeerUnavailableError as error:
+            print(f"without Captum: {error}")
+            return None
+
+    def seconds(self, subject: KernelSubject, batch: int) -> float:
+        """Of one call, as the other process measured it."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        groups = sum(len(a.groups) for a in subject.sensitivity.spec.protected_attributes)
+        repeats = max(3, 200 // batch)
+        widths = ",".join(map(str, subject.shape.widths))
+        print(widths, groups, batch, repeats, file=self.process.stdin, flush=True)
+        return float(self.process.stdout.readline())
+
+
+def _time(
+    subject: KernelSubject, contenders: dict[str, Contender], captum: _Captum | None, rounds: int
+) -> dict[int, Timing]:
+    found = {}
+    for batch in _BATCHES:
+        rows = subject.rows[:batch].contiguous()
+        repeats = {name: _repeats(call, rows) for name, call in contenders.items()}
+        seconds: dict[str, list[float]] = {name: [] for name in contenders}
+        for number in range(rounds):
+            order = list(contenders.items())
+            for name, call in order if number % 2 == 0 else reversed(order):
+                seconds[name].append(_seconds(call, rows, repeats[name]))
+            if captum is not None:
+                seconds.setdefault(CAPTUM, []).append(captum.seconds(subject, batch))
+        found[batch] = Timing(seconds=seconds)
+    return found
+
+
+def _repeats(call: Contender, rows: Tensor) -> int:
+    """How many calls fill a round's share of time."""
+    for _ in range(3):
+        call(rows)
+    return max(3, int(_SLICE / _seconds(call, rows, 5)))
+
+
+def _seconds(call: Contender, rows: Tensor, repeats: int) -> float:
+    started = time.perf_counter()
+    for _ in range(repeats):
+        call(rows)
+    return (time.perf_counter() - started) / repeats
+
+
+def _table(timings: dict[str, dict[int, Timing]]) -> Table:
+    headings = [f"batch {batch}" for batch in _BATCHES]
+    table = Table(
+        "network", "what", *headings, title="µs a call, and × an eager forward of F alone"
+    )
+    for network, by_batch in timings.items():
+        for name in by_batch[1].seconds:
+            cells = [
+                f"{t.median(name) * 1e6:.0f} ({t.ratio(name, FORWARD):.2f} ×)"
+                for t in by_batch.values()
+            ]
+            table.add_row(network, name, *cells)
+        table.add_section()
+    return table
+
+
+def _claims(timings: dict[str, dict[int, Timing]], rounds: int, *, captum: bool) -> list[Claim]:
+    small, large = timings[SMALL.name], timings[LARGE.name]
+    claims = [
+        _at_most(
+            f"{COMPILED}, {SMALL.name}, batch 1", small[1].ratio(COMPILED, FORWARD), 2.5, rounds
+        ),
+        _at_most(
+            f"{COMPILED}, {LARGE.name}, batch 256", large[256].ratio(COMPILED, FORWARD), 6, rounds
+        ),
+    ]
+    for name, by_batch in ((SMALL.name, small), (LARGE.name, large)):
+        claims.append(
+            Claim(
+                claim=f"{EAGER} over the compiled one, {name}, batch 1",
+                figure=by_batch[1].ratio(EAGER, COMPILED),
+                unit="× as long",
+                side="at least",
+                bar=8,
+                rounds=rounds,
+            )
+        )
+    for name, by_batch in ((SMALL.name, small), (LARGE.name, large)) if captum else ():
+        ratios = {f"batch {b}": t.ratio(CAPTUM, COMPILED) for b, t in by_batch.items()}
+        claims.append(
+            Claim(
+                claim=f"{CAPTUM} over the compiled joint pass, {name}, at every size",
+                figure=min(ratios.values()),
+                unit="× as long",
+                side="at least",
+                bar=5,
+                rounds=rounds,
+                details=ratios,
+            )
+        )
+    return claims
+
+
+def _at_most(claim: str, figure: float, bar: float, rounds: int) -> Claim:
+    return Claim(
+        claim=claim,
+        figure=figure,
+        unit="× an eager forward of F alone",
+        side="at most",
+        bar=bar,
+        rounds=rounds,
+    )
+
+
+if __name__ == "__main__":
+    report("Judging a prediction beside making it", measure)

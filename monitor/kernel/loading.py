@@ -1,0 +1,93 @@
+"""Load a compiled pass, and hold it against the uncompiled one before it judges anybody."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from monitor.bundle.probe import probe_features
+from monitor.errors import KernelError
+from monitor.kernel.target import Target
+from monitor.sensitivity import Sensitivity
+
+__all__ = ["Kernel", "load_kernel"]
+
+_PROBE_ROWS = 64
+# Made-up people of every size of batch that takes a path of its own through the code.
+_PROBE_BATCHES = (1, 2, 17, 64)
+# Name of the model in the package, not without locks, one at a time, no device.
+_LOADING = ("model", False, 1, -1)
+_RELATIVE, _ABSOLUTE = 1e-4, 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A compiled joint pass. One caller at a time.
+
+    Attributes:
+        target: What it was made for.
+        width: Columns that it takes, d.
+    """
+
+    target: Target
+    width: int
+    _loader: torch._C._aoti.AOTIModelPackageLoader
+
+    def joint(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """What `Sensitivity.joint` returns, `[n, d]` to `[n, w]` and `[n, a, d]`.
+
+        Raises:
+            ValueError: The features are not what it was compiled for: native code would not notice.
+        """
+        # The very checks that native code leaves out; whoever calls with anything else is wrong.
+        if features.dtype != torch.float32 or features.dim() != 2:
+            raise ValueError(f"compiled for float32 [n, d], not for {features.dtype}")
+        if features.shape[1] != self.width or features.shape[0] == 0:
+            raise ValueError(f"compiled for [n, {self.width}], not for {list(features.shape)}")
+        packed, contributions = self._loader.run([features.contiguous()])
+        return packed, contributions
+
+
+def load_kernel(data: bytes, target: Target, sensitivity: Sensitivity) -> Kernel:
+    """A compiled pass from its file's bytes, tried on made-up people. It runs native code.
+
+    Raises:
+        KernelError: It cannot be loaded, or its answers are not those of the uncompiled pass.
+    """
+    try:
+        with tempfile.TemporaryDirectory(prefix="evenhand-") as folder:
+            package = Path(folder, "kernel.pt2")
+            package.write_bytes(data)
+            # Unpacked into a folder of its own, so the file need not stay.
+            loader = torch._C._aoti.AOTIModelPackageLoader(str(package), *_LOADING)
+    except (RuntimeError, OSError) as error:
+        raise KernelError(f"the compiled pass cannot be loaded: {_line(error)}") from None
+    kernel = Kernel(target, sensitivity.spec.width, loader)
+    _compare(kernel, sensitivity)
+    return kernel
+
+
+def _compare(kernel: Kernel, sensitivity: Sensitivity) -> None:
+    features = torch.from_numpy(probe_features(sensitivity.spec, _PROBE_ROWS))
+    for rows in _PROBE_BATCHES:
+        expected = sensitivity.joint(features[:rows])
+        try:
+            found = kernel.joint(features[:rows])
+        except (RuntimeError, ValueError) as error:
+            raise KernelError(f"the compiled pass fails on {rows} rows: {_line(error)}") from None
+        for ours, theirs in zip(found, expected, strict=True):
+            if ours.shape != theirs.shape or not torch.allclose(
+                ours, theirs.to(ours.dtype), rtol=_RELATIVE, atol=_ABSOLUTE, equal_nan=True
+            ):
+                raise KernelError(
+                    f"the compiled pass answers {rows} made-up people differently from the "
+                    "uncompiled one"
+                )
+
+
+def _line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
