@@ -15,7 +15,16 @@ from monitor.baseline import SIGNALS, Baseline, Signal
 from monitor.sensitivity import Scores
 from monitor.world import World
 
-__all__ = ["ALARM_SIGNALS", "ALPHAS", "INJECTED", "TUNED", "Change", "alarms", "changes"]
+__all__ = [
+    "ALARM_SIGNALS",
+    "ALPHAS",
+    "INJECTED",
+    "TUNED",
+    "Change",
+    "alarms",
+    "changes",
+    "fewer_women",
+]
 
 ALPHAS = (0.01, 0.05)
 # The margin knows nothing of groups: what alarms without being about fairness.
@@ -63,10 +72,10 @@ def changes(*, learn: int, baseline: int, judged: int, seed: int) -> Iterator[Ch
     fair = _Watched(World(label_bias=0.0), sizes, seed)
     fresh = fair.society.people(learn, seed=seed + 2)
     yield fair.change(TUNED, fresh, fresh.labels, 0.0)
-    yield fair.change(INJECTED, fresh, _fewer_women(fresh, seed), _LEAST_FLIPS)
+    yield fair.change(INJECTED, fresh, fewer_women(fresh, seed), _LEAST_FLIPS)
     biased = _Watched(World(), sizes, seed)
     fresh = biased.society.people(learn, seed=seed + 2)
-    yield biased.change("biased, more injected", fresh, _fewer_women(fresh, seed), 0.0)
+    yield biased.change("biased, more injected", fresh, fewer_women(fresh, seed), 0.0)
 
 
 class _Watched:
@@ -105,7 +114,7 @@ class _Watched:
         return float(changed.true_flips(self.traffic, self.attribute.name).mean())
 
 
-def _fewer_women(people: People, seed: int) -> NDArray[np.int8]:
+def fewer_women(people: People, seed: int) -> NDArray[np.int8]:
     """Labels in which half of the positive women stand as negative."""
     hit = np.random.default_rng(seed).random(len(people.labels)) < 0.5
     return np.where(hit & (people.groups["sex"] == 1), 0, people.labels).astype(np.int8)

@@ -17,13 +17,14 @@ from monitor.baseline import Baseline, Signal, Verdict
 from monitor.bundle.classifier import load_exported
 from monitor.bundle.reader import Bundle
 from monitor.counterfactual import TransportMaps
+from monitor.drift import DriftReference, Predictions, Signals
 from monitor.errors import BundleError, KernelError
 from monitor.first_layer import first_layer
 from monitor.kernel import Kernel, Target, load_kernel
 from monitor.kernel.target import fitting_targets
 from monitor.sensitivity import AttributeScores, Scores, Sensitivity
 
-__all__ = ["Judge", "maps_to_npz", "signal_values"]
+__all__ = ["Judge", "maps_to_npz", "signal_values", "watched"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -35,12 +36,14 @@ class Judge:
     Attributes:
         sensitivity: Computes the scores.
         baseline: Compares them.
+        drift: What the drift watch of their stream starts from.
         kernel: Computes the scores much faster; None where no compiled code can be used.
         eager_because: Why there is no kernel; empty where there is one.
     """
 
     sensitivity: Sensitivity
     baseline: Baseline
+    drift: DriftReference
     kernel: Kernel | None = None
     eager_because: str = "nothing compiled was looked for"
 
@@ -53,10 +56,11 @@ class Judge:
             warn: Whether to log it where nothing compiled can be used.
 
         Raises:
-            BundleError: It has no status model, maps or baseline, or they do not fit the manifest.
+            BundleError: It has no status model, maps, baseline or drift reference, or they do not
+                fit the manifest.
         """
         manifest = bundle.manifest
-        for name in ("status.pt2", "maps.npz", "baseline.npz"):
+        for name in ("status.pt2", "maps.npz", "baseline.npz", "drift.npz"):
             if name not in bundle.files:
                 raise BundleError(
                     f"the bundle has no {name}, so it cannot judge predictions; make it with "
@@ -84,12 +88,16 @@ class Judge:
             logit_spread=spread,
             first_layer=first_layer(classifier),
         )
+        drift = DriftReference.from_npz(bundle.files["drift.npz"])
+        if drift.layout.groups != {a.name: len(a.groups) for a in manifest.protected_attributes}:
+            raise BundleError("drift.npz is of other attributes than the manifest's")
         kernel, eager_because = _kernel(bundle, sensitivity)
         if eager_because and warn:
             _LOG.warning("predictions are judged by uncompiled code: %s", eager_because)
         return cls(
             sensitivity=sensitivity,
             baseline=Baseline.from_npz(bundle.files["baseline.npz"]),
+            drift=drift,
             kernel=kernel,
             eager_because=eager_because,
         )
@@ -135,6 +143,21 @@ def _kernel(bundle: Bundle, sensitivity: Sensitivity) -> tuple[Kernel | None, st
         return load_kernel(bundle.files[targets[0].file], targets[0], sensitivity), ""
     except KernelError as error:
         return None, str(error)
+
+
+def watched(scores: Scores) -> Predictions:
+    """What the drift watch follows, of scored predictions in the order in which they were made."""
+    return Predictions(
+        margin=scores.signed_margin.double().numpy(),
+        attributes={
+            name: Signals(
+                hard_flips=found.hard_flips.double().numpy(),
+                expected_change=found.expected_change.double().numpy(),
+                posterior=found.posterior.double().numpy(),
+            )
+            for name, found in scores.attributes.items()
+        },
+    )
 
 
 def signal_values(scores: AttributeScores) -> dict[Signal, NDArray[np.float64]]:

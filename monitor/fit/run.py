@@ -28,12 +28,13 @@ from monitor.bundle.manifest import BundleSpec
 from monitor.bundle.probe import with_ranges
 from monitor.bundle.writer import check_target
 from monitor.counterfactual import TransportMaps, fit_transport_maps
+from monitor.drift import DriftReference
 from monitor.errors import FitError, KernelError
 from monitor.first_layer import first_layer
 from monitor.fit.audit import FitAudit, audit_attribute
 from monitor.fit.data import FitData
 from monitor.fit.spec import FitSpec
-from monitor.judge import maps_to_npz, signal_values
+from monitor.judge import maps_to_npz, signal_values, watched
 from monitor.kernel import Target, load_kernel
 from monitor.kernel.compiling import compile_kernel
 from monitor.sensitivity import Scores, Sensitivity
@@ -162,6 +163,7 @@ def _fit(
         "status.pt2": export_classifier(status, bundle_spec.width),
         "maps.npz": maps_to_npz(maps, sensitivity.feature_variance, sensitivity.logit_spread),
         "baseline.npz": baseline.to_npz(),
+        "drift.npz": _drift(held, seed).to_npz(),
         "audit.txt": audit.text().encode(),
         "audit.json": json.dumps(audit.to_dict(), indent=2, allow_nan=False).encode(),
         "audit.png": audit.png(),
@@ -278,6 +280,11 @@ def _baseline(scores: Scores) -> Baseline:
         {name: signal_values(found) for name, found in scores.attributes.items()},
         {name: found.hard_flips.double().numpy() for name, found in scores.attributes.items()},
     )
+
+
+def _drift(scores: Scores, seed: int) -> DriftReference:
+    found = watched(scores)
+    return DriftReference.take(found.margin, found.attributes, seed=seed)
 
 
 def _audit(

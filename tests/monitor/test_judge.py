@@ -10,15 +10,17 @@ import zipfile
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from monitor.bundle import Bundle, Model
+from monitor.drift import Drift, DriftReference, Signals
 from monitor.errors import BundleError
 from monitor.fit.data import FitData
 from monitor.fit.run import fit
 from monitor.fit.spec import FitSpec, Output, ProtectedColumn
-from monitor.judge import Judge
+from monitor.judge import Judge, watched
 from monitor.kernel import Target
 from monitor.world import World
 from tests.commands import evenhand
@@ -199,6 +201,41 @@ def test_fit_goes_on_without_a_compiler_and_says_so(tmp_path, monkeypatch):
     assert "`evenhand bundle compile` adds" in result.compiled_in_words
     judge = Judge.load(result.bundle)
     assert "holds no compiled code" in judge.eager_because
+
+
+def test_the_stream_can_be_watched_from_what_the_bundle_holds(fitted):
+    """People like those it was fitted on raise no alarm; others do, as other people."""
+    bundle = pinned(fitted)
+    judge = Judge.load(bundle)
+    drift = Drift.start(
+        judge.drift, bundle_digest=bundle.manifest_sha256, rng=np.random.default_rng(1)
+    )
+    alike = torch.from_numpy(WORLD.people(3_000, seed=6).features)
+    for rows in alike.split(32):
+        drift.update(watched(judge.scores(rows)))
+    assert not drift.alarms
+    others = WORLD.people(6_000, seed=7)
+    women = torch.from_numpy(others.features[others.groups["sex"] == 1])
+    for rows in women.split(32):
+        drift.update(watched(judge.scores(rows)))
+    assert {alarm.cause for alarm in drift.alarms} == {"covariates"}
+    restored = Drift.from_npz(drift.to_npz(), judge.drift, bundle_digest=bundle.manifest_sha256)
+    assert restored.alarms == drift.alarms
+
+
+def test_a_drift_reference_of_other_attributes_is_refused(fitted, tmp_path):
+    bundle = pinned(fitted)
+    other = DriftReference.take(
+        np.arange(8.0),
+        {
+            "age": Signals(
+                hard_flips=np.zeros(8), expected_change=np.ones(8), posterior=np.ones((8, 2)) / 2
+            )
+        },
+        seed=0,
+    )
+    with pytest.raises(BundleError, match="other attributes than the manifest's"):
+        Judge.load(replace(bundle, files=bundle.files | {"drift.npz": other.to_npz()}))
 
 
 def test_maps_that_do_not_fit_each_other_are_refused(fitted):

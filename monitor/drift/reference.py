@@ -1,0 +1,144 @@
+"""The reference of the drift watch: what the baseline's predictions looked like."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.drift.layout import Layout, Predictions, Signals
+from monitor.drift.share import ShareSums
+from monitor.errors import BundleError, FitError
+
+__all__ = ["DriftReference"]
+
+Float = NDArray[np.float64]
+
+_VERSION = 1
+_FEWEST_ROWS = 4
+# Shares of the rows beyond which a bin begins: even steps, and ever finer ones in both tails.
+_EVEN = np.arange(1, 32) / 32
+_TAIL = 0.5 ** np.arange(6, 15)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriftReference:
+    """Bins and starting counts of every column, and the baseline's sums of every flip share.
+
+    Attributes:
+        layout: Which columns there are.
+        edges: Lower ends of each column's bins, ascending, the first −inf.
+        counts: Rows in each bin, `[c, bins + 1]`; bin 0 is for what is not a number, bins past a
+            column's last stay empty.
+        shares: Of each attribute by name.
+    """
+
+    layout: Layout
+    edges: tuple[Float, ...]
+    counts: Float
+    shares: Mapping[str, ShareSums]
+
+    @classmethod
+    def take(cls, margin: Float, attributes: Mapping[str, Signals], *, seed: int) -> DriftReference:
+        """From the scores of calibration rows, none of which the classifier was trained on.
+
+        One random half of the rows places the bins and the other is counted: the rank of a new
+        score among rows that also chose the bins would not be exactly uniform.
+
+        Raises:
+            FitError: Too few rows, no attribute, or a score is not a number.
+        """
+        layout = Layout(groups={name: s.posterior.shape[1] for name, s in attributes.items()})
+        batch = Predictions(margin=margin, attributes=attributes)
+        columns = layout.columns(batch)
+        flips = [attributes[name].hard_flips for name in layout.groups]
+        if not attributes:
+            raise FitError("a drift reference needs a protected attribute")
+        if len(margin) < _FEWEST_ROWS:
+            raise FitError(f"a drift reference needs {_FEWEST_ROWS} rows, not {len(margin)}")
+        if any(np.isnan(scores).any() for scores in (columns, *flips)):
+            raise FitError("a score that drift is watched by is not a number on some rows")
+        halves = np.array_split(np.random.default_rng(seed).permutation(len(margin)), 2)
+        edges = tuple(_edges(np.sort(column)) for column in columns[:, halves[0]])
+        counts = np.zeros((len(edges), 1 + max(map(len, edges))))
+        for row, lower, column in zip(counts, edges, columns[:, halves[1]], strict=True):
+            np.add.at(row, lower.searchsorted(column, side="right"), 1)
+        shares = {name: ShareSums.of(signals.hard_flips) for name, signals in attributes.items()}
+        return cls(layout=layout, edges=edges, counts=counts, shares=shares)
+
+    def to_npz(self) -> bytes:
+        """As the bytes of `drift.npz`."""
+        head = {"version": _VERSION, "groups": list(self.layout.groups.items())}
+        arrays = {
+            "head": np.array(json.dumps(head)),
+            "counts": self.counts,
+            "shares": np.array([_row(s) for s in self.shares.values()]).reshape(-1, 3),
+            **{f"edges{place}": edges for place, edges in enumerate(self.edges)},
+        }
+        buffer = io.BytesIO()
+        np.savez(buffer, **arrays)  # type: ignore[arg-type]
+        return buffer.getvalue()
+
+    @classmethod
+    def from_npz(cls, data: bytes) -> DriftReference:
+        """From the bytes of `drift.npz`; nothing in it is unpickled.
+
+        Raises:
+            BundleError: They cannot be read, or do not hang together.
+        """
+        try:
+            with np.load(io.BytesIO(data), allow_pickle=False) as file:
+                head = json.loads(str(file["head"]))
+                layout = Layout(groups={str(name): int(k) for name, k in head["groups"]})
+                edges = tuple(file[f"edges{place}"] for place in range(len(layout.owners)))
+                counts, sums = file["counts"], file["shares"]
+                version = head["version"]
+        except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile) as error:
+            raise BundleError(f"drift.npz cannot be read: {error}") from None
+        if version != _VERSION:
+            raise BundleError(f"drift.npz has version {version}, not {_VERSION}")
+        _check(layout, edges, counts, sums)
+        shares = {
+            name: ShareSums(count=float(n), total=float(total), variation=float(variation))
+            for name, (n, total, variation) in zip(layout.groups, sums, strict=True)
+        }
+        return cls(layout=layout, edges=edges, counts=counts, shares=shares)
+
+
+def _edges(ordered: Float) -> Float:
+    """Lower ends of bins for scores like these, ascending `[n]`.
+
+    A value that takes up several steps is a point of mass and gets a bin of its own.
+    """
+    n = len(ordered)
+    tail = _TAIL[_TAIL * n >= 1]
+    levels = np.concatenate([_EVEN, tail, 1 - tail, [1 - 1 / n]])
+    places = np.unique(np.ceil(levels * n).astype(int) - 1)
+    values, times = np.unique(ordered[places], return_counts=True)
+    masses = np.nextafter(values[times > 1], np.inf)
+    return np.unique(np.concatenate([[-np.inf], values, masses]))
+
+
+def _row(sums: ShareSums) -> tuple[float, float, float]:
+    return sums.count, sums.total, sums.variation
+
+
+def _check(layout: Layout, edges: tuple[Float, ...], counts: Float, sums: Float) -> None:
+    if not all(
+        len(e) and e.ndim == 1 and e[0] == -np.inf and (e[1:] > e[:-1]).all() for e in edges
+    ):
+        raise BundleError("drift.npz has bins that are not in order")
+    if counts.shape != (len(edges), 1 + max(map(len, edges))) or not _plain(counts):
+        raise BundleError("drift.npz has counts that do not fit its bins")
+    if sums.shape != (len(layout.groups), 3) or not _plain(sums):
+        raise BundleError("drift.npz has no usable flip shares")
+
+
+def _plain(values: Float) -> bool:
+    """Whether these are finite and not negative."""
+    return values.dtype == np.float64 and bool(np.isfinite(values).all() and (values >= 0).all())

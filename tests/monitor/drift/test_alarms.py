@@ -1,0 +1,81 @@
+"""Alarms stay, and settle on a cause by the documented rule."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from monitor.drift import Watcher
+from monitor.drift.alarms import PATIENCE, Alarms
+from monitor.drift.layout import Layout
+
+CHANGE, SHARE = Watcher("change", "sex"), Watcher("share", "sex")
+MARGIN, STATUS = Watcher("margin"), Watcher("status", "sex")
+LAYOUT = Layout(groups={"sex": 2, "age": 3})
+PLACES = {watcher: place for place, watcher in enumerate(LAYOUT.detectors)}
+
+
+def settled(watcher, spells, *, n=3_000, at=500, sizes=(32,)):
+    """The cause of an alarm at prediction `at` when detectors are raised in spells [from, to)."""
+    raised = np.zeros((len(PLACES), n), bool)
+    for who, (start, stop) in spells.items():
+        raised[PLACES[who], start - 1 : stop - 1] = True
+    alarms, start, turn = Alarms(LAYOUT), 0, 0
+    while start < n:
+        stop = min(start + sizes[turn % len(sizes)], n)
+        if start < at <= stop:
+            alarms.latch(watcher, at, 14.0)
+        part = raised[:, start:stop]
+        alarms.settle(start + 1, stop - start, part if part.any() else None)
+        start, turn = stop, turn + 1
+    return alarms.latched[watcher].cause
+
+
+@pytest.mark.parametrize("sizes", [(1,), (32,), (7, 32, 2)])
+@pytest.mark.parametrize("watcher", [CHANGE, SHARE])
+@pytest.mark.parametrize(
+    ("spells", "cause"),
+    [
+        ({}, "treatment"),
+        ({CHANGE: (490, 3_000)}, "treatment"),
+        ({STATUS: (400, 3_000)}, "covariates"),
+        ({STATUS: (900, 905)}, "covariates"),
+        ({Watcher("status", "age"): (900, 905)}, "covariates"),
+        ({STATUS: (300, 500)}, "treatment"),
+        ({STATUS: (300, 501)}, "covariates"),
+        ({STATUS: (500 + PATIENCE, 3_000)}, "treatment"),
+        ({STATUS: (500 + PATIENCE - 1, 3_000)}, "covariates"),
+        ({CHANGE: (490, 3_000), MARGIN: (480, 3_000)}, "covariates"),
+        ({CHANGE: (480, 3_000), MARGIN: (490, 3_000)}, "treatment"),
+        ({CHANGE: (480, 3_000), MARGIN: (480, 3_000)}, "treatment"),
+        ({MARGIN: (480, 3_000)}, "covariates"),
+    ],
+)
+def test_causes_follow_the_rule_however_predictions_are_batched(watcher, spells, cause, sizes):
+    assert settled(watcher, spells, sizes=sizes) == cause
+
+
+def test_a_cause_is_unclear_until_time_has_passed():
+    assert settled(CHANGE, {}, n=500 + PATIENCE - 1) == "unclear"
+    assert settled(CHANGE, {}, n=500 + PATIENCE) == "treatment"
+
+
+def test_a_settled_cause_stays():
+    assert settled(CHANGE, {STATUS: (700, 720)}, n=5_000) == "covariates"
+    assert settled(CHANGE, {STATUS: (2_000, 5_000)}, n=5_000) == "treatment"
+
+
+def test_the_margin_needs_a_status_detector_to_say_why():
+    assert settled(MARGIN, {MARGIN: (400, 3_000)}) == "unclear"
+    assert settled(MARGIN, {MARGIN: (400, 3_000), STATUS: (2_000, 2_010)}) == "covariates"
+
+
+def test_a_status_alarm_is_about_people():
+    assert settled(STATUS, {}) == "covariates"
+
+
+def test_the_first_alarm_of_a_watcher_stands():
+    alarms = Alarms(LAYOUT)
+    alarms.latch(CHANGE, 10, 14.0)
+    alarms.latch(CHANGE, 20, 15.0)
+    assert alarms.latched[CHANGE].at == 10

@@ -1,0 +1,140 @@
+"""The reference keeps what the baseline's predictions looked like, and survives a file."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+
+import numpy as np
+import pytest
+
+from monitor.drift import DriftReference, Signals
+from monitor.errors import BundleError, FitError
+from tests.monitor.drift.streams import predictions, reference
+
+
+def taken(margin, change, *, seed=0, name="sex") -> DriftReference:
+    n = len(margin)
+    half = np.full((n, 2), 0.5)
+    signals = Signals(hard_flips=np.zeros(n), expected_change=np.array(change), posterior=half)
+    return DriftReference.take(np.array(margin, float), {name: signals}, seed=seed)
+
+
+def test_one_half_places_the_bins_and_the_other_is_counted():
+    rng = np.random.default_rng(1)
+    ref = taken(rng.normal(size=1_001), rng.gamma(1, size=1_001))
+    assert ref.counts.sum(1).tolist() == [500] * 3
+    assert ref.shares["sex"].count == 1_001
+
+
+def test_choosing_bins_on_the_counted_rows_would_show():
+    """Beyond the last edge lie as many rows as of new ones, not as of those that placed it."""
+    rng, beyond, own = np.random.default_rng(2), 0, 0
+    for _ in range(400):
+        margin = rng.normal(size=100)
+        ref = taken(margin, margin)
+        edge = ref.edges[0][-1]
+        counted = ref.counts[0, len(ref.edges[0])]
+        beyond += counted
+        own += (margin >= edge).sum() - counted
+    # 49 of 50 fall short of the last edge; the new row is at or past it with chance 2/51 each.
+    assert beyond == pytest.approx(400 * 50 * 2 / 51, rel=0.15)
+    assert own == 400 * 2
+
+
+def test_a_value_that_many_rows_share_has_a_bin_of_its_own():
+    rng = np.random.default_rng(3)
+    change = np.where(rng.random(2_000) < 0.4, 0.0, rng.gamma(1, size=2_000))
+    ref = taken(rng.normal(size=2_000), change)
+    place = ref.edges[0].searchsorted(0.0, side="right")
+    assert ref.edges[0].searchsorted(5e-324, side="right") == place + 1
+    assert ref.counts[0, place] == pytest.approx(400, abs=5 * np.sqrt(240))
+
+
+def test_bins_are_finer_in_the_tails():
+    ref = reference(8_000)
+    shares = ref.counts[1, 1 : len(ref.edges[1]) + 1] / ref.counts[1].sum()
+    assert shares[[0, 1, -2, -1]].max() < 0.01
+    assert shares.max() < 0.05
+
+
+@pytest.mark.parametrize(
+    "scores", [np.zeros(50), np.full(50, -np.inf), np.array([-np.inf, 1] * 25)]
+)
+def test_constant_and_infinite_scores_can_be_counted(scores):
+    ref = taken(scores, scores)
+    assert ref.counts[:, 1:].sum(1).tolist() == [25] * 3
+
+
+@pytest.mark.parametrize("name", ["sex", "a/b", "head", "edges0", "ж 'x' \\ ../", "日本"])
+def test_a_reference_survives_its_file_whatever_the_attribute_is_called(name):
+    rng = np.random.default_rng(4)
+    ref = taken(rng.normal(size=60), rng.normal(size=60), name=name)
+    again = DriftReference.from_npz(ref.to_npz())
+    assert again.shares == ref.shares
+    assert again.layout == ref.layout
+    assert (again.counts == ref.counts).all()
+    assert all((a == b).all() for a, b in zip(again.edges, ref.edges, strict=True))
+
+
+def spoilt(change) -> bytes:
+    with np.load(io.BytesIO(reference(200).to_npz())) as file:
+        arrays = dict(file)
+    change(arrays)
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def head(**fields):
+    return lambda a: a.update(head=np.array(json.dumps(json.loads(str(a["head"])) | fields)))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda a: a.pop("edges1"), "cannot be read"),
+        (lambda a: a.update(edges1=a["edges1"][::-1].copy()), "not in order"),
+        (lambda a: a.update(edges1=a["edges1"][:0]), "not in order"),
+        (lambda a: a.update(counts=a["counts"][:, 1:]), "do not fit"),
+        (lambda a: a.update(counts=a["counts"] - 1), "do not fit"),
+        (lambda a: a.update(counts=a["counts"] * np.nan), "do not fit"),
+        (lambda a: a.update(shares=a["shares"][:, :2]), "flip shares"),
+        (lambda a: a.update(head=np.array("{}")), "cannot be read"),
+        (head(version=9), "version 9"),
+        (head(groups=[["sex", 7]]), "cannot be read"),
+    ],
+)
+def test_a_file_that_does_not_hang_together_is_refused(change, said):
+    with pytest.raises(BundleError, match=said):
+        DriftReference.from_npz(spoilt(change))
+
+
+@pytest.mark.parametrize("data", [b"", b"PK\x03\x04", pickle.dumps({"a": 1}), b"\x93NUMPY"])
+def test_bytes_that_are_no_reference_are_refused(data):
+    with pytest.raises(BundleError, match=r"drift\.npz"):
+        DriftReference.from_npz(data)
+
+
+def test_a_pickle_inside_is_not_loaded():
+    def change(arrays):
+        arrays["counts"] = np.array([{"a": 1}], dtype=object)
+
+    with pytest.raises(BundleError, match="cannot be read"):
+        DriftReference.from_npz(spoilt(change))
+
+
+def test_rows_that_cannot_serve_are_refused():
+    with pytest.raises(FitError, match="not a number"):
+        taken([1.0, 2, 3, np.nan], [0.0] * 4)
+    with pytest.raises(FitError, match="4 rows"):
+        taken([1.0], [0.0])
+    with pytest.raises(FitError, match="protected attribute"):
+        DriftReference.take(np.zeros(9), {}, seed=0)
+
+
+def test_signals_of_another_length_are_refused():
+    batch = predictions(np.random.default_rng(0), 9)
+    with pytest.raises(ValueError, match="do not fit 8 predictions of 2 groups"):
+        DriftReference.take(batch.margin[:8], batch.attributes, seed=0)

@@ -1,0 +1,320 @@
+"""The watch gives the same however fed, saved or merged, and its alarms stay until acknowledged."""
+
+from __future__ import annotations
+
+import io
+import math
+
+import numpy as np
+import pytest
+
+from monitor.drift import Drift, Predictions, Signals, Watcher
+from monitor.drift.alarms import HINT
+from tests.monitor.drift.streams import DIGEST, part, predictions, reference, watch
+
+CHANGE, SHARE = Watcher("change", "sex"), Watcher("share", "sex")
+MARGIN, STATUS = Watcher("margin"), Watcher("status", "sex")
+
+
+def joined(*batches: Predictions) -> Predictions:
+    signals = [batch.attributes["sex"] for batch in batches]
+    fields = ("hard_flips", "expected_change", "posterior")
+    together = {f: np.concatenate([getattr(s, f) for s in signals]) for f in fields}
+    margin = np.concatenate([batch.margin for batch in batches])
+    return Predictions(margin=margin, attributes={"sex": Signals(**together)})
+
+
+def eventful(seed=5, *, groups=2) -> Predictions:
+    """Clean, then another treatment, then other people; with scores that are no numbers."""
+    rng = np.random.default_rng(seed)
+    batch = joined(
+        predictions(rng, 1_500, groups=groups),
+        predictions(rng, 1_500, groups=groups, treatment=3.0),
+        predictions(rng, 500, groups=groups, people=2.0),
+    )
+    batch.margin[::97] = np.nan
+    batch.attributes["sex"].hard_flips[::89] = np.nan
+    batch.attributes["sex"].posterior[::83] = np.nan
+    return batch
+
+
+def fed(drift: Drift, batch: Predictions, sizes) -> Drift:
+    start, turn, n = 0, 0, len(batch.margin)
+    while start < n:
+        stop = min(start + sizes[turn % len(sizes)], n)
+        drift.update(part(batch, slice(start, stop)))
+        start, turn = stop, turn + 1
+    return drift
+
+
+def assert_same(one: Drift, other: Drift) -> None:
+    assert one.seen == other.seen
+    for mine, theirs in zip(one.alarms, other.alarms, strict=True):
+        assert (mine.watcher, mine.at, mine.cause) == (theirs.watcher, theirs.at, theirs.cause)
+        assert mine.value == pytest.approx(theirs.value)
+    for watcher, evidence in one.evidence.items():
+        again = other.evidence[watcher]
+        assert evidence.log_sr == pytest.approx(again.log_sr, rel=1e-9)
+        assert evidence.log_e_value == pytest.approx(again.log_e_value, rel=1e-9)
+        assert evidence.unusable == again.unusable
+    with np.load(io.BytesIO(one.to_npz())) as a, np.load(io.BytesIO(other.to_npz())) as b:
+        assert (a["counts"] == b["counts"]).all()
+        assert (a["raised_for"] == b["raised_for"]).all()
+        assert np.allclose(a["starts"], b["starts"])
+    assert one.share("sex").n == other.share("sex").n
+    assert np.allclose(one.share("sex").band, other.share("sex").band)
+    assert np.allclose(one.share("sex").rolling_band, other.share("sex").rolling_band)
+
+
+@pytest.mark.parametrize("groups", [2, 3])
+@pytest.mark.parametrize("sizes", [[32], [3_500], [13, 0, 64, 1, 200]])
+def test_how_predictions_are_batched_makes_no_difference(sizes, groups):
+    ref, batch = reference(1_000, groups=groups), eventful(groups=groups)
+    single = fed(watch(ref, window=1_000), batch, [1])
+    assert {alarm.watcher for alarm in single.alarms} == {CHANGE, SHARE, MARGIN, STATUS}
+    assert_same(single, fed(watch(ref, window=1_000), batch, sizes))
+
+
+def test_scores_that_are_no_numbers_are_counted():
+    batch = eventful()
+    drift = fed(watch(), batch, [32])
+    assert drift.evidence[MARGIN].unusable == np.isnan(batch.margin).sum()
+    assert drift.evidence[CHANGE].unusable == 0
+    assert drift.share("sex").n == np.isfinite(batch.attributes["sex"].hard_flips).sum()
+
+
+def test_bias_that_arrives_is_called_treatment():
+    """Nearly always: by chance another detector may speak at the same time."""
+    called = 0
+    for seed in range(8):
+        rng, drift = np.random.default_rng(seed), watch(seed=seed)
+        drift.update(predictions(rng, 2_000))
+        drift.update(predictions(rng, 3_000, treatment=2.0))
+        found = {alarm.watcher: alarm for alarm in drift.alarms}
+        called += {CHANGE, SHARE} <= found.keys() and (
+            {found[CHANGE].cause, found[SHARE].cause} == {"treatment"}
+            and all(2_000 < found[watcher].at < 3_000 for watcher in (CHANGE, SHARE))
+        )
+        assert drift.share("sex").baseline.high < drift.share("sex").rolling_band.low
+    assert called >= 6
+
+
+def test_the_run_length_places_the_bar():
+    rng = np.random.default_rng(9)
+    values = []
+    for seed in range(12):
+        drift = watch(seed=seed, run_length=1e4)
+        while not drift.alarms:
+            drift.update(predictions(rng, 1, treatment=2.0))
+        values.append(drift.alarms[0].value)
+    # Past the level from which detectors tell, a mean of five would be at least a fifth of it.
+    assert math.log(1e4) <= min(values) < math.log(HINT / 5)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_other_people_are_called_covariates(seed):
+    rng, drift = np.random.default_rng(seed), watch(seed=seed)
+    drift.update(predictions(rng, 2_000))
+    drift.update(predictions(rng, 3_000, people=2.0, treatment=0.5))
+    found = {alarm.watcher: alarm.cause for alarm in drift.alarms}
+    assert found.keys() >= {CHANGE, STATUS, MARGIN}
+    assert set(found.values()) == {"covariates"}
+
+
+def test_an_alarm_stays_until_acknowledged_and_the_new_state_is_then_normal():
+    rng, drift = np.random.default_rng(0), watch()
+    drift.update(predictions(rng, 2_000, treatment=3.0))
+    first = {alarm.watcher: alarm for alarm in drift.alarms}[CHANGE]
+    drift.update(predictions(rng, 2_000))
+    assert {alarm.watcher: alarm for alarm in drift.alarms}[CHANGE].at == first.at
+    drift.acknowledge(CHANGE)
+    assert drift.evidence[CHANGE].log_e_value == 0
+    # What is now normal raises nothing, and what was the baseline's does when it comes back up.
+    drift.update(predictions(rng, 5_000, treatment=3.0))
+    assert CHANGE not in {alarm.watcher for alarm in drift.alarms}
+    drift.update(predictions(rng, 2_000, treatment=20.0))
+    assert CHANGE in {alarm.watcher for alarm in drift.alarms}
+
+
+def test_an_acknowledged_share_that_is_still_too_high_alarms_again():
+    rng, drift = np.random.default_rng(1), watch()
+    drift.update(predictions(rng, 3_000, treatment=3.0))
+    drift.acknowledge(SHARE)
+    assert drift.share("sex").n == 0
+    drift.update(predictions(rng, 3_000, treatment=3.0))
+    assert SHARE in {alarm.watcher for alarm in drift.alarms}
+
+
+def test_acknowledging_one_alarm_leaves_the_cause_of_another():
+    rng, drift = np.random.default_rng(2), watch()
+    drift.update(predictions(rng, 1_000, people=2.0, treatment=1.0))
+    causes = {alarm.watcher: alarm.cause for alarm in drift.alarms}
+    assert causes[CHANGE] == causes[STATUS] == "covariates"
+    drift.acknowledge(STATUS)
+    drift.update(predictions(rng, 3_000, people=2.0, treatment=1.0))
+    assert {alarm.watcher: alarm.cause for alarm in drift.alarms}[CHANGE] == "covariates"
+
+
+def test_only_an_alarm_that_stands_can_be_acknowledged():
+    with pytest.raises(ValueError, match="no alarm of change sex"):
+        watch().acknowledge(CHANGE)
+
+
+def test_a_saved_state_goes_on_as_if_nothing_had_happened():
+    ref, batch = reference(1_000), eventful()
+    whole = fed(watch(ref), batch, [100])
+    rng = np.random.default_rng(1)
+    first = fed(
+        Drift.start(ref, bundle_digest=DIGEST, rng=rng), part(batch, slice(0, 1_700)), [100]
+    )
+    again = Drift.from_npz(first.to_npz(), ref, bundle_digest=DIGEST, rng=rng)
+    assert again.note == ""
+    assert_same(whole, fed(again, part(batch, slice(1_700, None)), [100]))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"bundle_digest": "sha256:2"}, "another bundle: sha256:1, not sha256:2"),
+        ({"bundle_digest": DIGEST, "window": 5_000}, "another window"),
+    ],
+)
+def test_a_state_of_another_bundle_or_window_starts_afresh_and_says_so(options, said):
+    ref = reference()
+    data = fed(watch(ref), eventful(), [500]).to_npz()
+    again = Drift.from_npz(data, ref, **options)
+    assert said in again.note
+    assert (again.seen, again.alarms) == (0, ())
+
+
+@pytest.mark.parametrize("data", [b"", b"no state", b"PK\x05\x06" + bytes(18)])
+def test_a_state_that_cannot_be_read_starts_afresh_and_says_so(data):
+    again = Drift.from_npz(data, reference(), bundle_digest=DIGEST)
+    assert "cannot be read" in again.note
+    assert again.seen == 0
+
+
+@pytest.mark.parametrize("name", ["counts", "starts", "log_sr"])
+def test_a_state_with_a_spoilt_array_starts_afresh_and_says_so(name):
+    ref = reference()
+    with np.load(io.BytesIO(watch(ref).to_npz())) as file:
+        arrays = dict(file)
+    for spoilt in (arrays[name][:0], arrays[name] * np.nan):
+        buffer = io.BytesIO()
+        np.savez(buffer, **(arrays | {name: spoilt}))
+        again = Drift.from_npz(buffer.getvalue(), ref, bundle_digest=DIGEST)
+        assert name in again.note
+
+
+def test_a_state_takes_the_same_room_however_much_was_seen():
+    drift, rng = watch(), np.random.default_rng(0)
+    drift.update(predictions(rng, 100))
+    before = len(drift.to_npz())
+    drift.update(predictions(rng, 60_000))
+    assert abs(len(drift.to_npz()) - before) < 200
+
+
+def test_two_replicas_together_have_seen_what_both_have():
+    ref, rng = reference(), np.random.default_rng(3)
+    one, two = watch(ref, seed=1), watch(ref, seed=2)
+    one.update(predictions(rng, 1_300))
+    two.update(predictions(rng, 2_100))
+    both = one.merged(two)
+    assert both.seen == both.share("sex").n == both.share("sex").rolling_n == 3_400
+    shares = [(d.share("sex").share or 0) * d.share("sex").n for d in (one, two)]
+    assert both.share("sex").share == pytest.approx(sum(shares) / 3_400)
+    for watcher, evidence in both.evidence.items():
+        mine, theirs = one.evidence[watcher], two.evidence[watcher]
+        assert math.exp(evidence.log_sr) == pytest.approx(
+            math.exp(mine.log_sr) + math.exp(theirs.log_sr)
+        )
+        assert math.exp(evidence.log_e_value) == pytest.approx(
+            (math.exp(mine.log_e_value) + math.exp(theirs.log_e_value)) / 2
+        )
+    with np.load(io.BytesIO(both.to_npz())) as file:
+        assert (file["counts"].sum(1) == ref.counts.sum(1) + 3_400).all()
+    assert (one.seen, two.seen) == (1_300, 2_100)
+
+
+def test_alarms_of_replicas_unite_and_a_settled_cause_wins():
+    ref, rng = reference(), np.random.default_rng(4)
+    one, two, calm = watch(ref, seed=1), watch(ref, seed=2), watch(ref, seed=3)
+    one.update(predictions(rng, 300, treatment=3.0))
+    two.update(predictions(rng, 3_000, treatment=3.0))
+    causes = [{a.watcher: a.cause for a in d.alarms}[CHANGE] for d in (one, two)]
+    assert causes == ["unclear", "treatment"]
+    assert {a.watcher: a.cause for a in one.merged(two).alarms}[CHANGE] == "treatment"
+    # An unclear cause keeps its time to wait, though the other replica is far ahead.
+    calm.update(predictions(rng, 5_000))
+    for waiting in (calm.merged(one), one.merged(calm)):
+        waiting.update(predictions(rng, 32, treatment=3.0))
+        assert {a.watcher: a.cause for a in waiting.alarms}[CHANGE] == "unclear"
+
+
+def test_a_restarted_detector_does_not_get_the_reference_back_by_merging():
+    ref, rng = reference(), np.random.default_rng(5)
+    one, two = watch(ref, seed=1), watch(ref, seed=2)
+    one.update(predictions(rng, 1_000, treatment=3.0))
+    one.acknowledge(CHANGE)
+    one.update(predictions(rng, 100))
+    two.update(predictions(rng, 200))
+    with np.load(io.BytesIO(one.merged(two).to_npz())) as file:
+        assert file["counts"].sum(1).tolist() == [300, 2_000 + 1_300, 2_000 + 1_300]
+        assert file["based"].tolist() == [False, True, True]
+
+
+def test_evidence_of_replicas_can_alarm_together():
+    ref, rng = reference(), np.random.default_rng(6)
+    drift = watch(ref)
+    while drift.evidence[CHANGE].log_sr < math.log(5.1e5):
+        drift = watch(ref, seed=int(rng.integers(1 << 30)))
+        for _ in range(40):
+            drift.update(predictions(rng, 1, treatment=3.0))
+            if drift.evidence[CHANGE].log_sr > math.log(5.1e5):
+                break
+        if CHANGE in {alarm.watcher for alarm in drift.alarms}:
+            drift = watch(ref)
+    assert drift.alarms == ()
+    assert CHANGE in {alarm.watcher for alarm in drift.merged(drift).alarms}
+
+
+def test_replicas_of_different_bundles_are_not_merged():
+    ref = reference()
+    other = Drift.start(ref, bundle_digest="sha256:2")
+    with pytest.raises(ValueError, match="same bundle"):
+        watch(ref).merged(other)
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"level": 0.0}, "level"),
+        ({"run_length": 10.0}, "run_length"),
+        ({"window": 150}, "window"),
+        ({"window": 20_000, "run_length": 1e4}, "must not exceed"),
+    ],
+)
+def test_parameters_that_cannot_be_used_are_refused(option, said):
+    with pytest.raises(ValueError, match=said):
+        watch(**option)
+
+
+def test_predictions_that_do_not_fit_are_refused_and_leave_no_trace():
+    drift, batch = watch(), predictions(np.random.default_rng(0), 10)
+    before = drift.to_npz()
+    sex = batch.attributes["sex"]
+    short = Signals(
+        hard_flips=sex.hard_flips[:9],
+        expected_change=sex.expected_change,
+        posterior=sex.posterior,
+    )
+    for attributes in ({}, {"age": sex}, {"sex": short}, {"sex": sex, "age": sex}):
+        with pytest.raises(ValueError, match=r"watched|do not fit"):
+            drift.update(Predictions(margin=batch.margin, attributes=attributes))
+    with np.load(io.BytesIO(before)) as a, np.load(io.BytesIO(drift.to_npz())) as b:
+        assert all((a[name] == b[name]).all() for name in a.files)
+
+
+def test_an_attribute_without_name_is_not_known():
+    with pytest.raises(ValueError, match="age"):
+        watch().share("age")

@@ -1,0 +1,69 @@
+"""Slow obvious drift statistics: one score at a time, in plain floats."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+POWERS = (0.1, 0.3, 0.5, 0.7, 0.9)
+
+
+def bin_of(edges: Sequence[float], score: float) -> int:
+    """How many edges do not exceed the score."""
+    return bisect.bisect_right(edges, score)
+
+
+def p_values(
+    earlier: Sequence[int], bins: Sequence[int | None], uniforms: Sequence[float]
+) -> list[float | None]:
+    """Randomised ranks of bins among all before them; None is passed over."""
+    known, found = list(earlier), list[float | None]()
+    for new, u in zip(bins, uniforms, strict=True):
+        if new is None:
+            found.append(None)
+            continue
+        higher = sum(old > new for old in known)
+        same = sum(old == new for old in known)
+        found.append((higher + u * (same + 1)) / (len(known) + 1))
+        known.append(new)
+    return found
+
+
+def log_shiryaev_roberts(p_values: Sequence[float | None], power: float) -> list[float]:
+    """Log R after each p-value; in logs because R may be too large for a float."""
+    log_r, found = -math.inf, []
+    for p in p_values:
+        if p is not None:
+            log_r = float(np.logaddexp(log_r, 0)) + math.log(power) + (power - 1) * math.log(p)
+        found.append(log_r)
+    return found
+
+
+def log_product(p_values: Sequence[float | None], power: float) -> float:
+    """Log of the test martingale after all p-values."""
+    return sum(math.log(power * p ** (power - 1)) for p in p_values if p is not None)
+
+
+def log_mean(logs: Sequence[float]) -> float:
+    """Log of the mean of what these are logs of."""
+    return float(np.logaddexp.reduce(np.array(logs))) - math.log(len(logs))
+
+
+def share_band(values: Sequence[float], alpha: float, grid: int = 20_001) -> tuple[float, float]:
+    """The means of a grid at which neither mixture reaches 2/α."""
+    guesses = [(0.5 + sum(values[:i])) / (1 + i) for i in range(len(values))]
+    variation = sum((x - g) ** 2 for x, g in zip(values, guesses, strict=True))
+    means, n = np.linspace(0, 1, grid), len(values)
+    weights = [0.8**k for k in range(14)]
+    up, down = np.zeros(grid), np.zeros(grid)
+    for k, weight in enumerate(weights):
+        rate = 0.5 ** (k + 1)
+        excess = rate * (sum(values) - n * means)
+        cost = (-math.log(1 - rate) - rate) * variation
+        up += weight / sum(weights) * np.exp(excess - cost)
+        down += weight / sum(weights) * np.exp(-excess - cost)
+    inside = means[(up < 2 / alpha) & (down < 2 / alpha)]
+    return float(inside.min()), float(inside.max())
