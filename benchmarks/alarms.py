@@ -12,7 +12,7 @@ from torch import nn
 
 from benchmarks.subject import People, Society, Subject, fine_tune, fit_subject, train_classifier
 from monitor.baseline import SIGNALS, Baseline, Signal
-from monitor.sensitivity import Scores
+from monitor.scores import Scores
 from monitor.world import World
 
 __all__ = [

@@ -18,9 +18,10 @@ from sklearn.metrics import (  # type: ignore[import-untyped, unused-ignore]
 from torch import Tensor, nn
 
 from benchmarks.alarms import alarms
+from benchmarks.rival_scores import linear_change
 from benchmarks.subject import People, Society, Subject, fit_subject, train_classifier
 from monitor.baseline import Signal
-from monitor.sensitivity import Scores
+from monitor.scores import Scores
 
 __all__ = ["FLIP", "FLIP_KNOWING", "LIMIT", "LIMIT_KNOWING", "MARGIN", "Case", "judge"]
 
@@ -138,7 +139,7 @@ def _rankings(
             # Another logit ranks by how far it lies on the other side of the threshold.
             "reseeded classifier": -side * other,
         }
-        change = subject.sensitivity.linear_change(torch.from_numpy(fresh.features), name)
+        change = linear_change(subject.sensitivity, torch.from_numpy(fresh.features), name)
         if change is not None:
             linear = _floats(scores.logit + change)
             found[name]["linear change"] = -side * linear

@@ -112,7 +112,6 @@ def make_subject(shape: Shape, *, attributes: int = 1, groups: int = 2) -> Kerne
             for name, group in members.items()
         },
         spec=spec,
-        feature_variance=torch.from_numpy(rows.var(0)),
         logit_spread=spread,
         first_layer=first_layer(classifier),
     )

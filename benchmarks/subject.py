@@ -24,7 +24,8 @@ from monitor.bundle import (
     ProtectedAttribute,
 )
 from monitor.counterfactual import fit_transport_maps
-from monitor.sensitivity import Scores, Sensitivity
+from monitor.scores import Scores
+from monitor.sensitivity import Sensitivity
 from monitor.status_model import calibrate, train_status_model
 from monitor.world.classifiers import Scorecard, decide
 
@@ -144,7 +145,6 @@ def fit_subject(
         status=status,
         maps=maps,
         spec=_spec(society, judged),
-        feature_variance=torch.from_numpy(people.features.var(0)),
         logit_spread=spread,
     )
     return Subject(classifier=classifier, sensitivity=sensitivity)

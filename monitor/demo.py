@@ -59,7 +59,7 @@ def demo(*, people: int, seed: int, out: Path, compiled: bool) -> None:
     bundle_path = _fit(
         console, train, classifiers[_BANK_RECORDS], truth, seed, out, compiled=compiled
     )
-    _show_cost(console, bundle_path, test)
+    _show_cost(console, bundle_path, classifiers[_BANK_RECORDS], test)
     _tamper(console, bundle_path)
     console.print(f"\nDone in {time.monotonic() - started:.0f} s. To go on from here:")
     command = "evenhand" if shutil.which("evenhand") else f"{sys.executable} -m monitor"
@@ -185,7 +185,7 @@ def _fit(
     return path
 
 
-def _show_cost(console: Console, path: Path, people: Population) -> None:
+def _show_cost(console: Console, path: Path, classifier: nn.Module, people: Population) -> None:
     """Print which code judges predictions, and what that costs beside making them."""
     import torch
 
@@ -196,7 +196,6 @@ def _show_cost(console: Console, path: Path, people: Population) -> None:
         pinned = Bundle.read(path, manifest_sha256=Bundle.read(path).manifest_sha256)
         judge = Judge.load(pinned, warn=False)
         console.print(f"\nPredictions are judged by {judge.code_in_words}.", soft_wrap=True)
-        classifier = pinned.classifier().module
         table = Table("people at once", "the bare prediction", "judged as well", "uncompiled")
         for size in (1, 32, 256):
             rows = torch.from_numpy(people.features[:size])

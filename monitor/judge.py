@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from monitor.baseline import Baseline, Signal, Verdict
 from monitor.bundle.classifier import load_exported
+from monitor.bundle.manifest import Manifest
 from monitor.bundle.reader import Bundle
 from monitor.counterfactual import TransportMaps
 from monitor.drift import DriftReference, Predictions, Signals
@@ -22,7 +23,8 @@ from monitor.errors import BundleError, KernelError
 from monitor.first_layer import first_layer
 from monitor.kernel import Kernel, Target, load_kernel
 from monitor.kernel.target import fitting_targets
-from monitor.sensitivity import AttributeScores, Scores, Sensitivity
+from monitor.scores import AttributeScores, Scores
+from monitor.sensitivity import Sensitivity
 
 __all__ = ["Judge", "maps_to_npz", "signal_values", "watched"]
 
@@ -68,12 +70,7 @@ class Judge:
                 )
         classifier = bundle.classifier()
         status = load_exported(bundle.files["status.pt2"], "status.pt2")
-        maps, variance, spread = _maps_from_npz(
-            bundle.files["maps.npz"], [a.name for a in manifest.protected_attributes]
-        )
-        for attribute in manifest.protected_attributes:
-            if maps[attribute.name].groups != len(attribute.groups):
-                raise BundleError(f"maps.npz has other groups of {attribute.name!r}")
+        maps, spread = _maps_from_npz(bundle.files["maps.npz"], manifest)
         heads = sum(len(attribute.groups) for attribute in manifest.protected_attributes)
         with torch.inference_mode():
             shape = status(torch.zeros(2, manifest.width)).shape
@@ -84,7 +81,6 @@ class Judge:
             status=status,
             maps=maps,
             spec=manifest,
-            feature_variance=variance,
             logit_spread=spread,
             first_layer=first_layer(classifier),
         )
@@ -171,14 +167,9 @@ def signal_values(scores: AttributeScores) -> dict[Signal, NDArray[np.float64]]:
     return values
 
 
-def maps_to_npz(
-    maps: Mapping[str, TransportMaps], feature_variance: torch.Tensor, logit_spread: float
-) -> bytes:
+def maps_to_npz(maps: Mapping[str, TransportMaps], logit_spread: float) -> bytes:
     """As the bytes of `maps.npz`, attributes by their place in the manifest."""
-    arrays: dict[str, NDArray[Any]] = {
-        "feature_variance": feature_variance.numpy(),
-        "logit_spread": np.array(logit_spread),
-    }
+    arrays: dict[str, NDArray[Any]] = {"logit_spread": np.array(logit_spread)}
     for index, attribute in enumerate(maps.values()):
         arrays |= {f"{index}/{name}": array for name, array in attribute.to_arrays().items()}
     buffer = io.BytesIO()
@@ -186,22 +177,28 @@ def maps_to_npz(
     return buffer.getvalue()
 
 
-def _maps_from_npz(
-    data: bytes, attributes: list[str]
-) -> tuple[dict[str, TransportMaps], torch.Tensor, float]:
+def _maps_from_npz(data: bytes, manifest: Manifest) -> tuple[dict[str, TransportMaps], float]:
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as file:
             maps = {
-                name: TransportMaps.from_arrays(
+                attribute.name: TransportMaps.from_arrays(
                     {
                         key.removeprefix(f"{index}/"): file[key]
                         for key in file.files
                         if key.startswith(f"{index}/")
                     }
                 )
-                for index, name in enumerate(attributes)
+                for index, attribute in enumerate(manifest.protected_attributes)
             }
-            variance = torch.from_numpy(file["feature_variance"])
-            return maps, variance, float(file["logit_spread"])
-    except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile) as error:
+            spread = float(file["logit_spread"])
+    except (
+        *(ValueError, KeyError, TypeError, IndexError, RuntimeError),
+        *(OSError, EOFError, zipfile.BadZipFile),
+    ) as error:
         raise BundleError(f"maps.npz cannot be read: {error}") from None
+    for attribute in manifest.protected_attributes:
+        if maps[attribute.name].groups != len(attribute.groups):
+            raise BundleError(f"maps.npz has other groups of {attribute.name!r}")
+        if maps[attribute.name].width != manifest.width:
+            raise BundleError(f"maps.npz is of {maps[attribute.name].width} columns")
+    return maps, spread

@@ -19,8 +19,9 @@ from torch.nn.functional import softplus
 from monitor.bundle.manifest import BundleSpec, ProtectedAttribute
 from monitor.counterfactual import LayerWeight, TransportMaps, row_uniforms, shifted_uniforms
 from monitor.first_layer import FirstLayer
+from monitor.scores import AttributeScores, Scores
 
-__all__ = ["AttributeScores", "Scores", "Sensitivity"]
+__all__ = ["Sensitivity", "against_others", "gradient_of"]
 
 # How sharply a crossing of the threshold counts, in units of the classifier's own spread of logits:
 # sharp enough to read as a probability, soft enough to rank near misses.
@@ -33,59 +34,6 @@ _NOTHING = 1e-4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttributeScores:
-    """What is known of n predictions as to one protected attribute.
-
-    NaN stands where nothing can be said, as of a person of whom a feature is not a finite number.
-
-    Attributes:
-        posterior: P(group | x) by the status model, `[n, k]`.
-        log_prediction_sensitivity: log Σⱼ |∂A/∂xⱼ|·|∂F/∂xⱼ| (Definition 3.2 of the paper), of the
-            group for which it is largest, `[n]`; None where no gradient can be taken.
-        contributions: Each feature's share of that sum, `[n, d]`; zeros where the sum is zero.
-        flip_probability: Chance that the decision flips for another group, `[n]`.
-        hard_flips: The same without softening: its mean over a stream is the flip share, `[n]`.
-        expected_change: E|f(G(x)) − f(x)|, the larger over other groups, `[n]`.
-    """
-
-    posterior: Tensor
-    log_prediction_sensitivity: Tensor | None
-    contributions: Tensor | None
-    flip_probability: Tensor
-    hard_flips: Tensor
-    expected_change: Tensor
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scores:
-    """What is known of n predictions.
-
-    Attributes:
-        logit: f(x), not shifted, `[n]`.
-        signed_margin: f(x) − logit(τ), `[n]`.
-        boundary_distance: |signed margin| / ‖∇f‖, `[n]`; None where no gradient can be taken.
-        attributes: The scores of each protected attribute by name.
-        missing: Why some scores are None; empty when none is.
-    """
-
-    logit: Tensor
-    signed_margin: Tensor
-    boundary_distance: Tensor | None
-    attributes: Mapping[str, AttributeScores]
-    missing: str
-
-    @property
-    def decision(self) -> Tensor:
-        """Class 1 or not, bool `[n]`."""
-        return self.signed_margin >= 0
-
-    @property
-    def margin(self) -> Tensor:
-        """|f(x) − logit(τ)|, `[n]`."""
-        return self.signed_margin.abs()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Sensitivity:
     """Judges predictions of one classifier.
 
@@ -95,7 +43,6 @@ class Sensitivity:
             by side, `[n, Σk]`.
         maps: Transport maps of each attribute.
         spec: Features, attributes and decision.
-        feature_variance: Of each column on the training rows, `[d]`.
         logit_spread: Standard deviation of f on the training rows.
         first_layer: The classifier cut after its first linear layer, where it has one: what its
             counterfactuals share is then computed once.
@@ -107,7 +54,6 @@ class Sensitivity:
     status: Callable[[Tensor], Tensor]
     maps: Mapping[str, TransportMaps]
     spec: BundleSpec
-    feature_variance: Tensor
     logit_spread: float
     first_layer: FirstLayer | None = None
     missing: str = field(init=False)
@@ -116,9 +62,9 @@ class Sensitivity:
 
     def __post_init__(self) -> None:
         trial = torch.zeros(2, self.spec.width)
-        missing = _why_no_gradient(self.logit, trial, "the classifier")
+        missing = _why_nogradient_of(self.logit, trial, "the classifier")
         object.__setattr__(self, "_slope_of_logit", not missing)
-        missing = missing or _why_no_gradient(self.status, trial, "the status model")
+        missing = missing or _why_nogradient_of(self.status, trial, "the status model")
         object.__setattr__(self, "missing", missing)
         weights = {}
         if self.first_layer is not None:
@@ -139,7 +85,7 @@ class Sensitivity:
         """
         tracked = features.detach().clone().requires_grad_()
         f, hidden = self._logit_and_hidden(tracked)
-        gradient = _gradient(f, tracked) if self._slope_of_logit else torch.zeros_like(tracked)
+        gradient = gradient_of(f, tracked) if self._slope_of_logit else torch.zeros_like(tracked)
         f = f.detach()
         shifted = self._shifted(f)
         logits = self.status(tracked)
@@ -252,8 +198,8 @@ class Sensitivity:
         contributions = torch.zeros_like(gradient)
         # Of two groups either has the same score.
         for group in range(1 if groups == 2 else groups):
-            a = _against_others(logits, group)
-            terms = _gradient(a, tracked).abs() * gradient.abs()
+            a = against_others(logits, group)
+            terms = gradient_of(a, tracked).abs() * gradient.abs()
             total = terms.sum(1)
             score = _log_sigmoid_slope(a.detach()) + _log_sigmoid_slope(f) + total.log()
             shares = terms / torch.where(total > 0, total, 1.0)[:, None]
@@ -265,42 +211,6 @@ class Sensitivity:
                 contributions = torch.where(better[:, None], shares, contributions)
         assert best is not None
         return best, contributions
-
-    def linear_change(self, features: Tensor, attribute: str) -> Tensor | None:
-        """Change of f along the status model's gradient to the mirror image of the status, `[n]`.
-
-        None where no gradient can be taken, or where there are more than two groups.
-        """
-        heads = self.spec.heads[attribute]
-        if self.missing or heads.stop - heads.start != 2:
-            return None
-        tracked = features.detach().clone().requires_grad_()
-        gradient = _gradient(self.logit(tracked), tracked)
-        a = _against_others(self.status(tracked)[:, heads], 0)
-        slope = _gradient(a, tracked)
-        weighted = slope * self.feature_variance
-        along = (weighted * slope).sum(1).clamp_min(1e-30)
-        return (-2 * a.detach() * (weighted * gradient).sum(1) / along).to(gradient.dtype)
-
-    def attribute_flip(self, features: Tensor, attribute: str) -> Tensor | None:
-        """Largest |f(x with another group's value) − f(x)|, `[n]`; None where f does not see it."""
-        found = next(a for a in self.spec.protected_attributes if a.name == attribute)
-        if found.feature is None:
-            return None
-        names = [feature.name for feature in self.spec.features]
-        members = {group.name: group.features for group in self.spec.one_hot_groups}
-        one_hot = found.feature in members
-        columns = [names.index(n) for n in members.get(found.feature, (found.feature,))]
-        with torch.no_grad():
-            f = self.logit(features)
-            largest = torch.zeros_like(f)
-            for group in range(len(found.groups)):
-                changed = features.clone()
-                # A dropped category comes last and has no column of its own.
-                value = torch.arange(len(columns)) == group if one_hot else torch.tensor([group])
-                changed[:, columns] = value.to(features.dtype)
-                largest = torch.maximum(largest, (self.logit(changed) - f).abs())
-        return largest
 
     def carriers(self, features: Tensor, attribute: str) -> dict[str, float]:
         """Through which features a group reaches the decision, one-hot groups as one.
@@ -345,12 +255,12 @@ def _draws(features: Tensor, posterior: Tensor, uniforms: int) -> tuple[Tensor, 
     return sources, shifted_uniforms(first, shifts), weights
 
 
-def _gradient(value: Tensor, tracked: Tensor) -> Tensor:
+def gradient_of(value: Tensor, tracked: Tensor) -> Tensor:
     """Of one number a row by that row's features, `[n, d]`."""
     return torch.autograd.grad(value.sum(), tracked, retain_graph=True)[0]
 
 
-def _why_no_gradient(model: Callable[[Tensor], Tensor], trial: Tensor, name: str) -> str:
+def _why_nogradient_of(model: Callable[[Tensor], Tensor], trial: Tensor, name: str) -> str:
     """Why no gradient of a model can be taken, tried on made-up rows; empty where it can."""
     tracked = trial.clone().requires_grad_()
     output = model(tracked)
@@ -363,7 +273,7 @@ def _why_no_gradient(model: Callable[[Tensor], Tensor], trial: Tensor, name: str
     return ""
 
 
-def _against_others(logits: Tensor, group: int) -> Tensor:
+def against_others(logits: Tensor, group: int) -> Tensor:
     """The logit of "is in this group": exact for a softmax, so σ′ factors out."""
     others = [g for g in range(logits.shape[1]) if g != group]
     return logits[:, group] - logits[:, others].logsumexp(1)

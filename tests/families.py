@@ -150,7 +150,6 @@ def sensitivity(classifier: Classifier, *, cut: bool = True) -> Sensitivity:
             for a in attributes
         },
         spec=classifier.spec,
-        feature_variance=_ROWS.var(0),
         logit_spread=spread,
         first_layer=first_layer(classifier) if cut else None,
     )

@@ -25,6 +25,7 @@ ONLY_IN = {
         "monitor.fit.run",
         "monitor.judge",
         "monitor.kernel",
+        "monitor.scores",
         "monitor.sensitivity",
         "monitor.status_model",
         "monitor.threads",

@@ -43,6 +43,7 @@ from benchmarks.papers.datasets import (
     shape,
     train_rows,
 )
+from benchmarks.rival_scores import attribute_flip, linear_change
 from monitor.bundle import (
     BundleSpec,
     ClassifierFile,
@@ -53,7 +54,8 @@ from monitor.bundle import (
     ProtectedAttribute,
 )
 from monitor.counterfactual import fit_transport_maps
-from monitor.sensitivity import Scores, Sensitivity
+from monitor.scores import Scores
+from monitor.sensitivity import Sensitivity
 from monitor.status_model import StatusModel, train_status_model
 
 _DATA = Path(__file__).resolve().parents[2] / "../shared/data"
@@ -260,7 +262,6 @@ def _sensitivity(
         status=status,
         maps={attribute.name: maps},
         spec=_spec(train, attribute),
-        feature_variance=train.features.var(0),
         logit_spread=spread,
     )
 
@@ -342,13 +343,13 @@ def _rankings(
         flipped: f of the rows with the attribute's other value, `[n]`.
     """
     judged = scores.attributes[attribute]
-    linear = _there(sensitivity.linear_change(features, attribute))
+    linear = _there(linear_change(sensitivity, features, attribute))
     side = torch.where(scores.decision, 1.0, -1.0)
     return {
         "flip probability": judged.flip_probability,
         "expected change": judged.expected_change,
         "attribute flip": -side * flipped,
-        "attribute |Δf|": _there(sensitivity.attribute_flip(features, attribute)),
+        "attribute |Δf|": _there(attribute_flip(sensitivity, features, attribute)),
         "linear change": -side * (scores.logit + linear),
         "linear |Δf|": linear.abs(),
         "margin": -scores.margin,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from monitor.bundle.manifest import Feature, OneHotGroup
-from monitor.counterfactual.lookup import GRID
+from monitor.counterfactual.ranks import GRID
 from monitor.counterfactual.transport import TransportMaps
 from monitor.errors import FitError
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from monitor.counterfactual.lookup import GRID, CategoryLookup, OrderedLookup
+from monitor.counterfactual.categories import CategoryLookup
+from monitor.counterfactual.ranks import GRID, OrderedLookup
 
 __all__ = ["Carried", "LayerWeight", "TransportMaps"]
 
@@ -45,23 +46,27 @@ class TransportMaps:
     _category: CategoryLookup = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        width = len(self.ordered) + sum(map(len, self.categories))
         moves = self.ordered_moves.any(0).any(0)
         found = OrderedLookup.of(
             self.ordered[moves],
             self.continuous[moves],
             self.quantiles[:, moves],
             self.ordered_moves[:, :, moves],
-            width,
+            self.width,
         )
         object.__setattr__(self, "_ordered", found)
-        lookup = CategoryLookup.of(self.categories, self.shares, self.category_moves, width)
+        lookup = CategoryLookup.of(self.categories, self.shares, self.category_moves, self.width)
         object.__setattr__(self, "_category", lookup)
 
     @property
     def groups(self) -> int:
         """How many groups the attribute has, k."""
         return int(self.quantiles.shape[0])
+
+    @property
+    def width(self) -> int:
+        """How many columns there are, d."""
+        return len(self.ordered) + sum(map(len, self.categories))
 
     @property
     def uniforms(self) -> int:

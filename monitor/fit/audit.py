@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from monitor.baseline import Level
 from monitor.bundle.manifest import ProtectedAttribute
-from monitor.sensitivity import Scores
+from monitor.scores import Scores
 from monitor.status_model import StatusReport
 
 __all__ = ["AttributeAudit", "FitAudit", "audit_attribute"]

@@ -37,7 +37,8 @@ from monitor.fit.spec import FitSpec
 from monitor.judge import maps_to_npz, signal_values, watched
 from monitor.kernel import Target, load_kernel
 from monitor.kernel.compiling import compile_kernel
-from monitor.sensitivity import Scores, Sensitivity
+from monitor.scores import Scores
+from monitor.sensitivity import Sensitivity
 from monitor.status_model import calibrate, judge_status, train_status_model
 from monitor.threads import one_thread
 
@@ -150,7 +151,6 @@ def _fit(
         status=status,
         maps=maps,
         spec=bundle_spec,
-        feature_variance=torch.from_numpy(data.features[learn].var(0, dtype=np.float64)),
         logit_spread=_logit_spread(loaded.logit, data.features[learn]),
         first_layer=first_layer(loaded),
     )
@@ -161,7 +161,7 @@ def _fit(
     files = {
         file: contents,
         "status.pt2": export_classifier(status, bundle_spec.width),
-        "maps.npz": maps_to_npz(maps, sensitivity.feature_variance, sensitivity.logit_spread),
+        "maps.npz": maps_to_npz(maps, sensitivity.logit_spread),
         "baseline.npz": baseline.to_npz(),
         "drift.npz": _drift(held, seed).to_npz(),
         "audit.txt": audit.text().encode(),

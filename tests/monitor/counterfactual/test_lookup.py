@@ -8,7 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monitor.counterfactual.lookup import GRID, CategoryLookup, OrderedLookup
+from monitor.counterfactual.categories import CategoryLookup
+from monitor.counterfactual.ranks import GRID, OrderedLookup
 from tests.oracle import transport
 
 BOTH = torch.tensor([[[False], [True]], [[True], [False]]])

@@ -1,0 +1,51 @@
+"""Scores that others propose, to stand beside ours: one from gradients, one from the attribute."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from monitor.sensitivity import Sensitivity, against_others, gradient_of
+
+__all__ = ["attribute_flip", "linear_change"]
+
+
+def linear_change(sensitivity: Sensitivity, features: Tensor, attribute: str) -> Tensor | None:
+    """Change of f along the status model's gradient to the mirror image of the status, `[n]`.
+
+    Columns count by their variance among these people, `[n, d]`.
+
+    None where no gradient can be taken, or where there are more than two groups.
+    """
+    heads = sensitivity.spec.heads[attribute]
+    if sensitivity.missing or heads.stop - heads.start != 2:
+        return None
+    tracked = features.detach().clone().requires_grad_()
+    gradient = gradient_of(sensitivity.logit(tracked), tracked)
+    a = against_others(sensitivity.status(tracked)[:, heads], 0)
+    slope = gradient_of(a, tracked)
+    weighted = slope * features.var(0)
+    along = (weighted * slope).sum(1).clamp_min(1e-30)
+    return (-2 * a.detach() * (weighted * gradient).sum(1) / along).to(gradient.dtype)
+
+
+def attribute_flip(sensitivity: Sensitivity, features: Tensor, attribute: str) -> Tensor | None:
+    """Largest |f(x with another group's value) − f(x)|, `[n]`; None where f does not see it."""
+    spec = sensitivity.spec
+    found = next(a for a in spec.protected_attributes if a.name == attribute)
+    if found.feature is None:
+        return None
+    names = [feature.name for feature in spec.features]
+    members = {group.name: group.features for group in spec.one_hot_groups}
+    one_hot = found.feature in members
+    columns = [names.index(n) for n in members.get(found.feature, (found.feature,))]
+    with torch.no_grad():
+        f = sensitivity.logit(features)
+        largest = torch.zeros_like(f)
+        for group in range(len(found.groups)):
+            changed = features.clone()
+            # A dropped category comes last and has no column of its own.
+            value = torch.arange(len(columns)) == group if one_hot else torch.tensor([group])
+            changed[:, columns] = value.to(features.dtype)
+            largest = torch.maximum(largest, (sensitivity.logit(changed) - f).abs())
+    return largest
