@@ -56,10 +56,9 @@ def demo(*, people: int, seed: int, out: Path, compiled: bool) -> None:
     train, test = _build_world(console, people, seed)
     classifiers = _train(console, train, seed)
     truth = _show_truth(console, test, classifiers)
-    bundle_path = _fit(
-        console, train, classifiers[_BANK_RECORDS], truth, seed, out, compiled=compiled
-    )
-    _show_cost(console, bundle_path, classifiers[_BANK_RECORDS], test)
+    bundle = _fit(console, train, classifiers[_BANK_RECORDS], truth, seed, out, compiled=compiled)
+    bundle_path = out / "bundle"
+    _show_cost(console, bundle, classifiers[_BANK_RECORDS], test)
     _tamper(console, bundle_path)
     console.print(f"\nDone in {time.monotonic() - started:.0f} s. To go on from here:")
     command = "evenhand" if shutil.which("evenhand") else f"{sys.executable} -m monitor"
@@ -146,7 +145,7 @@ def _fit(
     out: Path,
     *,
     compiled: bool,
-) -> Path:
+) -> Bundle:
     from monitor.fit.run import fit
 
     world, people = train.world, len(train)
@@ -182,10 +181,10 @@ def _fit(
         "pickle. It was read back, hashed and tried on made-up people before it got its name."
     )
     console.print(f"Digest to pin in the config: {result.bundle.manifest_sha256}", soft_wrap=True)
-    return path
+    return result.bundle
 
 
-def _show_cost(console: Console, path: Path, classifier: nn.Module, people: Population) -> None:
+def _show_cost(console: Console, bundle: Bundle, classifier: nn.Module, people: Population) -> None:
     """Print which code judges predictions, and what that costs beside making them."""
     import torch
 
@@ -193,8 +192,7 @@ def _show_cost(console: Console, path: Path, classifier: nn.Module, people: Popu
     from monitor.threads import one_thread
 
     with one_thread():
-        pinned = Bundle.read(path, manifest_sha256=Bundle.read(path).manifest_sha256)
-        judge = Judge.load(pinned, warn=False)
+        judge = Judge.load(bundle, warn=False)
         console.print(f"\nPredictions are judged by {judge.code_in_words}.", soft_wrap=True)
         table = Table("people at once", "the bare prediction", "judged as well", "uncompiled")
         for size in (1, 32, 256):

@@ -16,9 +16,13 @@ import torch
 from torch import Tensor, fx
 
 from monitor.bundle.classifier import Classifier
+from monitor.bundle.probe import probe_features
 
 __all__ = ["FirstLayer", "first_layer"]
 
+_PROBE_ROWS = 32
+# Of the spread of logits, what rounding may make.
+_TOLERANCE = 1e-3
 # Of these dropout was exported in eval mode, else the classifier would not have been accepted.
 _SAME = {"alias", "clone", "detach", "dropout"}
 
@@ -41,8 +45,13 @@ class FirstLayer:
 def first_layer(classifier: Classifier) -> FirstLayer | None:
     """Cut an exported classifier; None where its input takes any other way than that."""
     module = classifier.module
-    if not isinstance(module, fx.GraphModule):
+    if not isinstance(module, fx.GraphModule) or any(map(_writes, module.graph.nodes)):
         return None
+    found = _cut_at_first_layer(module, classifier)
+    return found if found is not None and _answers(found, classifier) else None
+
+
+def _cut_at_first_layer(module: fx.GraphModule, classifier: Classifier) -> FirstLayer | None:
     inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
     if len(inputs) != 1:
         return None
@@ -69,6 +78,25 @@ def first_layer(classifier: Classifier) -> FirstLayer | None:
         scale = scale * factor.reshape(-1)
         passed.append(step)
         node = step
+
+
+def _writes(node: fx.Node) -> bool:
+    """Whether an operator changes a tensor in place, which both parts would then do."""
+    schema = getattr(node.target, "_schema", None)
+    return bool(getattr(schema, "is_mutable", False))
+
+
+def _answers(cut: FirstLayer, classifier: Classifier) -> bool:
+    """Whether the parts give the classifier's answers, for people and for others near them."""
+    people = torch.from_numpy(probe_features(classifier.spec, _PROBE_ROWS))
+    others = people.roll(1, 0)
+    with torch.no_grad():
+        hidden = cut.head(people)
+        near = cut.tail(hidden + (others - people) @ cut.weight)
+        spread = classifier.logit(people).std().clamp_min(1e-6)
+        return torch.equal(cut.tail(hidden), classifier.logit(people)) and bool(
+            ((near - classifier.logit(others)).abs() <= _TOLERANCE * spread).all()
+        )
 
 
 def _logit_of(classifier: Classifier, tail: fx.GraphModule, hidden: Tensor) -> Tensor:
@@ -138,7 +166,7 @@ def _factor(module: fx.GraphModule, step: fx.Node, node: fx.Node) -> Tensor | No
 def _weight(module: fx.GraphModule, step: fx.Node, node: fx.Node) -> Tensor | None:
     """The matrix `[d, h]` that a linear step multiplies what comes from `node` with."""
     place = 1 if _name(step) == "addmm" else 0
-    if step.args[place] is not node or step.kwargs:
+    if step.args[place] is not node or step.args.count(node) != 1 or step.kwargs:
         return None
     found = _constant(module, step.args[place + 1])
     if found is None or found.dim() != 2:
@@ -151,30 +179,30 @@ def _cut(
 ) -> tuple[fx.GraphModule, fx.GraphModule]:
     """The part up to the layer's output, and the part from there on."""
     head, tail = fx.Graph(), fx.Graph()
-    hidden = tail.placeholder("hidden")
-    known: dict[fx.Graph, dict[fx.Node, fx.Node]] = {head: {}, tail: {layer: hidden}}
-    features = head.placeholder("features")
+    features, hidden = head.placeholder("features"), tail.placeholder("hidden")
+    before = _needed_for(layer)
+    in_head: dict[fx.Node, fx.Node] = {passed[0]: features}
+    in_tail: dict[fx.Node, fx.Node] = {layer: hidden}
     for node in module.graph.nodes:
-        if node.op == "placeholder":
-            known[head][node] = features
-        elif node.op == "call_module":
-            continue
-        elif node.op == "output":
-            tail.output(known[tail][node.args[0][0]])
-        elif node is layer or node in passed:
-            known[head][node] = head.node_copy(node, known[head].__getitem__)
+        if node in before and node not in in_head:
+            in_head[node] = head.node_copy(node, in_head.__getitem__)
+        if node.op == "output":
+            tail.output(in_tail[node.args[0][0]])
         elif _name(node) == "sym_size" and node.args[0] in (*passed, layer):
             # The batch is as large after the layer as before it.
-            known[tail][node] = tail.call_function(torch.ops.aten.sym_size.int, (hidden, 0))
-        else:
-            _copy_where_possible(node, known)
-    head.output(known[head][layer])
-    for graph in (head, tail):
-        graph.eliminate_dead_code()
+            in_tail[node] = tail.call_function(torch.ops.aten.sym_size.int, (hidden, 0))
+        elif node.op != "call_module" and node not in (*passed, layer):
+            in_tail[node] = tail.node_copy(node, in_tail.__getitem__)
+    head.output(in_head[layer])
+    tail.eliminate_dead_code()
     return fx.GraphModule(module, head), fx.GraphModule(module, tail)
 
 
-def _copy_where_possible(node: fx.Node, known: dict[fx.Graph, dict[fx.Node, fx.Node]]) -> None:
-    for graph, copies in known.items():
-        if all(needed in copies for needed in node.all_input_nodes):
-            copies[node] = graph.node_copy(node, copies.__getitem__)
+def _needed_for(node: fx.Node) -> set[fx.Node]:
+    """A node and all that leads to it."""
+    found, pending = {node}, [node]
+    while pending:
+        new = set(pending.pop().all_input_nodes) - found
+        found |= new
+        pending.extend(new)
+    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import math
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from monitor.baseline import Baseline, Signal, Verdict
 from monitor.bundle.classifier import load_exported
 from monitor.bundle.manifest import Manifest
+from monitor.bundle.probe import probe_features
 from monitor.bundle.reader import Bundle
 from monitor.counterfactual import TransportMaps
 from monitor.drift import DriftReference, Predictions, Signals
@@ -28,6 +30,7 @@ from monitor.sensitivity import Sensitivity
 
 __all__ = ["Judge", "maps_to_npz", "signal_values", "watched"]
 
+_PROBE_ROWS = 16
 _LOG = logging.getLogger(__name__)
 
 
@@ -84,6 +87,7 @@ class Judge:
             logit_spread=spread,
             first_layer=first_layer(classifier),
         )
+        _try(sensitivity)
         drift = DriftReference.from_npz(bundle.files["drift.npz"])
         if drift.layout.groups != {a.name: len(a.groups) for a in manifest.protected_attributes}:
             raise BundleError("drift.npz is of other attributes than the manifest's")
@@ -109,7 +113,7 @@ class Judge:
         """Judge n predictions, float32 `[n, d]`; the tensor is left as it is."""
         if self.kernel is None or len(features) == 0:
             return self.sensitivity.scores(features)
-        return self.sensitivity.unpacked(*self.kernel.joint(features))
+        return self.sensitivity.judged_by(self.kernel.joint, features)
 
     def verdicts(
         self, scores: Scores, attribute: str, *, signal: Signal, alpha: float
@@ -119,6 +123,18 @@ class Judge:
         if values is None:
             values = np.full(len(scores.logit), np.nan)
         return self.baseline.verdicts(attribute, signal, values, alpha)
+
+
+def _try(sensitivity: Sensitivity) -> None:
+    """Judge made-up people, before anything real depends on it."""
+    features = torch.from_numpy(probe_features(sensitivity.spec, _PROBE_ROWS))
+    try:
+        packed, _ = sensitivity.joint(features)
+    except (RuntimeError, IndexError, ValueError) as error:
+        told = str(error).splitlines()[0][:200]
+        raise BundleError(f"the bundle cannot judge made-up people: {told}") from None
+    if torch.isnan(packed).any():
+        raise BundleError("the bundle judges made-up people by what is not a number")
 
 
 def _kernel(bundle: Bundle, sensitivity: Sensitivity) -> tuple[Kernel | None, str]:
@@ -135,10 +151,13 @@ def _kernel(bundle: Bundle, sensitivity: Sensitivity) -> tuple[Kernel | None, st
         return None, f"it was compiled for {made}; this is torch {machine.torch} on {machine.level}"
     if not bundle.pinned:
         return None, "native code runs only from a bundle whose manifest is pinned"
-    try:
-        return load_kernel(bundle.files[targets[0].file], targets[0], sensitivity), ""
-    except KernelError as error:
-        return None, str(error)
+    reasons = []
+    for target in targets:
+        try:
+            return load_kernel(bundle.files[target.file], target, sensitivity), ""
+        except KernelError as error:
+            reasons.append(str(error))
+    return None, "; ".join(reasons)
 
 
 def watched(scores: Scores) -> Predictions:
@@ -191,6 +210,8 @@ def _maps_from_npz(data: bytes, manifest: Manifest) -> tuple[dict[str, Transport
                 for index, attribute in enumerate(manifest.protected_attributes)
             }
             spread = float(file["logit_spread"])
+            if not 0 <= spread < math.inf:
+                raise ValueError(f"logit_spread is {spread}")
     except (
         *(ValueError, KeyError, TypeError, IndexError, RuntimeError),
         *(OSError, EOFError, zipfile.BadZipFile),

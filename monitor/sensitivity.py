@@ -21,12 +21,16 @@ from monitor.counterfactual import LayerWeight, TransportMaps, row_uniforms, shi
 from monitor.first_layer import FirstLayer
 from monitor.scores import AttributeScores, Scores
 
-__all__ = ["Sensitivity", "against_others", "gradient_of"]
+__all__ = ["Joint", "Sensitivity", "against_others", "gradient_of"]
+
+# What judges n predictions, `[n, d]` to `[n, w]` and `[n, a, d]`; see `Sensitivity.joint`.
+Joint = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 # How sharply a crossing of the threshold counts, in units of the classifier's own spread of logits:
 # sharp enough to read as a probability, soft enough to rank near misses.
 _SHARPNESS = 48.0
 _TIE = 1e-5
+_MOST_COUNTERFACTUALS = 16_384
 # Draws of the maps for the group that a person most likely belongs to; one for each other group.
 _DRAWS = 3
 # Of the spread of logits: less is what a row's logit differs by from batch to batch.
@@ -71,9 +75,23 @@ class Sensitivity:
             weights = {n: m.layer_weight(self.first_layer.weight) for n, m in self.maps.items()}
         object.__setattr__(self, "_layer_weights", weights)
 
+    @property
+    def rows_at_once(self) -> int:
+        """How many predictions to judge at once: each has counterfactuals to be held in memory."""
+        most = max(maps.groups for maps in self.maps.values())
+        return max(16, _MOST_COUNTERFACTUALS // ((most + _DRAWS - 1) * (most - 1)))
+
     def scores(self, features: Tensor) -> Scores:
         """Judge n predictions, `[n, d]`; the tensor is left as it is."""
-        return self.unpacked(*self.joint(features))
+        return self.judged_by(self.joint, features)
+
+    def judged_by(self, joint: Joint, features: Tensor) -> Scores:
+        """Judge n predictions by the joint pass, uncompiled or compiled, some at once."""
+        if len(features) <= self.rows_at_once:
+            return self.unpacked(*joint(features))
+        parts = [joint(rows) for rows in features.split(self.rows_at_once)]
+        packed, contributions = map(torch.cat, zip(*parts, strict=True))
+        return self.unpacked(packed, contributions)
 
     def joint(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Everything about n predictions in one pass, as two tensors.
@@ -83,12 +101,17 @@ class Sensitivity:
             sensitivity, flip probability, hard flips, expected change, posterior. And the
             contributions, `[n, a, d]`. Zeros stand for what cannot be computed.
         """
-        tracked = features.detach().clone().requires_grad_()
-        f, hidden = self._logit_and_hidden(tracked)
+        # Whatever the caller has switched off: gradients are what this is about.
+        with torch.inference_mode(mode=False), torch.enable_grad():
+            return self._joint(features.detach().clone().requires_grad_())
+
+    def _joint(self, tracked: Tensor) -> tuple[Tensor, Tensor]:
+        # A copy, since a model may write to what it is given.
+        f, hidden = self._logit_and_hidden(tracked.clone())
         gradient = gradient_of(f, tracked) if self._slope_of_logit else torch.zeros_like(tracked)
         f = f.detach()
         shifted = self._shifted(f)
-        logits = self.status(tracked)
+        logits = self.status(tracked.clone())
         norm = gradient.square().sum(1).sqrt().clamp_min(1e-30)
         columns, contributions = [f, shifted, shifted.abs() / norm], []
         for attribute in self.spec.protected_attributes:
@@ -100,9 +123,10 @@ class Sensitivity:
             contributions.append(shares)
         packed = torch.stack([column.to(f.dtype) for column in columns], 1)
         # Of what is not a number nothing is known but the classifier's own answer.
-        known = torch.isfinite(features).all(1, keepdim=True)
+        known = torch.isfinite(tracked.detach()).all(1, keepdim=True)
         packed = torch.cat([packed[:, :2], torch.where(known, packed[:, 2:], math.nan)], 1)
-        return packed, torch.stack(contributions, 1)
+        shares = torch.stack(contributions, 1)
+        return packed, torch.where(known[:, :, None], shares, math.nan)
 
     def unpacked(self, packed: Tensor, contributions: Tensor) -> Scores:
         """What `joint` returned, by name; columns are views."""
@@ -262,14 +286,15 @@ def gradient_of(value: Tensor, tracked: Tensor) -> Tensor:
 
 def _why_nogradient_of(model: Callable[[Tensor], Tensor], trial: Tensor, name: str) -> str:
     """Why no gradient of a model can be taken, tried on made-up rows; empty where it can."""
-    tracked = trial.clone().requires_grad_()
-    output = model(tracked)
-    if not output.requires_grad:
-        return f"{name}'s output does not depend on its input by differentiable steps"
-    try:
-        torch.autograd.grad(output.sum(), tracked)
-    except RuntimeError as error:
-        return f"no gradient of {name}: {str(error).splitlines()[0]}"
+    with torch.inference_mode(mode=False), torch.enable_grad():
+        tracked = trial.clone().requires_grad_()
+        output = model(tracked.clone())
+        if not output.requires_grad:
+            return f"{name}'s output does not depend on its input by differentiable steps"
+        try:
+            torch.autograd.grad(output.sum(), tracked)
+        except RuntimeError as error:
+            return f"no gradient of {name}: {str(error).splitlines()[0]}"
     return ""
 
 

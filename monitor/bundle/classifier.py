@@ -208,7 +208,10 @@ def _operator(node: object) -> str:
 
 def _probe(classifier: Classifier, features: Tensor) -> None:
     file = classifier.spec.classifier.file
+    given = features.clone()
     outputs = _call(classifier, features)
+    if not torch.equal(features, given):
+        raise ClassifierError(f"{file} writes to its input; use operators that do not end in _")
     _check_output(outputs, classifier.spec)
     if not torch.equal(outputs, _call(classifier, features)):
         raise ClassifierError(

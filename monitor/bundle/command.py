@@ -123,8 +123,13 @@ def compile_(
     here = Target.here()
     if here is None:
         raise KernelError("nothing is compiled for this kind of processor")
-    sensitivity = Judge.load(replace(found, files=_without_kernels(found)), warn=False).sensitivity
+    bare = _without_kernels(found)
+    sensitivity = Judge.load(replace(found, files=bare), warn=False).sensitivity
     files = dict(found.files)
+    if not found.pinned and len(bare) < len(files):
+        # Its maker is not known: it must not get a place under a digest that we say to pin.
+        click.echo("left out: compiled code that was in the bundle, which is not pinned", err=True)
+        files = bare
     for target in [Target(here.torch, level) for level in levels or (here.level,)]:
         click.echo(f"compiling for torch {target.torch} on {target.level}", err=True)
         files[target.file] = compile_kernel(sensitivity, target)

@@ -104,9 +104,10 @@ class CategoryLookup:
 
     def write(self, carried: Tensor, current: Tensor, drawn: Tensor) -> Tensor:
         """Features `[e, n, d]` with the one-hot groups that moved from `current` to `drawn`."""
-        there = drawn[:, :, self.group]
-        moved = (self.place >= 0) & (there != current[:, self.group])
-        return torch.where(moved, (there == self.place).to(carried.dtype), carried)
+        there, here = drawn[:, :, self.group], current[:, self.group]
+        # By a difference, so that a row that is not one-hot moves as a linear layer sees it move.
+        change = (there == self.place).to(carried.dtype) - (here == self.place).to(carried.dtype)
+        return carried + torch.where(self.place >= 0, change, 0.0)
 
 
 def _coupling(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,19 +89,13 @@ class TransportMaps:
             ValueError: The arrays do not fit each other.
         """
         count = sum(name.startswith("categories_") for name in arrays)
-        maps = {name: torch.from_numpy(arrays[name]) for name in _TENSORS}
-        groups, ordered = maps["quantiles"].shape[0], len(maps["ordered"])
-        if (
-            maps["quantiles"].shape != (groups, ordered, GRID)
-            or maps["ordered_moves"].shape != (groups, groups, ordered)
-            or maps["category_moves"].shape != (groups, groups, count)
-            or not np.isfinite(arrays["quantiles"]).all()
-        ):
-            raise ValueError("its arrays do not fit each other")
+        categories = [arrays[f"categories_{i}"] for i in range(count)]
+        shares = [arrays[f"shares_{i}"] for i in range(count)]
+        _check({name: arrays[name] for name in _TENSORS}, categories, shares)
         return cls(
-            **maps,
-            categories=tuple(torch.from_numpy(arrays[f"categories_{i}"]) for i in range(count)),
-            shares=tuple(torch.from_numpy(arrays[f"shares_{i}"]) for i in range(count)),
+            **{name: torch.from_numpy(arrays[name]) for name in _TENSORS},
+            categories=tuple(map(torch.from_numpy, categories)),
+            shares=tuple(map(torch.from_numpy, shares)),
         )
 
     def apply(self, features: Tensor, source: int, target: int, uniforms: Tensor) -> Tensor:
@@ -145,6 +139,35 @@ class TransportMaps:
         return LayerWeight(
             ordered=weight[self._ordered.columns].contiguous(), places=self._category.rows(weight)
         )
+
+
+def _check(
+    maps: Mapping[str, NDArray[Any]],
+    categories: Sequence[NDArray[Any]],
+    shares: Sequence[NDArray[Any]],
+) -> None:
+    """Refuse arrays from which nothing sensible would be looked up."""
+    quantiles, (k, o) = maps["quantiles"], maps["quantiles"].shape[:2]
+    shapes: dict[str, tuple[type, tuple[int, ...]]] = {
+        "ordered": (np.int64, (o,)),
+        "continuous": (np.bool_, (o,)),
+        "quantiles": (np.float32, (k, o, GRID)),
+        "ordered_moves": (np.bool_, (k, k, o)),
+        "category_moves": (np.bool_, (k, k, len(categories))),
+    }
+    for name, (kind, shape) in shapes.items():
+        if maps[name].dtype != kind or maps[name].shape != shape:
+            raise ValueError(f"{name} is {maps[name].dtype} {maps[name].shape}")
+    columns = np.concatenate([maps["ordered"], *categories])
+    if columns.dtype != np.int64 or not np.array_equal(np.sort(columns), np.arange(len(columns))):
+        raise ValueError("its columns are not each there once")
+    if not np.isfinite(quantiles).all() or (np.diff(quantiles) < 0).any():
+        raise ValueError("its quantiles are not in order")
+    for columns, share in zip(categories, shares, strict=True):
+        if share.dtype != np.float32 or share.shape != (k, 1 + len(columns)):
+            raise ValueError("its shares do not fit its categories")
+        if not ((share >= 0) & (share <= 1)).all():
+            raise ValueError("its shares are not shares")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -264,11 +264,11 @@ def _score(
     sensitivity: Sensitivity, features: NDArray[np.float32], say: Progress, what: str
 ) -> Scores:
     """Scores of many rows, batch by batch."""
-    parts = []
-    for start in range(0, len(features), _BATCH):
-        batch = torch.from_numpy(features[start : start + _BATCH])
+    parts, size = [], min(_BATCH, sensitivity.rows_at_once)
+    for start in range(0, len(features), size):
+        batch = torch.from_numpy(features[start : start + size])
         parts.append(sensitivity.joint(batch))
-        say(what, min(start + _BATCH, len(features)), len(features))
+        say(what, min(start + size, len(features)), len(features))
     packed, contributions = map(torch.cat, zip(*parts, strict=True))
     scores = sensitivity.unpacked(packed, contributions)
     _refuse_non_finite(scores.logit)

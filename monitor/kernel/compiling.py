@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import io
 import shutil
-import tempfile
 import warnings
 import zipfile
 from pathlib import Path
 
 import torch
 from torch import Tensor, fx
-from torch._inductor.runtime.cache_dir_utils import cache_dir, default_cache_dir
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from monitor.bundle.probe import probe_features
 from monitor.errors import KernelError
+from monitor.kernel.folder import private_folder
 from monitor.kernel.target import LEVELS, Target
 from monitor.sensitivity import Sensitivity
 from monitor.threads import one_thread
@@ -39,7 +38,8 @@ def compile_kernel(sensitivity: Sensitivity, target: Target) -> bytes:
     """
     _check(target)
     features = torch.from_numpy(probe_features(sensitivity.spec, _TRACED_ROWS))
-    with tempfile.TemporaryDirectory(prefix="evenhand-") as folder, one_thread():
+    # What the compiler leaves behind holds weights and quantiles of people, so it is not left.
+    with private_folder("TORCHINDUCTOR_CACHE_DIR") as folder, one_thread():
         package = Path(folder, "kernel.pt2")
         try:
             with warnings.catch_warnings():
@@ -58,7 +58,7 @@ def compile_kernel(sensitivity: Sensitivity, target: Target) -> bytes:
 
 def _stripped(package: Path) -> bytes:
     """The package without its sources, and without the names of this machine's folders."""
-    folders = (Path(torch.__file__).parent, Path(default_cache_dir()), Path(cache_dir()))
+    folders = (Path(torch.__file__).parent, package.parent)
     out = io.BytesIO()
     with zipfile.ZipFile(package) as archive, zipfile.ZipFile(out, "w") as rebuilt:
         for name in archive.namelist():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from monitor.bundle.probe import probe_features
 from monitor.errors import KernelError
+from monitor.kernel.folder import private_folder
 from monitor.kernel.target import Target
 from monitor.sensitivity import Sensitivity
 
@@ -59,10 +59,11 @@ def load_kernel(data: bytes, target: Target, sensitivity: Sensitivity) -> Kernel
         KernelError: It cannot be loaded, or its answers are not those of the uncompiled pass.
     """
     try:
-        with tempfile.TemporaryDirectory(prefix="evenhand-") as folder:
+        # torch unpacks it into a folder that outlives a killed process; once it is loaded, what was
+        # unpacked need not stay.
+        with private_folder("TMPDIR") as folder:
             package = Path(folder, "kernel.pt2")
             package.write_bytes(data)
-            # Unpacked into a folder of its own, so the file need not stay.
             loader = torch._C._aoti.AOTIModelPackageLoader(str(package), *_LOADING)
     except (RuntimeError, OSError) as error:
         raise KernelError(f"the compiled pass cannot be loaded: {_line(error)}") from None

@@ -42,7 +42,8 @@ class Target:
         if not (name.startswith(FOLDER) and name.endswith(_SUFFIX)):
             return None
         version, _, level = name[len(FOLDER) : -len(_SUFFIX)].rpartition("-")
-        return cls(version.removeprefix("torch-"), level)
+        found = cls(version.removeprefix("torch-"), level)
+        return found if found.file == name else None
 
     @property
     def file(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import warnings
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from monitor.bundle import ClassifierFile
 from monitor.bundle.classifier import export_classifier, load_classifier
 from monitor.first_layer import first_layer
-from tests.families import FAMILIES, PEOPLE, loaded, seeded, sensitivity, spec
+from tests.families import FAMILIES, PEOPLE, Standardise, loaded, seeded, sensitivity, spec
 
 ROWS = torch.from_numpy(PEOPLE.features[:200])
 WITHOUT_A_FIRST_LAYER = {"embeddings", "attention over features"}
@@ -56,10 +57,28 @@ class Weighted(nn.Module):
         return (features @ self.weight).tanh().sum(1)
 
 
-@pytest.mark.parametrize("module", [Steps(), Weighted()], ids=["steps", "matmul"])
-def test_the_weight_is_what_a_feature_adds(module):
+def made(kind: Callable[[], nn.Module]) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(11)
+        return kind().eval()
+
+
+class Expanded(nn.Module):
+    """The bias asks for the batch's size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias, self.weight = nn.Parameter(torch.randn(6)), nn.Parameter(torch.randn(25, 6))
+
+    def forward(self, features: Tensor) -> Tensor:
+        bias = self.bias.expand(features.shape[0], -1)
+        return torch.addmm(bias, features * 0.01, self.weight).tanh().sum(1)
+
+
+@pytest.mark.parametrize("kind", [Steps, Weighted, Expanded], ids=lambda kind: kind.__name__)
+def test_the_weight_is_what_a_feature_adds(kind):
     """By the derivative of the head, which is linear."""
-    cut = first_layer(loaded(module.eval()))
+    cut = first_layer(loaded(made(kind)))
     assert cut is not None
     slopes = torch.autograd.functional.jacobian(cut.head, ROWS[:1])[0, :, 0]
     assert torch.allclose(cut.weight, slopes.T, rtol=1e-5, atol=1e-9)
@@ -96,11 +115,53 @@ class Columns(nn.Module):
         return self.layer(features * features[:, :1])
 
 
+class InPlace(nn.Module):
+    """Run twice, an operator that writes would give another answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(25, 1)
+
+    def forward(self, features: Tensor) -> Tensor:
+        logit = self.layer(features * 0.01)
+        logit -= 0.7
+        return logit
+
+
+class InPlaceActivation(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            Standardise(), nn.Linear(25, 6), nn.ReLU(inplace=True), nn.Linear(6, 1)
+        )
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.layers(features)
+
+
+class OwnBias(nn.Module):
+    """A residual layer: what comes in is added to what comes out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(25, 25) * 0.1)
+
+    def forward(self, features: Tensor) -> Tensor:
+        scaled = features * 0.01
+        return torch.addmm(scaled, scaled, self.weight).tanh().sum(1)
+
+
 @pytest.mark.parametrize(
-    "module", [Skipping(), Logarithmic(), Columns()], ids=lambda m: type(m).__name__
+    "kind",
+    [Skipping, Logarithmic, Columns, InPlace, InPlaceActivation, OwnBias],
+    ids=lambda kind: kind.__name__,
 )
-def test_a_classifier_that_uses_its_input_otherwise_is_not_cut(module):
-    assert first_layer(loaded(module.eval())) is None
+def test_a_classifier_that_uses_its_input_otherwise_is_not_cut(kind):
+    classifier = loaded(made(kind))
+    assert first_layer(classifier) is None
+    # It is judged all the same.
+    scores = sensitivity(classifier).scores(ROWS)
+    assert torch.isfinite(scores.attributes["sex"].flip_probability).all()
 
 
 def test_torchscript_is_not_cut():
@@ -129,6 +190,18 @@ def test_every_kind_of_output_is_cut(output):
     assert cut is not None
     with torch.no_grad():
         assert torch.equal(cut.tail(cut.head(ROWS)), classifier.logit(ROWS))
+
+
+def test_rows_that_are_not_one_hot_are_judged_alike_with_and_without_the_cut():
+    """Smoothed, doubled or missing categories: whatever they mean, they mean one thing."""
+    malformed = ROWS[:60].clone()
+    columns = [i for i, f in enumerate(spec().features) if f.kind == "onehot"]
+    malformed[:20, columns] = 1.0
+    malformed[20:40, columns] *= 0.5
+    malformed[40:, columns] = 0.0
+    classifier = loaded(seeded("MLP"))
+    whole, cut = (sensitivity(classifier, cut=cut).joint(malformed)[0] for cut in (False, True))
+    assert torch.allclose(whole, cut, rtol=1e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize("attributes", [("sex",), ("sex", "ethnicity")])

@@ -6,6 +6,7 @@ import logging
 import shutil
 import subprocess
 import sys
+import tempfile
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -55,7 +56,7 @@ def pinned(path: Path) -> Bundle:
 
 
 def with_files(bundle: Bundle, **kernels: bytes) -> Bundle:
-    """The same with other files in kernel/, by their targets' levels."""
+    """The same with other files in kernel/, by their names."""
     files = {n: d for n, d in bundle.files.items() if not n.startswith("kernel/")}
     return replace(bundle, files=files | kernels)
 
@@ -162,7 +163,8 @@ def test_compiled_code_names_no_folder_of_the_machine_that_made_it(fitted):
 
 def test_bundle_compile_adds_code_for_a_lesser_processor(fitted, tmp_path):
     path = shutil.copytree(fitted, tmp_path / "bundle")
-    done = evenhand("bundle", "compile", path, "--for", "avx2")
+    digest = Bundle.read(path).manifest_sha256
+    done = evenhand("bundle", "compile", path, "--for", "avx2", "--pin", digest)
     assert done.exit_code == 0, done.stderr
     made = Bundle.read(path)
     assert made.manifest_sha256 in done.stdout
@@ -178,6 +180,43 @@ def test_bundle_compile_adds_code_for_a_lesser_processor(fitted, tmp_path):
     assert f"judged by compiled code, for torch {HERE.torch}" in verified.stdout
     unpinned = evenhand("bundle", "verify", path)
     assert "judged by uncompiled code: native code runs only from" in unpinned.stdout
+
+
+def test_bundle_compile_passes_on_no_code_of_unknown_make(fitted, tmp_path, monkeypatch):
+    """A digest that we say to pin must not vouch for what an unpinned bundle brought along."""
+    monkeypatch.setattr("monitor.kernel.compiling.compile_kernel", lambda *_: b"made here")
+    monkeypatch.setattr("monitor.kernel.load_kernel", lambda *_: None)
+    path = shutil.copytree(fitted, tmp_path / "bundle")
+    other = "avx2" if HERE.level == "avx512" else "avx512"
+    done = evenhand("bundle", "compile", path, "--for", other)
+    assert "left out" in done.stderr
+    kernels = {n: d for n, d in Bundle.read(path).files.items() if n.startswith("kernel/")}
+    assert kernels == {Target(HERE.torch, other).file: b"made here"}
+
+
+def test_what_is_unpacked_to_be_loaded_is_gone_at_once(fitted, tmp_path, monkeypatch):
+    """A process may be killed at any time, and again and again."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    bundle = pinned(fitted)
+    judge = Judge.load(bundle)
+    assert judge.kernel is not None
+    assert not list(tmp_path.rglob("*.so"))
+    broken = with_files(bundle, **{HERE.file: bundle.files[HERE.file][:-100]})
+    assert Judge.load(broken).kernel is None
+    assert not list(tmp_path.rglob("*.so"))
+    assert len(judge.scores(ROWS).logit) == len(ROWS)
+
+
+def test_a_lesser_kernel_serves_where_the_best_is_broken(fitted, monkeypatch):
+    if HERE.level == "avx2":
+        pytest.skip("there is nothing lesser")
+    bundle = pinned(fitted)
+    lesser = Target(HERE.torch, "avx2").file
+    both = with_files(bundle, **{HERE.file: b"broken", lesser: bundle.files[HERE.file]})
+    judge = Judge.load(both)
+    assert judge.kernel is not None
+    assert judge.kernel.target.level == "avx2"
 
 
 def test_bundle_compile_refuses_what_judges_nothing(tmp_path, bundle_path):

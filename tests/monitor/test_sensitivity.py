@@ -256,6 +256,55 @@ def test_a_status_model_without_gradients_is_named_too(rows):
     assert scores.attributes["sex"].log_prediction_sensitivity is None
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_gradients_are_taken_whatever_the_caller_switched_off(sensitivity, rows, mode):
+    expected = sensitivity.joint(rows)[0]
+    with mode():
+        assert replace(sensitivity).missing == ""
+        assert torch.equal(sensitivity.joint(rows.clone())[0], expected)
+    assert not expected.requires_grad
+
+
+def test_many_rows_are_judged_some_at_once(sensitivity, monkeypatch):
+    """As many counterfactuals are held in memory as are allowed, however many groups there are."""
+    rows = torch.from_numpy(WORLD.people(300, seed=9).features)
+    whole = sensitivity.scores(rows)
+    monkeypatch.setattr("monitor.sensitivity._MOST_COUNTERFACTUALS", 600)
+    assert sensitivity.rows_at_once == 600 // 18
+    sizes = []
+
+    def joint(some):
+        sizes.append(len(some))
+        return sensitivity.joint(some)
+
+    parts = sensitivity.judged_by(joint, rows)
+    assert max(sizes) == 600 // 18
+    assert torch.allclose(parts.logit, whole.logit)
+    for name in GROUPS:
+        ours, theirs = parts.attributes[name], whole.attributes[name]
+        assert torch.allclose(ours.flip_probability, theirs.flip_probability, atol=1e-6)
+        assert ours.contributions.shape == theirs.contributions.shape
+
+
+def test_a_model_that_writes_to_its_input_is_judged_too(rows):
+    weights = torch.linspace(-1, 1, 26)
+    writing = make(classifier=lambda x: x.clamp_(min=0) @ weights)
+    plain = make(classifier=lambda x: x.clamp(min=0) @ weights)
+    assert writing.missing == ""
+    assert torch.equal(writing.joint(rows)[0], plain.joint(rows)[0])
+
+
+def test_of_a_row_that_is_not_finite_nothing_is_said(sensitivity, rows):
+    spoiled = rows.clone()
+    spoiled[3, 0], spoiled[5, 1] = float("nan"), float("inf")
+    scores = sensitivity.scores(spoiled)
+    for name in GROUPS:
+        found = scores.attributes[name]
+        for values in (found.flip_probability, found.contributions, found.posterior):
+            assert values[[3, 5]].isnan().all()
+            assert not values[[0, 1, 2, 4]].isnan().any()
+
+
 def test_the_callers_tensor_is_left_alone(sensitivity, rows):
     mine = rows.clone()
     sensitivity.scores(mine)

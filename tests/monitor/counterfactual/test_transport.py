@@ -116,6 +116,33 @@ def test_maps_survive_being_stored(maps, people):
     assert torch.equal(carried(again, features, 0, 1), carried(maps, features, 0, 1))
 
 
+@pytest.mark.parametrize(
+    ("name", "spoil"),
+    [
+        ("ordered", lambda a: a * 0),
+        ("ordered", lambda a: a + 900),
+        ("ordered", lambda a: a[:-1]),
+        ("ordered", lambda a: -a),
+        ("continuous", lambda a: a[:-1]),
+        ("continuous", lambda a: a.astype(float)),
+        ("quantiles", lambda a: a.astype(float)),
+        ("quantiles", lambda a: a * np.nan),
+        ("quantiles", lambda a: -a),
+        ("quantiles", lambda a: a[:, :, :-1]),
+        ("ordered_moves", lambda a: a[1:]),
+        ("category_moves", lambda a: a.astype(np.float32)),
+        ("categories_0", lambda a: a + 1),
+        ("shares_0", lambda a: a[:, :-1]),
+        ("shares_0", lambda a: a - 2),
+        ("shares_1", lambda a: a * np.nan),
+    ],
+)
+def test_stored_maps_that_make_no_sense_are_refused(maps, name, spoil):
+    arrays = maps.to_arrays()
+    with pytest.raises((ValueError, KeyError)):
+        TransportMaps.from_arrays(arrays | {name: spoil(arrays[name])})
+
+
 def test_uniforms_of_rows_are_uniform_and_independent():
     features = torch.from_numpy(WORLD.people(20_000, seed=24).features)
     uniforms = row_uniforms(features, 6).numpy()

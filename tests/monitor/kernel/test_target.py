@@ -18,7 +18,10 @@ def test_a_target_is_told_by_its_files_name(target):
     assert Target.of_file(target.file) == target
 
 
-@pytest.mark.parametrize("name", ["classifier.pt2", "kernel/readme.txt", "kernel/avx2/kernel.so"])
+@pytest.mark.parametrize(
+    "name",
+    ["classifier.pt2", "kernel/readme.txt", "kernel/avx2/kernel.so", "kernel/2.13.0-avx2.aoti"],
+)
 def test_other_files_are_no_targets(name):
     assert Target.of_file(name) is None
 
