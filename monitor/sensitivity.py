@@ -106,27 +106,25 @@ class Sensitivity:
             return self._joint(features.detach().clone().requires_grad_())
 
     def _joint(self, tracked: Tensor) -> tuple[Tensor, Tensor]:
-        # A copy, since a model may write to what it is given.
-        f, hidden = self._logit_and_hidden(tracked.clone())
+        f, hidden = self._logit_and_hidden(tracked)
         gradient = gradient_of(f, tracked) if self._slope_of_logit else torch.zeros_like(tracked)
         f = f.detach()
         shifted = self._shifted(f)
-        logits = self.status(tracked.clone())
+        logits = self.status(tracked)
+        # Of what is not a number nothing is known but the classifier's own answer.
+        known = torch.isfinite(tracked.detach()).all(1)
         norm = gradient.square().sum(1).sqrt().clamp_min(1e-30)
         columns, contributions = [f, shifted, shifted.abs() / norm], []
         for attribute in self.spec.protected_attributes:
             heads = logits[:, self.spec.heads[attribute.name]]
-            log_ps, shares = self._gradient_scores(tracked, heads, f, gradient)
+            log_ps, shares = self._gradient_scores(tracked, known, heads, f, gradient)
             posterior = heads.detach().softmax(1)
             found = self._counterfactuals(tracked.detach(), hidden, attribute, posterior, shifted)
             columns += [log_ps, *found, *posterior.unbind(1)]
             contributions.append(shares)
         packed = torch.stack([column.to(f.dtype) for column in columns], 1)
-        # Of what is not a number nothing is known but the classifier's own answer.
-        known = torch.isfinite(tracked.detach()).all(1, keepdim=True)
-        packed = torch.cat([packed[:, :2], torch.where(known, packed[:, 2:], math.nan)], 1)
-        shares = torch.stack(contributions, 1)
-        return packed, torch.where(known[:, :, None], shares, math.nan)
+        packed = torch.cat([packed[:, :2], torch.where(known[:, None], packed[:, 2:], math.nan)], 1)
+        return packed, torch.stack(contributions, 1)
 
     def unpacked(self, packed: Tensor, contributions: Tensor) -> Scores:
         """What `joint` returned, by name; columns are views."""
@@ -155,7 +153,8 @@ class Sensitivity:
     def _logit_and_hidden(self, features: Tensor) -> tuple[Tensor, Tensor | None]:
         """The logit `[n]`, and on the way the first layer's output where the classifier is cut."""
         if self.first_layer is None:
-            return self.logit(features), None
+            # A copy, since a model may write to what it is given; one that was cut does not.
+            return self.logit(features.clone()), None
         hidden = self.first_layer.head(features)
         return self.first_layer.tail(hidden), hidden
 
@@ -212,7 +211,7 @@ class Sensitivity:
         return flip, hard_flips, expected
 
     def _gradient_scores(
-        self, tracked: Tensor, logits: Tensor, f: Tensor, gradient: Tensor
+        self, tracked: Tensor, known: Tensor, logits: Tensor, f: Tensor, gradient: Tensor
     ) -> tuple[Tensor, Tensor]:
         """PS in log space, log σ′(a) + log σ′(f) + log Σⱼ |g_A,j||g_F,j|, and shares of the sum."""
         if self.missing:
@@ -224,9 +223,9 @@ class Sensitivity:
         for group in range(1 if groups == 2 else groups):
             a = against_others(logits, group)
             terms = gradient_of(a, tracked).abs() * gradient.abs()
-            total = terms.sum(1)
+            total = torch.where(known, terms.sum(1), math.nan)
             score = _log_sigmoid_slope(a.detach()) + _log_sigmoid_slope(f) + total.log()
-            shares = terms / torch.where(total > 0, total, 1.0)[:, None]
+            shares = terms / torch.where(total == 0, 1.0, total)[:, None]
             if best is None:
                 best, contributions = score, shares
             else:

@@ -42,7 +42,13 @@ ONLY_IN = {
     "pyarrow": {"monitor.fit"},
     "matplotlib": {"monitor.fit.audit"},
     "pickle": set(),
-    "os": {"monitor.bundle.source", "monitor.bundle.writer", "monitor.config", "monitor.world"},
+    "os": {
+        "monitor.bundle.source",
+        "monitor.bundle.writer",
+        "monitor.config",
+        "monitor.kernel.folder",
+        "monitor.world",
+    },
 }
 
 
@@ -52,6 +58,7 @@ NUMPY_ONLY = {
     "monitor.drift.alarms",
     "monitor.drift.detector",
     "monitor.drift.layout",
+    "monitor.drift.npz",
     "monitor.drift.reference",
     "monitor.drift.separation",
     "monitor.drift.share",

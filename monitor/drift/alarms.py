@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from monitor.drift.layout import Layout, Watcher
 
-__all__ = ["HINT", "Alarm", "Alarms"]
+__all__ = ["HINT", "Alarm", "Alarms", "Cause"]
 
 Cause = Literal["covariates", "treatment", "unclear"]
 Bool = NDArray[np.bool_]

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from monitor.drift.reference import DriftReference
 
-__all__ = ["CHUNK", "Detectors"]
+__all__ = ["CHUNK", "LEAST_STEP", "MOST_STEP", "NOTHING", "Detectors"]
 
 Float = NDArray[np.float64]
 Bool = NDArray[np.bool_]
@@ -41,7 +41,10 @@ _POWERS = np.array([0.1, 0.3, 0.5, 0.7, 0.9])
 # No p-value counts as smaller, which costs no validity, and no product overflows within a chunk.
 _LEAST_P = 1e-10
 # Logs of nothing, and of the most that is told of a step.
-_NOTHING, _MOST = -700.0, 700.0
+NOTHING, _MOST = -700.0, 700.0
+# What a score adds to the log of a product lies between log .1 and log(.1 · 10⁹), where p is 1 and
+# least; what it adds to the log of a statistic exceeds that by log 2 at most. Rounded outwards.
+LEAST_STEP, MOST_STEP = -2.4, 20.0
 # From here on a chunk could overflow.
 _MUCH = math.exp(80.0)
 
@@ -113,7 +116,7 @@ class Detectors:
         self._staked = self._stakes * np.arange(1, CHUNK + 1)
         self._above = np.tri(self.counts.shape[1], k=-1)
         self._sr = np.zeros((len(self._slopes), 1))
-        self.log_sr = np.full(len(self._slopes), _NOTHING)
+        self.log_sr = np.full(len(self._slopes), NOTHING)
         self.log_product = np.zeros(len(self._slopes))
         self._room: dict[int, _Room] = {}
 
@@ -155,7 +158,7 @@ class Detectors:
     def restart(self, detector: int) -> None:
         """Forget a detector's evidence and counts: what comes from now on is its normal."""
         bettors = self._weights[detector] > 0
-        self.log_sr = np.where(bettors, _NOTHING, self.log_sr)
+        self.log_sr = np.where(bettors, NOTHING, self.log_sr)
         self.log_product[bettors] = 0.0
         self.counts[self._owners == detector] = 0.0
         self.based[self._owners == detector] = False

@@ -80,6 +80,11 @@ class Layout:
         )
 
     @cached_property
+    def watchers(self) -> frozenset[Watcher]:
+        """All that can raise an alarm."""
+        return frozenset([*self.detectors, *(Watcher("share", name) for name in self.groups)])
+
+    @cached_property
     def owners(self) -> NDArray[np.intp]:
         """The place of the detector that reads each column, `[c]`."""
         owners = list(range(len(self.groups) + 1))

@@ -46,7 +46,7 @@ class Evidence:
     Attributes:
         log_sr: Log of the Shiryaev–Roberts statistic; an alarm at the log of the run length.
         log_e_value: Log of the test martingale since the start or the last acknowledgement.
-        unusable: Scores since then that were not numbers.
+        unusable: Predictions since then with a score that was not a number.
     """
 
     log_sr: float

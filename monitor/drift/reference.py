@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import io
-import json
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from monitor.drift.layout import Layout, Predictions, Signals
-from monitor.drift.share import ShareSums
+from monitor.drift.npz import read_npz, write_npz
+from monitor.drift.share import ShareSums, usable_sums
 from monitor.errors import BundleError, FitError
 
 __all__ = ["DriftReference"]
@@ -75,14 +74,11 @@ class DriftReference:
         """As the bytes of `drift.npz`."""
         head = {"version": _VERSION, "groups": list(self.layout.groups.items())}
         arrays = {
-            "head": np.array(json.dumps(head)),
             "counts": self.counts,
             "shares": np.array([_row(s) for s in self.shares.values()]).reshape(-1, 3),
             **{f"edges{place}": edges for place, edges in enumerate(self.edges)},
         }
-        buffer = io.BytesIO()
-        np.savez(buffer, **arrays)  # type: ignore[arg-type]
-        return buffer.getvalue()
+        return write_npz(head, arrays)
 
     @classmethod
     def from_npz(cls, data: bytes) -> DriftReference:
@@ -92,20 +88,18 @@ class DriftReference:
             BundleError: They cannot be read, or do not hang together.
         """
         try:
-            with np.load(io.BytesIO(data), allow_pickle=False) as file:
-                head = json.loads(str(file["head"]))
-                layout = Layout(groups={str(name): int(k) for name, k in head["groups"]})
-                edges = tuple(file[f"edges{place}"] for place in range(len(layout.owners)))
-                counts, sums = file["counts"], file["shares"]
-                version = head["version"]
-        except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile) as error:
-            raise BundleError(f"drift.npz cannot be read: {error}") from None
-        if version != _VERSION:
-            raise BundleError(f"drift.npz has version {version}, not {_VERSION}")
-        _check(layout, edges, counts, sums)
+            head, arrays = read_npz(data)
+            layout = _layout(head, most=2 * len(arrays))
+            edges = tuple(arrays[f"edges{place}"] for place in range(len(layout.owners)))
+            counts, sums = arrays["counts"], arrays["shares"]
+            _check(layout, edges, counts, sums)
+        except BundleError:
+            raise
+        except Exception as error:  # noqa: BLE001 - damaged bytes can make nearly anything be raised
+            raise BundleError(f"drift.npz cannot be read: {error!r:.200}") from None
         shares = {
-            name: ShareSums(count=float(n), total=float(total), variation=float(variation))
-            for name, (n, total, variation) in zip(layout.groups, sums, strict=True)
+            name: ShareSums(count=n, total=total, variation=variation)
+            for name, (n, total, variation) in zip(layout.groups, sums.tolist(), strict=True)
         }
         return cls(layout=layout, edges=edges, counts=counts, shares=shares)
 
@@ -128,17 +122,37 @@ def _row(sums: ShareSums) -> tuple[float, float, float]:
     return sums.count, sums.total, sums.variation
 
 
+def _layout(head: dict[str, Any], *, most: int) -> Layout:
+    """As the head says, of so many groups at most: a larger number would only take room."""
+    version, groups = head["version"], {str(name): k for name, k in head["groups"]}
+    if type(version) is not int or version != _VERSION:
+        raise BundleError(f"drift.npz has version {version!r:.40}, not {_VERSION}")
+    sizes = list(groups.values())
+    if not sizes or any(type(k) is not int or k < 1 for k in sizes) or sum(sizes) > most:
+        raise ValueError("its attributes have no usable numbers of groups")
+    return Layout(groups=groups)
+
+
 def _check(layout: Layout, edges: tuple[Float, ...], counts: Float, sums: Float) -> None:
     if not all(
-        len(e) and e.ndim == 1 and e[0] == -np.inf and (e[1:] > e[:-1]).all() for e in edges
+        e.ndim == 1
+        and e.dtype == np.float64
+        and len(e)
+        and e[0] == -np.inf
+        and (e[1:] > e[:-1]).all()
+        for e in edges
     ):
         raise BundleError("drift.npz has bins that are not in order")
-    if counts.shape != (len(edges), 1 + max(map(len, edges))) or not _plain(counts):
+    bins = np.array([[len(e)] for e in edges])
+    if counts.shape != (len(edges), 1 + bins.max()) or not _plain(counts):
         raise BundleError("drift.npz has counts that do not fit its bins")
-    if sums.shape != (len(layout.groups), 3) or not _plain(sums):
+    places = np.arange(counts.shape[1])
+    if counts[(places == 0) | (places > bins)].any():
+        raise BundleError("drift.npz has counts outside of its bins")
+    if sums.shape != (len(layout.groups), 3) or not _plain(sums) or not usable_sums(sums).all():
         raise BundleError("drift.npz has no usable flip shares")
 
 
 def _plain(values: Float) -> bool:
-    """Whether these are finite and not negative."""
-    return values.dtype == np.float64 and bool(np.isfinite(values).all() and (values >= 0).all())
+    """Whether these are finite, not negative, and few enough to be counted exactly."""
+    return values.dtype == np.float64 and bool(((values >= 0) & (values <= 2.0**53)).all())

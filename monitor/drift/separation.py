@@ -1,15 +1,24 @@
 """Flip shares of a stream against those of the baseline.
 
-H0: the flip share of the stream has on average been no higher than the baseline's.
+H0: at no prediction has the flip share, given the past, been above the baseline's.
 
 Two ways to an alarm. *All time*: the stream's band lies wholly above the baseline's, which happens
-ever with probability at most α when H0 holds. *Windows*: a change after a long clean past shows
-late in an average over all of it, so every window that begins with one of the last blocks is tested
-against the upper end of the baseline's band, by a mixture that has to reach c / block. As at most
-T/block + 1 windows begin by the T-th prediction, each of which reaches that with probability at
-most block / c, the union bound gives
+ever with probability at most α under H0; for this it is enough that the average flip share up to
+every moment has been no higher than the baseline's. *Windows*: a change after a long clean past
+shows late in an average over all of it, so every window that begins with one of the last blocks is
+tested against the upper end of the baseline's band, by a mixture that has to reach c / block. As at
+most T/block + 1 windows begin by the T-th prediction, each of which reaches that with probability
+at most block / c under H0, the union bound gives
 
     P(false alarm by T) ≤ α + (T + block) / c.
+
+Here an average that is low does not do: a share that is 0 for long and then above the baseline's
+alarms, as it should.
+
+*Merging* adds sums. In all-time sums that is one stream in the order in which predictions came. But
+pairs of two replicas' windows are not windows that begin one by one: each new block would make
+twenty new pairs, and the union bound above would not count them. So of the windows of a merged
+watch only those are tested that begin after the merge; the earlier ones are there to be shown.
 """
 
 from __future__ import annotations
@@ -52,12 +61,25 @@ class Separation:
         highs = np.array([sums.band(alpha).high for sums in baselines])
         self._against = directions(highs)
         self._shares = [sums.share or 0.0 for sums in baselines]
-        self._bars = np.full(1 + BLOCKS, math.log(run_length / self._block))
-        self._bars[0] = math.log(2 / alpha)
-        self._least = float(self._bars.min())
+        self._all_time_bar = math.log(2 / alpha)
+        self._window_bar = math.log(run_length / self._block)
+        self.tested = BLOCKS
         self.seen = 0
         self.totals = [[0.0] * 3 for _ in baselines]
         self.starts = np.zeros((len(baselines), 1 + BLOCKS, 3))
+
+    @property
+    def tested(self) -> int:
+        """How many of the newest windows are tested, of 20; after a merge, those begun since."""
+        return self._tested
+
+    @tested.setter
+    def tested(self, windows: int) -> None:
+        self._tested = windows
+        self._bars = np.full(1 + BLOCKS, math.inf)
+        self._bars[0] = self._all_time_bar
+        self._bars[1 + BLOCKS - windows :] = self._window_bar
+        self._least = float(self._bars.min())
 
     def update(self, flips: Sequence[list[float]]) -> Iterator[tuple[int, int, float]]:
         """Add the flips of each attribute, `[a][n]`.
@@ -79,6 +101,8 @@ class Separation:
             if self.seen % self._block == 0:
                 self.starts[:, 1:-1] = self.starts[:, 2:]
                 self.starts[:, -1] = self.totals
+                if self.tested < BLOCKS:
+                    self.tested += 1
 
     def all_time(self, place: int) -> ShareSums:
         """Sums of an attribute since the start or the last restart."""
@@ -94,7 +118,8 @@ class Separation:
         self.starts[place] = 0.0
 
     def absorb(self, other: Separation) -> None:
-        """Take in what another replica has seen beside this one."""
+        """Take in what another replica has seen beside this one; windows are tested anew."""
+        self.tested = 0
         self.seen += other.seen
         self.totals = (np.array(self.totals) + other.totals).tolist()
         self.starts = self.starts + other.starts

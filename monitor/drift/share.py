@@ -20,7 +20,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Band", "ShareSums", "directions", "log_evidence", "sums_of"]
+__all__ = ["Band", "ShareSums", "directions", "log_evidence", "sums_of", "usable_sums"]
 
 Float = NDArray[np.float64]
 
@@ -31,6 +31,8 @@ _COSTS = -np.log1p(-_RATES) - _RATES
 _LOG_WEIGHTS = np.log(0.8 ** np.arange(14) * (1 - 0.8) / (1 - 0.8**14))
 # More than rounding in single precision, less than any flip.
 _TOLERANCE = 1e-5
+# More than these tolerances and the rounding of a sum come to, for each value.
+_SLACK = 1e-4
 
 
 class Band(NamedTuple):
@@ -87,6 +89,16 @@ def sums_of(values: list[float], count: float, total: float) -> tuple[int, float
             added += value
             n += 1
     return n, added, variation
+
+
+def usable_sums(sums: Float) -> NDArray[np.bool_]:
+    """Whether values in [0, 1] can have these sums, `[..., 3]`, up to rounding."""
+    count, total, variation = np.moveaxis(sums, -1, 0)
+    slack = _SLACK * (1 + count)
+    usable: NDArray[np.bool_] = (count >= 0) & (count == np.floor(count))
+    for part in (total, variation):
+        usable &= (part >= -slack) & (part <= count + slack)
+    return usable
 
 
 def directions(means: Float) -> Float:

@@ -1,24 +1,37 @@
-"""The state of a drift watch as bytes."""
+"""The state of a drift watch as bytes.
+
+Whoever can write a state can make the watch believe anything that a stream could have shown it.
+What no stream could have is refused, so that damage is noticed and the watch never fails by it.
+"""
 
 from __future__ import annotations
 
-import io
-import json
-import zipfile
+import math
+import re
 from dataclasses import asdict
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
-from monitor.drift.alarms import Alarm, Alarms
-from monitor.drift.detector import Detectors
-from monitor.drift.layout import Watcher
-from monitor.drift.separation import Separation
+from monitor.drift.alarms import Alarm, Alarms, Cause
+from monitor.drift.detector import LEAST_STEP, MOST_STEP, NOTHING, Detectors
+from monitor.drift.layout import Layout, Watcher
+from monitor.drift.npz import Arrays, read_npz, write_npz
+from monitor.drift.reference import DriftReference
+from monitor.drift.separation import BLOCKS, Separation
+from monitor.drift.share import usable_sums
 
-__all__ = ["StateError", "read_state", "write_state"]
+__all__ = ["MOST_STREAMS", "StateError", "read_state", "write_state"]
 
 _VERSION = 1
+# Replicas whose predictions one state can hold; their names, in four bytes a letter, take most of a
+# large head.
+MOST_STREAMS = 10_000
+_MOST_HEAD = 1 << 20
+_STREAM = re.compile(r"[0-9a-f]{16}")
+# Up to here a float counts every prediction.
+_MOST_SEEN = 1 << 53
+_LATEST = 1 << 62
 Parts = tuple[Detectors, Separation, Alarms]
 
 
@@ -26,50 +39,56 @@ class StateError(Exception):
     """A saved state that cannot be continued; the watch catches it and starts afresh."""
 
 
-def write_state(parts: Parts, *, bundle_digest: str, window: int) -> bytes:
+def write_state(parts: Parts, *, bundle_digest: str, window: int, streams: frozenset[str]) -> bytes:
     """As bytes, without anything of the reference, which is in the bundle."""
     _, separation, alarms = parts
     head = {
         "version": _VERSION,
         "bundle_digest": bundle_digest,
         "window": window,
+        "streams": sorted(streams),
         "seen": separation.seen,
+        "tested": separation.tested,
         "alarms": [asdict(alarm) for alarm in alarms.latched.values()],
     }
-    buffer = io.BytesIO()
-    np.savez(buffer, head=np.array(json.dumps(head)), **_arrays(parts))  # type: ignore[arg-type]
-    return buffer.getvalue()
+    return write_npz(head, _arrays(parts))
 
 
-def read_state(data: bytes, parts: Parts, *, bundle_digest: str, window: int) -> None:
+def read_state(
+    data: bytes, parts: Parts, reference: DriftReference, *, bundle_digest: str, window: int
+) -> frozenset[str]:
     """Put a saved state into parts that have just been made; nothing in it is unpickled.
 
+    Returns:
+        The streams whose predictions it holds.
+
     Raises:
-        StateError: It cannot be read, or is of another bundle or window; the parts are as before.
+        StateError: It cannot be read, is of another bundle or window, or of what no stream could
+            have shown; the parts are as before.
     """
     try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as file:
-            head = json.loads(str(file["head"]))
-            arrays = {name: file[name] for name in file.files if name != "head"}
-        found = tuple(head[key] for key in ("version", "bundle_digest", "window"))
-        seen, alarms = int(head["seen"]), [_alarm(saved) for saved in head["alarms"]]
-    except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise StateError(f"the saved state cannot be read: {error}") from None
-    for name, is_now, was in zip(
-        ("format", "bundle", "window"), (_VERSION, bundle_digest, window), found, strict=True
-    ):
-        if is_now != was:
-            raise StateError(f"the saved state is of another {name}: {was}, not {is_now}")
-    for name, array in _arrays(parts).items():
-        saved = arrays.get(name)
-        if saved is None or (saved.shape, saved.dtype) != (array.shape, array.dtype):
-            raise StateError(f"the saved state has no usable {name}")
-        if not np.isfinite(saved).all():
-            raise StateError(f"{name} of the saved state is not finite")
-    _restore(parts, arrays, seen, alarms)
+        _require(len(data) <= _MOST_HEAD + 2 * _room(_arrays(parts)), "is too large to be one")
+        head, arrays = read_npz(data)
+        _check_origin(head, bundle_digest=bundle_digest, window=window)
+        _check_arrays(arrays, _arrays(parts))
+        seen, tested = head["seen"], head["tested"]
+        _require(_is_int(seen, 0, _MOST_SEEN), "has no usable number of predictions")
+        _require(_is_int(tested, 0, BLOCKS), "has no usable number of windows")
+        streams = _streams(head["streams"])
+        alarms = [_alarm(saved, reference.layout, seen) for saved in head["alarms"]]
+        _check_detectors(arrays, reference, seen)
+        _check_shares(arrays, seen)
+        raised = arrays["raised_for"]
+        _require(((raised >= 0) & (raised <= seen)).all(), "has no usable raised_for")
+    except StateError:
+        raise
+    except Exception as error:  # noqa: BLE001 - damaged bytes can make nearly anything be raised
+        raise StateError(f"the saved state cannot be read: {error!r:.200}") from None
+    _restore(parts, arrays, alarms, seen=seen, tested=tested)
+    return streams
 
 
-def _arrays(parts: Parts) -> dict[str, NDArray[Any]]:
+def _arrays(parts: Parts) -> Arrays:
     detectors, separation, alarms = parts
     return {
         "counts": detectors.counts,
@@ -82,16 +101,85 @@ def _arrays(parts: Parts) -> dict[str, NDArray[Any]]:
     }
 
 
-def _restore(parts: Parts, arrays: dict[str, NDArray[Any]], seen: int, alarms: list[Alarm]) -> None:
+def _room(arrays: Arrays) -> int:
+    """Bytes of the arrays, and of what stands around each."""
+    return sum(array.nbytes + 1_000 for array in arrays.values())
+
+
+def _restore(parts: Parts, arrays: Arrays, alarms: list[Alarm], *, seen: int, tested: int) -> None:
     detectors, separation, board = parts
     for name in ("counts", "based", "log_sr", "log_product"):
         setattr(detectors, name, arrays[name])
     separation.seen, separation.totals = seen, arrays["totals"].tolist()
-    separation.starts = arrays["starts"]
+    separation.starts, separation.tested = arrays["starts"], tested
     board.raised_for = arrays["raised_for"]
     board.latched = {alarm.watcher: alarm for alarm in alarms}
 
 
-def _alarm(saved: dict[str, Any]) -> Alarm:
+def _check_origin(head: dict[str, Any], *, bundle_digest: str, window: int) -> None:
+    expected = {"version": _VERSION, "bundle_digest": bundle_digest, "window": window}
+    for (field, now), name in zip(expected.items(), ("format", "bundle", "window"), strict=True):
+        was = head[field]
+        # True is 1 too, but no version.
+        same = type(was) is type(now) and was == now
+        _require(same, f"is of another {name}: {was!r:.80}, not {now!r:.80}")
+
+
+def _check_arrays(arrays: Arrays, expected: Arrays) -> None:
+    for name, array in expected.items():
+        saved = arrays.get(name, np.empty(0))
+        fits = (saved.shape, saved.dtype) == (array.shape, array.dtype)
+        _require(fits and np.isfinite(saved).all(), f"has no usable {name}")
+
+
+def _check_detectors(arrays: Arrays, reference: DriftReference, seen: int) -> None:
+    """Each prediction is counted once in every column, and moves a log by a bounded step."""
+    based = arrays["based"]
+    counts = arrays["counts"] - based[:, None] * reference.counts
+    new = counts.sum(1)
+    whole = ((counts >= 0) & (counts == np.floor(counts))).all()
+    # A detector that was restarted has counted some of the predictions; any other has all.
+    _require(whole and np.where(based, new == seen, new <= seen).all(), "has no usable counts")
+    # Logs may be off by rounding.
+    for name, least in (("log_sr", NOTHING), ("log_product", LEAST_STEP * seen)):
+        logs = arrays[name]
+        possible = (logs >= least - 1) & (logs <= MOST_STEP * seen + 1)
+        _require(possible.all(), f"has no usable {name}")
+
+
+def _check_shares(arrays: Arrays, seen: int) -> None:
+    """Sums only grow, from block to block and up to now, by values in [0, 1]."""
+    totals, starts = arrays["totals"], arrays["starts"]
+    steps = np.diff(np.concatenate([starts, totals[:, None]], 1), axis=1)
+    _require((totals[:, 0] <= seen).all() and usable_sums(totals).all(), "has no usable totals")
+    _require(usable_sums(steps).all() and not starts[:, 0].any(), "has no usable starts")
+
+
+def _streams(saved: Any) -> frozenset[str]:
+    usable = isinstance(saved, list) and 1 <= len(saved) <= MOST_STREAMS
+    _require(usable and all(_STREAM.fullmatch(name) for name in saved), "has no usable streams")
+    return frozenset(saved)
+
+
+def _alarm(saved: dict[str, Any], layout: Layout, seen: int) -> Alarm:
     kind, attribute = saved.pop("watcher")
-    return Alarm(watcher=Watcher(kind, attribute), **saved)
+    alarm = Alarm(watcher=Watcher(kind, attribute), **saved)
+    usable = (
+        alarm.watcher in layout.watchers
+        and _is_int(alarm.at, 1, seen)
+        and _is_int(alarm.decides_at, alarm.at, _LATEST)
+        and type(saved["value"]) is float
+        and math.isfinite(alarm.value)
+        and alarm.cause in get_args(Cause)
+    )
+    _require(usable, "has an alarm that cannot be")
+    return alarm
+
+
+def _is_int(value: Any, least: int, most: int) -> bool:
+    return type(value) is int and least <= value <= most
+
+
+def _require(holds: Any, otherwise: str) -> None:
+    if not holds:
+        raise StateError(f"the saved state {otherwise}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 from typing import Self
 
 import numpy as np
@@ -14,7 +15,7 @@ from monitor.drift.layout import Predictions, Watcher
 from monitor.drift.readings import Evidence, FlipShare
 from monitor.drift.reference import DriftReference
 from monitor.drift.separation import BLOCKS, CHECKS, Separation
-from monitor.drift.state import StateError, read_state, write_state
+from monitor.drift.state import MOST_STREAMS, StateError, read_state, write_state
 
 __all__ = ["Drift"]
 
@@ -34,6 +35,8 @@ class Drift:
         reference: Of the bundle.
         bundle_digest: The digest of its manifest.
         note: Why the watch started afresh where a saved state was given; empty otherwise.
+        streams: Random names of the streams whose predictions it has counted: one of its own, of
+            which a saved state goes on, and of replicas the names of all.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class Drift:
         self.reference, self.bundle_digest, self.note = reference, bundle_digest, ""
         self.level, self.run_length, self.window = level, run_length, window
         self._layout, self._names, self._rng = reference.layout, list(reference.shares), rng
+        self.streams = frozenset([secrets.token_hex(8)])
         self._telling = min(HINT, run_length)
         self._detectors = Detectors(reference)
         self._alarms = Alarms(self._layout)
@@ -136,7 +140,9 @@ class Drift:
     def evidence(self) -> dict[Watcher, Evidence]:
         """The evidence of each change detector."""
         log_sr, log_e_value = self._detectors.evidence()
-        unusable = np.bincount(self._layout.owners, self._detectors.counts[:, 0])
+        # A prediction without a posterior is missing in the columns of all groups, and is one.
+        unusable = np.zeros(len(log_sr))
+        np.maximum.at(unusable, self._layout.owners, self._detectors.counts[:, 0])
         return {
             watcher: Evidence(log_sr=float(sr), log_e_value=float(e), unusable=int(lost))
             for watcher, sr, e, lost in zip(
@@ -164,7 +170,12 @@ class Drift:
 
     def to_npz(self) -> bytes:
         """The state as bytes; the reference is not in it."""
-        return write_state(self._parts, bundle_digest=self.bundle_digest, window=self.window)
+        return write_state(
+            self._parts,
+            bundle_digest=self.bundle_digest,
+            window=self.window,
+            streams=self.streams,
+        )
 
     @classmethod
     def from_npz(
@@ -180,8 +191,9 @@ class Drift:
     ) -> Self:
         """Go on from a saved state.
 
-        Where that is of another bundle or window, or cannot be read, the watch starts afresh and
-        `note` says why. Level and run length may differ: they only place the bars.
+        Where that is of another bundle or window, cannot be read, or holds what no stream could
+        have shown, the watch starts afresh and `note` says why. Level and run length may differ:
+        they only place the bars.
         """
         drift = cls.start(
             reference,
@@ -192,7 +204,9 @@ class Drift:
             rng=rng,
         )
         try:
-            read_state(data, drift._parts, bundle_digest=bundle_digest, window=window)
+            drift.streams = read_state(
+                data, drift._parts, reference, bundle_digest=bundle_digest, window=window
+            )
         except StateError as error:
             drift.note = str(error)
         return drift
@@ -202,14 +216,21 @@ class Drift:
 
         Sums of shares and counts add, the reference counted once; Shiryaev–Roberts statistics add,
         e-values are averaged, alarms unite. E[R₁ + R₂] is at most the number of all predictions, so
-        an alarm at a moment fixed beforehand keeps P ≤ T/c; watched all the time, at most 2T/c, as
-        one of two replicas must then have reached c/2.
+        an alarm at a moment fixed beforehand keeps P ≤ T/c; of m replicas, watched all the time, at
+        most mT/c, as one of them must then have reached c/m. The rolling band is that of the last
+        blocks of both, and is shown only: an alarm of merging is by all-time shares, and later ones
+        also by windows that begin after it.
 
         Raises:
-            ValueError: They are not of the same bundle and window.
+            ValueError: They are not of the same bundle and parameters, have counted the same
+                predictions, or are of too many streams.
         """
-        if (self.bundle_digest, self.window) != (other.bundle_digest, other.window):
-            raise ValueError("only replicas of the same bundle and window can be merged")
+        if self._terms != other._terms:
+            raise ValueError("only replicas of the same bundle and parameters can be merged")
+        if self.streams & other.streams:
+            raise ValueError("replicas that have counted the same predictions cannot be merged")
+        if len(self.streams | other.streams) > MOST_STREAMS:
+            raise ValueError(f"replicas of more than {MOST_STREAMS} streams cannot be merged")
         both = Drift.from_npz(
             self.to_npz(),
             self.reference,
@@ -218,6 +239,9 @@ class Drift:
             run_length=self.run_length,
             window=self.window,
         )
+        if both.note:
+            raise ValueError(f"this watch cannot be merged: {both.note}")
+        both.streams |= other.streams
         both._detectors.absorb(other._detectors)
         both._separation.absorb(other._separation)
         both._alarms.absorb(other._alarms, seen=self.seen, other_seen=other.seen)
@@ -227,6 +251,11 @@ class Drift:
     @property
     def _parts(self) -> tuple[Detectors, Separation, Alarms]:
         return self._detectors, self._separation, self._alarms
+
+    @property
+    def _terms(self) -> tuple[str, float, float, int]:
+        """What replicas have to agree in."""
+        return self.bundle_digest, self.level, self.run_length, self.window
 
     def _latch_merged(self) -> None:
         """Alarms that only the replicas' evidence together raises."""

@@ -111,7 +111,7 @@ def test_gradients_pass_through_a_loaded_classifier():
     assert features.grad.abs().sum() > 0
 
 
-class Writing(nn.Module):
+class WritingInput(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         return features.mul_(0.5).sum(1)
 
@@ -124,7 +124,7 @@ def constant(value: float):
     ("module", "output", "message"),
     [
         (nn.Linear(WIDTH + 1, 1), "logit", r"takes 6 columns, but the manifest lists 5 features"),
-        (Writing(), "logit", r"writes to its input"),
+        (WritingInput(), "logit", r"writes to its input"),
         (constant(float("nan")), "logit", r"NaN or infinite values on 64 of 64 probe rows"),
         (Ending(lambda z: z * 1000), "probability", r"outside \[0, 1\].*is it a logit"),
         (nn.Linear(WIDTH, 3), "logit", r"returns \[n, 3\].*several classes are not supported"),

@@ -97,13 +97,28 @@ def head(**fields):
         (lambda a: a.pop("edges1"), "cannot be read"),
         (lambda a: a.update(edges1=a["edges1"][::-1].copy()), "not in order"),
         (lambda a: a.update(edges1=a["edges1"][:0]), "not in order"),
+        (lambda a: a.update(edges1=np.array(-np.inf)), "not in order"),
+        (lambda a: a.update(edges1=a["edges1"].astype("U9")), "not in order"),
         (lambda a: a.update(counts=a["counts"][:, 1:]), "do not fit"),
         (lambda a: a.update(counts=a["counts"] - 1), "do not fit"),
         (lambda a: a.update(counts=a["counts"] * np.nan), "do not fit"),
+        (lambda a: a.update(counts=a["counts"] * 1e300), "do not fit"),
+        (lambda a: a["counts"].__setitem__((1, 0), 1.0), "outside of its bins"),
+        (lambda a: a["counts"].__setitem__((0, -1), 1.0), "outside of its bins"),
         (lambda a: a.update(shares=a["shares"][:, :2]), "flip shares"),
+        (lambda a: a.update(shares=a["shares"] * [1, 100, 1]), "flip shares"),
+        (lambda a: a.update(shares=a["shares"] * [1, 1, 1e6]), "flip shares"),
+        (lambda a: a.update(shares=a["shares"] + [0.5, 0, 0]), "flip shares"),
         (lambda a: a.update(head=np.array("{}")), "cannot be read"),
         (head(version=9), "version 9"),
+        (head(version=True), "version True"),
         (head(groups=[["sex", 7]]), "cannot be read"),
+        (head(groups=[["sex", float("inf")]]), "numbers of groups"),
+        (head(groups=[["sex", 10**9]]), "numbers of groups"),
+        (head(groups=[["sex", 10**9], ["age", -(10**9)]]), "numbers of groups"),
+        (head(groups=[]), "numbers of groups"),
+        (head(groups=7), "cannot be read"),
+        (lambda a: a.update(head=np.array("[" * 100_000)), "cannot be read"),
     ],
 )
 def test_a_file_that_does_not_hang_together_is_refused(change, said):
@@ -115,6 +130,21 @@ def test_a_file_that_does_not_hang_together_is_refused(change, said):
 def test_bytes_that_are_no_reference_are_refused(data):
     with pytest.raises(BundleError, match=r"drift\.npz"):
         DriftReference.from_npz(data)
+
+
+def test_a_flipped_bit_is_refused_or_harmless():
+    """Every bit around the arrays, where zip and npy say what they hold; the rest has checksums."""
+    ref = reference(200)
+    whole = ref.to_npz()
+    for place in [*range(200), *range(whole.index(b"PK\x01\x02"), len(whole))]:
+        for bit in range(8):
+            data = bytearray(whole)
+            data[place] ^= 1 << bit
+            try:
+                again = DriftReference.from_npz(bytes(data))
+            except BundleError:
+                continue
+            assert (again.counts == ref.counts).all()
 
 
 def test_a_pickle_inside_is_not_loaded():

@@ -49,6 +49,59 @@ def test_a_fallen_share_is_no_alarm():
     assert first_alarm(separation(rng), flips(rng, 0.02, 30_000)) is None
 
 
+def test_a_risen_share_alarms_though_its_average_has_never_been_above_the_baseline():
+    """Why a low average is not enough for the bound of windows."""
+    rng = np.random.default_rng(6)
+    watched = separation(rng)
+    assert first_alarm(watched, np.zeros(50_000)) is None
+    assert first_alarm(watched, flips(rng, 0.2, 3_000)) is not None
+    assert watched.all_time(0).total < 0.02 * watched.all_time(0).count
+    assert watched.all_time(0).band(0.1).high < 0.1
+
+
+def spoken(values) -> Separation:
+    """Fed with values after 50,000 clean ones; no alarm came."""
+    watched = separation(np.random.default_rng(7))
+    assert first_alarm(watched, np.tile([1.0] + [0.0] * 9, 5_000)) is None
+    assert first_alarm(watched, values) is None
+    return watched
+
+
+def test_windows_of_replicas_are_shown_together_but_raise_no_alarm_by_merging():
+    """Paired, they would: the evidence of both is above the bar that neither reaches."""
+    risen = np.tile([1.0, 0.0, 0.0, 0.0, 0.0], 100)
+    one, two = spoken(risen), spoken(risen)
+    one.absorb(two)
+    assert (one.rolling(0).count, one.rolling(0).total) == (2 * 9_500, 2 * (900 + 100))
+    assert list(one.separated()) == []
+    one.tested = 20
+    assert len(list(one.separated())) == 1
+
+
+def test_windows_that_begin_after_merging_are_tested():
+    rng = np.random.default_rng(8)
+    one, two = spoken(np.zeros(0)), spoken(np.zeros(0))
+    one.absorb(two)
+    assert first_alarm(one, flips(rng, 0.1, 20_000)) is None
+    assert one.tested == 20
+    at = first_alarm(one, flips(rng, 0.2, 5_000))
+    assert 120_000 < at <= 122_000
+    # Merged again, the first window to be tested is the one that begins with the next block.
+    one.absorb(two)
+    block = one.seen - one.seen % 500 + 500
+    assert block < first_alarm(one, flips(rng, 0.2, 5_000)) <= block + 2_000
+
+
+def test_shares_of_replicas_since_their_start_can_separate_together():
+    rng = np.random.default_rng(9)
+    one, two = separation(rng), separation(rng)
+    risen = np.tile([1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], 107)
+    for replica in (one, two):
+        assert first_alarm(replica, risen) is None
+    one.absorb(two)
+    assert [place for _, place, _ in one.separated()] == [0]
+
+
 def test_null_runs_alarm_no_more_often_than_stated():
     """P(alarm by T) ≤ α + (T + block)/c, over new baselines."""
     rng, runs, steps = np.random.default_rng(3), 150, 4_000

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from monitor.drift.share import ShareSums, directions, log_evidence, sums_of
+from monitor.drift.share import ShareSums, directions, log_evidence, sums_of, usable_sums
 from tests.oracle import drift as oracle
 
 DRAWS = {
@@ -45,6 +45,16 @@ def test_values_that_are_no_shares_are_passed_over_and_rounding_is_not():
     clean, spoilt = [0.25, 1.0, 0.5], [0.25, math.nan, 1.0, -0.5, 2.0, math.inf, 0.5]
     assert sums_of(spoilt, 1.0, 0.5) == sums_of(clean, 1.0, 0.5)
     assert sums_of([1 + 1e-7, -1e-7], 1.0, 0.5)[0] == 2
+
+
+@pytest.mark.parametrize("n", [0, 1, 30, 3_000])
+@pytest.mark.parametrize("least", [-9e-6, 1.0, 0.3])
+def test_sums_of_shares_are_usable_and_others_are_not(n, least):
+    values = np.random.default_rng(n).uniform(least, 1 + 9e-6, n)
+    sums = np.array(sums_of(values.tolist(), 1.0, 0.5))
+    assert usable_sums(sums)
+    wrong = [[0.5, 0, 0], [-n - 1, 0, 0], [0, n + 1, 0], [0, -n - 1, 0], [0, 0, n + 1]]
+    assert not usable_sums(sums + np.array([*wrong, [0, 0, -n - 1], [0, math.nan, 0]])).any()
 
 
 @pytest.mark.parametrize("draw", DRAWS)

@@ -10,6 +10,7 @@ import pytest
 
 from monitor.drift import Drift, Predictions, Signals, Watcher
 from monitor.drift.alarms import HINT
+from monitor.drift.state import MOST_STREAMS
 from tests.monitor.drift.streams import DIGEST, part, predictions, reference, watch
 
 CHANGE, SHARE = Watcher("change", "sex"), Watcher("share", "sex")
@@ -81,6 +82,13 @@ def test_scores_that_are_no_numbers_are_counted():
     assert drift.evidence[MARGIN].unusable == np.isnan(batch.margin).sum()
     assert drift.evidence[CHANGE].unusable == 0
     assert drift.share("sex").n == np.isfinite(batch.attributes["sex"].hard_flips).sum()
+
+
+def test_a_prediction_without_posterior_is_counted_once_whatever_the_groups():
+    batch, drift = predictions(np.random.default_rng(0), 50, groups=4), watch(reference(groups=4))
+    batch.attributes["sex"].posterior[:10] = np.nan
+    drift.update(batch)
+    assert drift.evidence[STATUS].unusable == 10
 
 
 def test_bias_that_arrives_is_called_treatment():
@@ -175,7 +183,7 @@ def test_a_saved_state_goes_on_as_if_nothing_had_happened():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"bundle_digest": "sha256:2"}, "another bundle: sha256:1, not sha256:2"),
+        ({"bundle_digest": "sha256:2"}, "another bundle: 'sha256:1', not 'sha256:2'"),
         ({"bundle_digest": DIGEST, "window": 5_000}, "another window"),
     ],
 )
@@ -212,6 +220,7 @@ def test_a_state_takes_the_same_room_however_much_was_seen():
     before = len(drift.to_npz())
     drift.update(predictions(rng, 60_000))
     assert abs(len(drift.to_npz()) - before) < 200
+    assert Drift.from_npz(drift.to_npz(), drift.reference, bundle_digest=DIGEST).note == ""
 
 
 def test_two_replicas_together_have_seen_what_both_have():
@@ -263,26 +272,72 @@ def test_a_restarted_detector_does_not_get_the_reference_back_by_merging():
         assert file["based"].tolist() == [False, True, True]
 
 
-def test_evidence_of_replicas_can_alarm_together():
-    ref, rng = reference(), np.random.default_rng(6)
-    drift = watch(ref)
-    while drift.evidence[CHANGE].log_sr < math.log(5.1e5):
+def nearly_alarmed(ref, rng) -> Drift:
+    """A watch whose change detector is past half of its bar, and has not alarmed."""
+    while True:
         drift = watch(ref, seed=int(rng.integers(1 << 30)))
         for _ in range(40):
             drift.update(predictions(rng, 1, treatment=3.0))
             if drift.evidence[CHANGE].log_sr > math.log(5.1e5):
                 break
-        if CHANGE in {alarm.watcher for alarm in drift.alarms}:
-            drift = watch(ref)
-    assert drift.alarms == ()
-    assert CHANGE in {alarm.watcher for alarm in drift.merged(drift).alarms}
+        if math.log(5.1e5) < drift.evidence[CHANGE].log_sr < math.log(1e6) and not drift.alarms:
+            return drift
 
 
-def test_replicas_of_different_bundles_are_not_merged():
+def test_evidence_of_replicas_can_alarm_together():
+    ref, rng = reference(), np.random.default_rng(6)
+    one, two = nearly_alarmed(ref, rng), nearly_alarmed(ref, rng)
+    assert CHANGE in {alarm.watcher for alarm in one.merged(two).alarms}
+
+
+def test_predictions_are_not_counted_twice_by_merging():
+    """Whether a replica is merged with itself, its saved state, or a merger that it is part of."""
     ref = reference()
-    other = Drift.start(ref, bundle_digest="sha256:2")
-    with pytest.raises(ValueError, match="same bundle"):
+    one, two, three = (watch(ref, seed=1) for _ in range(3))
+    assert len(one.streams | two.streams | three.streams) == 3
+    saved = Drift.from_npz(one.to_npz(), ref, bundle_digest=DIGEST)
+    both = one.merged(two)
+    restored = Drift.from_npz(both.to_npz(), ref, bundle_digest=DIGEST)
+    assert both.streams == restored.streams == one.streams | two.streams
+    for this, other in ((one, one), (saved, one), (both, two), (one, restored)):
+        with pytest.raises(ValueError, match="same predictions"):
+            this.merged(other)
+    assert len(both.merged(three).streams) == 3
+
+
+def test_a_watch_that_starts_afresh_is_another_stream():
+    ref, one = reference(), watch()
+    afresh = Drift.from_npz(one.to_npz(), ref, bundle_digest="sha256:2")
+    assert not afresh.streams & one.streams
+
+
+def test_more_streams_than_a_state_can_hold_are_not_merged():
+    ref = reference()
+    one, two = watch(ref), watch(ref)
+    one.streams = frozenset(f"{n:016x}" for n in range(MOST_STREAMS - 1))
+    full = one.merged(two)
+    assert Drift.from_npz(full.to_npz(), ref, bundle_digest=DIGEST).streams == full.streams
+    with pytest.raises(ValueError, match="streams"):
+        full.merged(watch(ref))
+
+
+@pytest.mark.parametrize(
+    "option",
+    [{"bundle_digest": "sha256:2"}, {"level": 0.02}, {"run_length": 2e6}, {"window": 20_000}],
+)
+def test_replicas_of_different_bundles_or_parameters_are_not_merged(option):
+    ref = reference()
+    other = Drift.start(ref, **({"bundle_digest": DIGEST} | option))
+    with pytest.raises(ValueError, match="same bundle and parameters"):
         watch(ref).merged(other)
+
+
+def test_a_watch_that_cannot_be_copied_is_not_merged_as_one_that_saw_nothing():
+    ref = reference()
+    one, two = watch(ref), watch(ref)
+    one._detectors.counts -= 1
+    with pytest.raises(ValueError, match=r"cannot be merged: .* counts"):
+        one.merged(two)
 
 
 @pytest.mark.parametrize(

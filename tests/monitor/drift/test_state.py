@@ -1,0 +1,201 @@
+"""A saved state goes on exactly, or the watch starts afresh and says why: it never fails by one."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from monitor.drift import Drift, Watcher
+from monitor.drift.npz import read_npz, write_npz
+from tests.monitor.drift.streams import DIGEST, predictions, reference, watch
+
+REF = reference(400)
+ALARM = {
+    "watcher": ["change", "sex"],
+    "at": 3,
+    "value": 14.0,
+    "cause": "unclear",
+    "decides_at": 1_003,
+}
+
+
+def lived(seed=1) -> Drift:
+    """A watch that has seen a change, acknowledged some of it, and begun blocks."""
+    rng, drift = np.random.default_rng(seed), watch(REF, seed=seed, window=1_000)
+    drift.update(predictions(rng, 500))
+    drift.update(predictions(rng, 777, treatment=3.0))
+    drift.acknowledge(Watcher("change", "sex"))
+    drift.update(predictions(rng, 100, treatment=3.0))
+    return drift
+
+
+DATA = lived().to_npz()
+
+
+def restored(data: bytes) -> Drift:
+    return Drift.from_npz(data, REF, bundle_digest=DIGEST, window=1_000)
+
+
+def spoilt(**changes) -> bytes:
+    """The state with fields of its head or arrays replaced, by values or functions of the old."""
+    head, arrays = read_npz(DATA)
+    for name, change in changes.items():
+        part = arrays if name in arrays else head
+        part[name] = change(part[name]) if callable(change) else change
+    return write_npz(head, arrays)
+
+
+def with_(place, value):
+    def change(array):
+        array[place] = value
+        return array
+
+    return change
+
+
+def assert_afresh(drift: Drift, said: str) -> None:
+    assert said in drift.note
+    assert len(drift.note) < 400
+    assert (drift.seen, drift.alarms) == (0, ())
+    drift.update(predictions(np.random.default_rng(0), 300))
+    assert drift.seen == 300
+
+
+def test_what_this_file_spoils_is_otherwise_sound():
+    again = restored(spoilt(alarms=[ALARM]))
+    assert again.note == ""
+    assert again.seen == 1_377
+    assert [alarm.watcher for alarm in again.alarms] == [Watcher("change", "sex")]
+    again.update(predictions(np.random.default_rng(0), 50))
+
+
+def test_any_life_of_a_watch_can_be_restored():
+    """The checks refuse nothing that restarts, merges, lost scores and long streams lead to."""
+    drift = lived()
+    for round_ in range(4):
+        rng = np.random.default_rng(round_)
+        other = lived(seed=round_ + 2)
+        batch = predictions(rng, 700, treatment=20.0 * (round_ % 2))
+        batch.margin[::3] = np.nan
+        batch.attributes["sex"].hard_flips[::5] = -9e-6
+        batch.attributes["sex"].posterior[:] = np.nan
+        batch.attributes["sex"].expected_change[::4] = np.inf
+        drift = drift.merged(other)
+        drift.update(batch)
+        assert restored(drift.to_npz()).note == ""
+        for alarm in drift.alarms[::2]:
+            drift.acknowledge(alarm.watcher)
+        again = restored(drift.to_npz())
+        assert (again.note, again.streams, again.seen) == ("", drift.streams, drift.seen)
+        assert again.alarms == drift.alarms
+
+
+def test_a_flipped_bit_is_noticed_or_harmless():
+    """Every bit around the arrays, where zip and npy say what they hold; the rest has checksums."""
+    directory = DATA.index(b"PK\x01\x02")
+    for place in [*range(200), *range(directory, len(DATA))]:
+        for bit in range(8):
+            data = bytearray(DATA)
+            data[place] ^= 1 << bit
+            again = restored(bytes(data))
+            assert again.note or again.seen == 1_377
+
+
+@pytest.mark.parametrize("length", [0, 1, 30, 1_000, len(DATA) - 1])
+def test_a_state_that_was_cut_off_starts_afresh(length):
+    assert_afresh(restored(DATA[:length]), "cannot be read")
+
+
+def test_a_state_of_any_other_size_than_its_watch_has_starts_afresh():
+    assert_afresh(restored(spoilt(more="x" * 400_000)), "too large")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"version": True}, "another format: True"),
+        ({"version": 1.0}, "another format: 1.0"),
+        ({"version": "9" * 5_000}, "another format"),
+        ({"window": 1_000.0}, "another window"),
+        ({"seen": float("inf")}, "number of predictions"),
+        ({"seen": -7}, "number of predictions"),
+        ({"seen": 1_377.0}, "number of predictions"),
+        ({"seen": 10**300}, "number of predictions"),
+        ({"seen": 1_376}, "counts"),
+        ({"tested": 21}, "number of windows"),
+        ({"tested": None}, "number of windows"),
+        ({"streams": []}, "streams"),
+        ({"streams": ["x"]}, "streams"),
+        ({"streams": "0" * 16}, "streams"),
+        ({"streams": [7]}, "cannot be read"),
+        ({"streams": [f"{n:016x}" for n in range(10_001)]}, "streams"),
+        ({"alarms": 7}, "cannot be read"),
+        ({"alarms": ["x"]}, "cannot be read"),
+    ],
+)
+def test_a_head_that_no_watch_writes_starts_afresh(changes, said):
+    assert_afresh(restored(spoilt(**changes)), said)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"watcher": ["change", "age"]},
+        {"watcher": ["share", None]},
+        {"watcher": ["other", "sex"]},
+        {"watcher": [["change"], "sex"]},
+        {"at": "x"},
+        {"at": 0},
+        {"at": 1_378},
+        {"at": True},
+        {"value": "x"},
+        {"value": float("nan")},
+        {"value": None},
+        {"cause": "weather"},
+        {"decides_at": 2},
+        {"decides_at": 1e3},
+        {"more": 1},
+    ],
+)
+def test_an_alarm_that_cannot_be_starts_afresh(field):
+    assert_afresh(restored(spoilt(alarms=[ALARM | field])), "the saved state")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"counts": with_((1, 3), -1.0)}, "counts"),
+        ({"counts": with_((1, 3), 0.5)}, "counts"),
+        ({"counts": with_((0, 3), 1e308)}, "counts"),
+        ({"counts": with_((0, 3), 1_378)}, "counts"),
+        ({"based": with_(0, True)}, "counts"),  # noqa: FBT003 - a value of the array
+        ({"log_sr": with_(0, 1e300)}, "log_sr"),
+        ({"log_sr": with_(0, -1e3)}, "log_sr"),
+        ({"log_product": with_(0, 1e5)}, "log_product"),
+        ({"log_product": with_(0, -1e5)}, "log_product"),
+        ({"totals": with_((0, 0), 1_378.0)}, "totals"),
+        ({"totals": with_((0, 1), 1e308)}, "totals"),
+        ({"totals": with_((0, 1), -1.0)}, "totals"),
+        ({"totals": with_((0, 2), -1.0)}, "totals"),
+        ({"totals": lambda totals: np.floor(totals / 2)}, "starts"),
+        ({"starts": with_((0, 0), 1.0)}, "starts"),
+        ({"starts": with_((0, 20, 0), 1_370.5)}, "starts"),
+        ({"starts": with_((0, 20), [1_377.0, 1_000.0, 1_000.0])}, "starts"),
+        ({"starts": with_((0, 5, 0), -2.0)}, "starts"),
+        ({"raised_for": with_(0, -1)}, "raised_for"),
+        ({"raised_for": with_(0, 1_378)}, "raised_for"),
+        ({"counts": lambda counts: counts.astype(np.float32)}, "counts"),
+        ({"log_sr": lambda logs: logs[:, None]}, "log_sr"),
+        ({"log_sr": lambda logs: logs * np.nan}, "log_sr"),
+    ],
+)
+def test_arrays_that_no_stream_leads_to_start_afresh(changes, said):
+    assert_afresh(restored(spoilt(**changes)), f"no usable {said}")
+
+
+def test_a_head_nested_without_end_starts_afresh(monkeypatch):
+    real = json.dumps
+    monkeypatch.setattr(json, "dumps", lambda head: real(head)[:-1] + ', "x": ' + "[" * 100_000)
+    assert_afresh(restored(spoilt()), "cannot be read")
