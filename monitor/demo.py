@@ -63,7 +63,8 @@ def demo(*, people: int, seed: int, out: Path, compiled: bool) -> None:
     console.print(f"\nDone in {time.monotonic() - started:.0f} s. To go on from here:")
     command = "evenhand" if shutil.which("evenhand") else f"{sys.executable} -m monitor"
     console.print(f"  {command} bundle inspect {bundle_path}", soft_wrap=True)
-    console.print(f"  {command} bundle verify {bundle_path}", soft_wrap=True)
+    pin = bundle.manifest_sha256
+    console.print(f"  {command} bundle verify {bundle_path} --pin {pin}", soft_wrap=True)
 
 
 def _build_world(console: Console, people: int, seed: int) -> tuple[Population, Population]:

@@ -31,6 +31,7 @@ from monitor.sensitivity import Sensitivity
 __all__ = ["Judge", "maps_to_npz", "signal_values", "watched"]
 
 _PROBE_ROWS = 16
+_WANTED = "a float32 tensor is wanted (torch.from_numpy makes one of an array)"
 _LOG = logging.getLogger(__name__)
 
 
@@ -110,7 +111,17 @@ class Judge:
         return f"compiled code, for torch {self.kernel.target.torch} on {self.kernel.target.level}"
 
     def scores(self, features: torch.Tensor) -> Scores:
-        """Judge n predictions, float32 `[n, d]`; the tensor is left as it is."""
+        """Judge n predictions, float32 `[n, d]`; the tensor is left as it is.
+
+        Raises:
+            ValueError: It is no such tensor.
+        """
+        width = self.sensitivity.spec.width
+        # The same words for every mistake, compiled or not; an array has another kind of dtype.
+        if getattr(features, "dtype", None) != torch.float32 or features.shape[1:] != (width,):
+            kind, shape = type(features).__name__, list(getattr(features, "shape", ()))
+            told = f"{kind} {getattr(features, 'dtype', '')} {shape}"
+            raise ValueError(f"features are {told}; {_WANTED}: [n, {width}]")
         if self.kernel is None or len(features) == 0:
             return self.sensitivity.scores(features)
         return self.sensitivity.judged_by(self.kernel.joint, features)

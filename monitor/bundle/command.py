@@ -104,8 +104,9 @@ def verify(path: Path | None, pin: str | None, file: Path | None) -> None:
     "--for", "levels", multiple=True, type=click.Choice(["avx2", "avx512"]),
     help="Instructions that the processor has; by default what this one has. May be repeated.",
 )  # fmt: skip
+@click.option("--alone", is_flag=True, help="Leave out compiled code that is there already.")
 def compile_(
-    path: Path | None, pin: str | None, file: Path | None, levels: tuple[str, ...]
+    *, path: Path | None, pin: str | None, file: Path | None, levels: tuple[str, ...], alone: bool
 ) -> None:
     """Compile what judges predictions.
 
@@ -125,11 +126,13 @@ def compile_(
         raise KernelError("nothing is compiled for this kind of processor")
     bare = _without_kernels(found)
     sensitivity = Judge.load(replace(found, files=bare), warn=False).sensitivity
-    files = dict(found.files)
+    files = dict(bare if alone else found.files)
     if not found.pinned and len(bare) < len(files):
         # Its maker is not known: it must not get a place under a digest that we say to pin.
-        click.echo("left out: compiled code that was in the bundle, which is not pinned", err=True)
-        files = bare
+        raise KernelError(
+            f"{config.bundle.path}: holds compiled code, and its manifest is not pinned; --pin "
+            "keeps that code, --alone leaves it out"
+        )
     for target in [Target(here.torch, level) for level in levels or (here.level,)]:
         click.echo(f"compiling for torch {target.torch} on {target.level}", err=True)
         files[target.file] = compile_kernel(sensitivity, target)

@@ -107,7 +107,9 @@ def check_target(path: Path, *, replace: bool) -> None:
     if not there:
         return
     if not replace:
-        raise BundleExistsError(f"{path}: already exists; replace=True would replace it")
+        raise BundleExistsError(
+            f"{path}: already exists; --replace (replace=True) would replace it"
+        )
     is_bundle = (path / MANIFEST_FILE).is_file() or (path.is_file() and tarfile.is_tarfile(path))
     if path.is_symlink() or not is_bundle:
         raise BundleExistsError(f"{path}: holds something that is not a bundle; it is left alone")

@@ -17,7 +17,7 @@ part of any guarantee.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -54,7 +54,7 @@ class Alarm:
     at: int
     value: float
     cause: Cause
-    decides_at: int
+    decides_at: int = field(repr=False)
 
 
 class Alarms:

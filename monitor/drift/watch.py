@@ -123,7 +123,13 @@ class Drift:
         return tuple(sorted(self._alarms.latched.values(), key=lambda alarm: alarm.at))
 
     def share(self, attribute: str) -> FlipShare:
-        """The flip share of an attribute and its bands."""
+        """The flip share of an attribute and its bands.
+
+        Raises:
+            ValueError: That attribute is not watched.
+        """
+        if attribute not in self._names:
+            raise ValueError(f"{attribute!r} is not watched; {', '.join(self._names)} is")
         place = self._names.index(attribute)
         all_time, rolling = self._separation.all_time(place), self._separation.rolling(place)
         return FlipShare(

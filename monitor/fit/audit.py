@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitor.baseline import Level
-from monitor.bundle.manifest import ProtectedAttribute
+from monitor.bundle.manifest import Decision, ProtectedAttribute
 from monitor.scores import Scores
 from monitor.status_model import StatusReport
 
@@ -31,6 +31,8 @@ class AttributeAudit:
 
     Attributes:
         groups: Its groups and how many rows of each are known.
+        favourable: Name of the favourable decision.
+        favoured: The share of each group that gets it; None without rows of the group.
         unknown: Rows whose group is not given.
         level: Estimated share of decisions that would flip; mean, variance and outliers of the
             prediction sensitivity.
@@ -42,6 +44,8 @@ class AttributeAudit:
     """
 
     groups: Mapping[str, int]
+    favourable: str
+    favoured: Mapping[str, float | None]
     unknown: int
     level: Level
     likely_flips: float
@@ -96,13 +100,19 @@ class FitAudit:
 
 
 def audit_attribute(
-    attribute: ProtectedAttribute, scores: Scores, groups: NDArray[np.int8], level: Level,
-    status: StatusReport, carriers: Mapping[str, float],
+    attribute: ProtectedAttribute, decision: Decision, scores: Scores, groups: NDArray[np.int8],
+    level: Level, status: StatusReport, carriers: Mapping[str, float],
 ) -> AttributeAudit:  # fmt: skip
     """Audit one attribute from the scores of held-out rows and their groups `[n]`."""
+    favoured = scores.decision.numpy() == bool(decision.favourable)
     flip = scores.attributes[attribute.name].flip_probability.double().numpy()
     return AttributeAudit(
         groups={g: int((groups == i).sum()) for i, g in enumerate(attribute.groups)},
+        favourable=decision.class_names[decision.favourable],
+        favoured={
+            g: float(favoured[groups == i].mean()) if (groups == i).any() else None
+            for i, g in enumerate(attribute.groups)
+        },
         unknown=int((groups < 0).sum()),
         level=level,
         likely_flips=float((flip > _ABSOLUTE_BOUND).mean()),
@@ -124,6 +134,7 @@ def _in_words(name: str, audit: AttributeAudit) -> list[str]:
             f"the same person with another {name}. That is {size}. Later verdicts are relative to "
             "this level: a model that is unfair now will look usual to them.",
         ),
+        _wrapped("Decisions", _decisions(audit)),
         _wrapped(
             "Single decisions",
             f"{audit.likely_flips:.1%} of decisions would more likely flip than not.",
@@ -133,7 +144,7 @@ def _in_words(name: str, audit: AttributeAudit) -> list[str]:
     top = [(feature, share) for feature, share in audit.carriers[:_TOP] if share >= _LEAST_SHARE]
     if top:
         told = ", ".join(f"{feature} ({share:.0%})" for feature, share in top)
-        lines.insert(2, _wrapped("Carried by", f"{told} of what another {name} would change."))
+        lines.insert(3, _wrapped("Carried by", f"{told} of what another {name} would change."))
     if level.mean is not None and level.variance is not None and level.outliers is not None:
         lines.append(
             _wrapped(
@@ -145,6 +156,18 @@ def _in_words(name: str, audit: AttributeAudit) -> list[str]:
     if audit.unknown:
         lines.append(_wrapped("Unknown groups", f"{audit.unknown:,} judged rows have none given."))
     return lines
+
+
+def _decisions(audit: AttributeAudit) -> str:
+    shares = {g: share for g, share in audit.favoured.items() if share is not None}
+    told = ", ".join(f"{share:.1%} of {group}" for group, share in shares.items())
+    told = f"{audit.favourable} for {told}."
+    if set(shares.values()) in ({0.0}, {1.0}):
+        told += (
+            " Everybody gets the same decision, so nothing can flip: are the features listed in "
+            "the order in which the classifier takes them?"
+        )
+    return told
 
 
 def _telling(name: str, status: StatusReport) -> str:

@@ -300,6 +300,7 @@ def _audit(
         groups = data.groups[attribute.name][rows]
         audits[attribute.name] = audit_attribute(
             attribute,
+            spec.decision,
             scores,
             groups,
             levels[attribute.name],

@@ -44,10 +44,10 @@ class Kernel:
             ValueError: The features are not what it was compiled for: native code would not notice.
         """
         # The very checks that native code leaves out; whoever calls with anything else is wrong.
-        if features.dtype != torch.float32 or features.dim() != 2:
-            raise ValueError(f"compiled for float32 [n, d], not for {features.dtype}")
-        if features.shape[1] != self.width or features.shape[0] == 0:
-            raise ValueError(f"compiled for [n, {self.width}], not for {list(features.shape)}")
+        fits = features.dtype == torch.float32 and features.dim() == 2
+        if not fits or features.shape[1] != self.width or features.shape[0] == 0:
+            told = f"{features.dtype} {list(features.shape)}"
+            raise ValueError(f"compiled for torch.float32 [n, {self.width}], not for {told}")
         packed, contributions = self._loader.run([features.contiguous()])
         return packed, contributions
 

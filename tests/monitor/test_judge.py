@@ -75,6 +75,18 @@ def test_a_pinned_bundle_is_judged_by_compiled_code(fitted, caplog):
         assert torch.allclose(getattr(ours, name), getattr(theirs, name), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("pin", [True, False], ids=["compiled", "uncompiled"])
+@pytest.mark.parametrize(
+    "rows",
+    [ROWS.numpy(), ROWS.double(), ROWS[:, :-1], ROWS[0], ROWS.long(), [[0.0] * 25]],
+    ids=["numpy", "float64", "narrow", "one dimension", "integers", "list"],
+)
+def test_what_cannot_be_judged_is_refused_in_the_same_words(fitted, rows, pin):
+    judge = Judge.load(pinned(fitted) if pin else Bundle.read(fitted))
+    with pytest.raises(ValueError, match=r"^features are .*; a float32 tensor is wanted .*25\]$"):
+        judge.scores(rows)
+
+
 def test_no_rows_are_judged_too(fitted):
     judge = Judge.load(pinned(fitted))
     assert len(judge.scores(ROWS[:0]).logit) == 0
@@ -188,8 +200,11 @@ def test_bundle_compile_passes_on_no_code_of_unknown_make(fitted, tmp_path, monk
     monkeypatch.setattr("monitor.kernel.load_kernel", lambda *_: None)
     path = shutil.copytree(fitted, tmp_path / "bundle")
     other = "avx2" if HERE.level == "avx512" else "avx512"
-    done = evenhand("bundle", "compile", path, "--for", other)
-    assert "left out" in done.stderr
+    refused = evenhand("bundle", "compile", path, "--for", other)
+    assert refused.exit_code == 2
+    assert "--pin keeps that code, --alone leaves it out" in refused.stderr
+    assert Bundle.read(path) == Bundle.read(fitted)
+    assert evenhand("bundle", "compile", path, "--for", other, "--alone").exit_code == 0
     kernels = {n: d for n, d in Bundle.read(path).files.items() if n.startswith("kernel/")}
     assert kernels == {Target(HERE.torch, other).file: b"made here"}
 

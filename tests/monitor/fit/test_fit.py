@@ -368,3 +368,31 @@ def test_a_torchscript_classifier_is_taken_too(user_files, tmp_path):
     assert made.manifest.classifier.file == "classifier.pt"
     rows = torch.from_numpy(data.features[:50])
     assert torch.allclose(made.classifier().logit(rows), module(rows).reshape(-1), atol=1e-5)
+
+
+def test_a_classifier_that_decides_alike_for_everybody_is_pointed_out(user_files, tmp_path):
+    """As when columns are listed in another order than the classifier takes them."""
+
+    class Lenient(torch.nn.Module):
+        def forward(self, features: torch.Tensor) -> torch.Tensor:
+            return 50 + features[:, :1] / 1e6
+
+    spec = read_spec(user_files / "features.yaml")
+    data = read_data(user_files / "train.parquet", spec)
+    text = " ".join(
+        fit(Lenient(), data, spec, tmp_path / "bundle", compiled=False).audit.text().split()
+    )
+    assert "Everybody gets the same decision, so nothing can flip: are the features listed" in text
+
+
+def test_the_audit_says_how_often_each_group_is_favoured(fitted):
+    """As often as the classifier favours fresh people, within five standard errors."""
+    done, bundle = fitted
+    found = json.loads(bundle.files["audit.json"])["attributes"]["sex"]
+    fresh = WORLD.people(20_000, seed=44)
+    favoured = decide(bundle.classifier().module, fresh.features)
+    for group, name in enumerate(WORLD.attributes[0].groups):
+        truth = favoured[fresh.groups["sex"] == group].mean()
+        error = (truth * (1 - truth) * (1 / found["groups"][name] + 1 / 10_000)) ** 0.5
+        assert abs(found["favoured"][name] - truth) < 5 * error
+        assert f"{found['favoured'][name]:.1%} of {name}" in " ".join(done.stdout.split())
