@@ -29,7 +29,14 @@ __all__ = [
     "ManifestError",
     "PopulationError",
     "UnsafeArchiveError",
+    "first_line",
 ]
+
+
+def first_line(error: Exception) -> str:
+    """First line of a foreign error's text, without the rest of its essay."""
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0][:300]
 
 
 class EvenhandError(Exception):

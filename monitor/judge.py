@@ -21,7 +21,7 @@ from monitor.bundle.probe import probe_features
 from monitor.bundle.reader import Bundle
 from monitor.counterfactual import TransportMaps
 from monitor.drift import DriftReference, Predictions, Signals
-from monitor.errors import BundleError, KernelError
+from monitor.errors import BundleError, KernelError, first_line
 from monitor.first_layer import first_layer
 from monitor.kernel import Kernel, Target, load_kernel
 from monitor.kernel.target import fitting_targets
@@ -142,7 +142,7 @@ def _try(sensitivity: Sensitivity) -> None:
     try:
         packed, _ = sensitivity.joint(features)
     except (RuntimeError, IndexError, ValueError) as error:
-        told = str(error).splitlines()[0][:200]
+        told = first_line(error)
         raise BundleError(f"the bundle cannot judge made-up people: {told}") from None
     if torch.isnan(packed).any():
         raise BundleError("the bundle judges made-up people by what is not a number")

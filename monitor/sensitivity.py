@@ -18,6 +18,7 @@ from torch.nn.functional import softplus
 
 from monitor.bundle.manifest import BundleSpec, ProtectedAttribute
 from monitor.counterfactual import LayerWeight, TransportMaps, row_uniforms, shifted_uniforms
+from monitor.errors import first_line
 from monitor.first_layer import FirstLayer
 from monitor.scores import AttributeScores, Scores
 
@@ -66,9 +67,9 @@ class Sensitivity:
 
     def __post_init__(self) -> None:
         trial = torch.zeros(2, self.spec.width)
-        missing = _why_nogradient_of(self.logit, trial, "the classifier")
+        missing = _why_no_gradient(self.logit, trial, "the classifier")
         object.__setattr__(self, "_slope_of_logit", not missing)
-        missing = missing or _why_nogradient_of(self.status, trial, "the status model")
+        missing = missing or _why_no_gradient(self.status, trial, "the status model")
         object.__setattr__(self, "missing", missing)
         weights = {}
         if self.first_layer is not None:
@@ -283,7 +284,7 @@ def gradient_of(value: Tensor, tracked: Tensor) -> Tensor:
     return torch.autograd.grad(value.sum(), tracked, retain_graph=True)[0]
 
 
-def _why_nogradient_of(model: Callable[[Tensor], Tensor], trial: Tensor, name: str) -> str:
+def _why_no_gradient(model: Callable[[Tensor], Tensor], trial: Tensor, name: str) -> str:
     """Why no gradient of a model can be taken, tried on made-up rows; empty where it can."""
     with torch.inference_mode(mode=False), torch.enable_grad():
         tracked = trial.clone().requires_grad_()
@@ -293,7 +294,7 @@ def _why_nogradient_of(model: Callable[[Tensor], Tensor], trial: Tensor, name: s
         try:
             torch.autograd.grad(output.sum(), tracked)
         except RuntimeError as error:
-            return f"no gradient of {name}: {str(error).splitlines()[0]}"
+            return f"no gradient of {name}: {first_line(error)}"
     return ""
 
 

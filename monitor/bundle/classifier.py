@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from monitor.bundle.archive import harmless, model_format
 from monitor.bundle.manifest import BundleSpec
 from monitor.bundle.probe import probe_features
-from monitor.errors import ClassifierError
+from monitor.errors import ClassifierError, first_line
 
 __all__ = ["Classifier", "export_classifier", "load_classifier", "load_exported"]
 
@@ -78,7 +78,7 @@ def export_classifier(module: nn.Module, width: int) -> bytes:
         )
     except Exception as error:  # noqa: BLE001 - tracing runs the user's own code
         raise ClassifierError(
-            f"the module cannot be exported for a [n, {width}] input: {_line(error)}"
+            f"the module cannot be exported for a [n, {width}] input: {first_line(error)}"
         ) from None
     finally:
         module.train(was_training)
@@ -140,7 +140,9 @@ def _load_module(data: bytes, spec: BundleSpec) -> nn.Module:
 
 
 def _unreadable(name: str, error: Exception) -> ClassifierError:
-    return ClassifierError(f"{name} cannot be loaded by torch {torch.__version__}: {_line(error)}")
+    return ClassifierError(
+        f"{name} cannot be loaded by torch {torch.__version__}: {first_line(error)}"
+    )
 
 
 @contextmanager
@@ -233,7 +235,7 @@ def _call(classifier: Classifier, features: Tensor) -> Tensor:
             output = classifier.module(features)
     except Exception as error:  # noqa: BLE001 - a foreign model may raise anything
         raise ClassifierError(
-            f"{file} fails on a [{rows}, {width}] input: {_line(error)}"
+            f"{file} fails on a [{rows}, {width}] input: {first_line(error)}"
         ) from None
     if not isinstance(output, Tensor) or not output.is_floating_point():
         raise ClassifierError(f"{file} must return one floating-point tensor, not {_kind(output)}")
@@ -281,9 +283,3 @@ def _finite_logit(probability: Tensor) -> Tensor:
 
 def _kind(output: object) -> str:
     return f"{output.dtype}" if isinstance(output, Tensor) else type(output).__name__
-
-
-def _line(error: Exception) -> str:
-    """First line of a foreign error's text, without the rest of its essay."""
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0][:300]

@@ -13,7 +13,7 @@ from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from monitor.bundle.probe import probe_features
-from monitor.errors import KernelError
+from monitor.errors import KernelError, first_line
 from monitor.kernel.folder import private_folder
 from monitor.kernel.target import LEVELS, Target
 from monitor.sensitivity import Sensitivity
@@ -52,7 +52,7 @@ def compile_kernel(sensitivity: Sensitivity, target: Target) -> bytes:
                 )
             return _stripped(package)
         except Exception as error:
-            told = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+            told = first_line(error)
             raise KernelError(f"torch cannot compile the joint pass: {told}") from error
 
 

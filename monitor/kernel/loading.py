@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from monitor.bundle.probe import probe_features
-from monitor.errors import KernelError
+from monitor.errors import KernelError, first_line
 from monitor.kernel.folder import private_folder
 from monitor.kernel.target import Target
 from monitor.sensitivity import Sensitivity
@@ -66,7 +66,7 @@ def load_kernel(data: bytes, target: Target, sensitivity: Sensitivity) -> Kernel
             package.write_bytes(data)
             loader = torch._C._aoti.AOTIModelPackageLoader(str(package), *_LOADING)
     except (RuntimeError, OSError) as error:
-        raise KernelError(f"the compiled pass cannot be loaded: {_line(error)}") from None
+        raise KernelError(f"the compiled pass cannot be loaded: {first_line(error)}") from None
     kernel = Kernel(target, sensitivity.spec.width, loader)
     _compare(kernel, sensitivity)
     return kernel
@@ -79,7 +79,9 @@ def _compare(kernel: Kernel, sensitivity: Sensitivity) -> None:
         try:
             found = kernel.joint(features[:rows])
         except (RuntimeError, ValueError) as error:
-            raise KernelError(f"the compiled pass fails on {rows} rows: {_line(error)}") from None
+            raise KernelError(
+                f"the compiled pass fails on {rows} rows: {first_line(error)}"
+            ) from None
         for ours, theirs in zip(found, expected, strict=True):
             if ours.shape != theirs.shape or not torch.allclose(
                 ours, theirs.to(ours.dtype), rtol=_RELATIVE, atol=_ABSOLUTE, equal_nan=True
@@ -88,7 +90,3 @@ def _compare(kernel: Kernel, sensitivity: Sensitivity) -> None:
                     f"the compiled pass answers {rows} made-up people differently from the "
                     "uncompiled one"
                 )
-
-
-def _line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
