@@ -107,7 +107,7 @@ class Baseline:
         )
 
     def p_values(
-        self, attribute: str, signal: Signal, values: NDArray[np.float64]
+        self, attribute: str, signal: Signal, values: NDArray[np.floating]
     ) -> NDArray[np.float64]:
         """Conformal p-values of new scores `[m]`; NaN where a score is NaN."""
         reference = self.scores[attribute][signal]

@@ -14,6 +14,7 @@ __all__ = ["main"]
 _COMMANDS = {
     "demo": ("monitor.demo:demo", "See it work, on a world whose truth is known."),
     "fit": ("monitor.fit.command:fit", "Learn what judges a classifier, audit it, write a bundle."),
+    "serve": ("monitor.serve_command:serve", "Serve a classifier, and judge every prediction."),
     "bundle": ("monitor.bundle.command:bundle", "Inspect, verify or compile a bundle."),
     "config": ("monitor.config_command:config", "Check a config file and show what holds."),
 }

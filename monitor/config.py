@@ -1,4 +1,4 @@
-"""The one config object, and the only place that reads config files and variables.
+"""Builds the one config object: the only place that reads config files and variables.
 
 Precedence: a variable `EVENHAND_…` over the YAML file over the default. Whatever is not known or
 not allowed refuses to start and names the field, the value and what is allowed.
@@ -14,15 +14,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+import yaml
+from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from monitor.bundle.manifest import Sha256
-from monitor.bundle.reader import DEFAULT_MAX_BYTES, DEFAULT_PROBE_ROWS
 from monitor.errors import ConfigError
-from monitor.yaml_file import read_yaml
+from monitor.settings import Config, Settings
+from monitor.yaml_file import parse_yaml, read_yaml
 
-__all__ = ["BundleConfig", "ComputeConfig", "Config", "ConfigField", "config_fields", "load_config"]
+__all__ = ["ConfigField", "config_fields", "load_config"]
 
 PREFIX = "EVENHAND_"
 
@@ -31,59 +32,6 @@ _SERVICE_LINK = re.compile(
     r".*_(SERVICE_HOST=.*|SERVICE_PORT(_\w+)?=\d+|PORT=\w+://.*"
     r"|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?=.*)"
 )
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-def _named(path: Path) -> Path:
-    if path == Path():
-        raise ValueError("an empty path")
-    return path
-
-
-class BundleConfig(_Part):
-    """Which bundle is read, and how far it is trusted."""
-
-    path: Annotated[Path, AfterValidator(_named)] | None = Field(
-        None, description="The bundle: a directory or a `.tar` file."
-    )
-    manifest_sha256: Sha256 | None = Field(
-        None,
-        description="Digest that the manifest must have. Pin it where the bundle's storage is less "
-        "trusted than this config.",
-    )
-    max_bytes: int = Field(
-        DEFAULT_MAX_BYTES, ge=1, strict=True, description="Refuse a bundle larger than this."
-    )
-    probe_rows: int = Field(
-        DEFAULT_PROBE_ROWS,
-        ge=2,
-        le=65536,
-        strict=True,
-        description="How many made-up people a classifier is tried on before it is used.",
-    )
-
-
-class ComputeConfig(_Part):
-    """How the machine is used."""
-
-    threads: int = Field(
-        1,
-        ge=1,
-        le=1024,
-        strict=True,
-        description="Threads that torch uses for one batch. More than one seldom pays for the "
-        "small classifiers that decide on people.",
-    )
-
-
-class Config(_Part):
-    """All settings of evenhand, a part for each component."""
-
-    bundle: BundleConfig = BundleConfig()
-    compute: ComputeConfig = ComputeConfig()
 
 
 class ConfigField(NamedTuple):
@@ -114,7 +62,7 @@ def config_fields() -> Iterator[ConfigField]:
     for part, part_info in Config.model_fields.items():
         model = part_info.annotation
         assert isinstance(model, type)
-        assert issubclass(model, _Part)
+        assert issubclass(model, Settings)
         for name, info in model.model_fields.items():
             yield ConfigField(part, name, info)
 
@@ -136,8 +84,8 @@ def load_config(path: Path | str | None, environ: Mapping[str, str] | None = Non
     problems: list[str] = []
     for field, text in _variables(os.environ if environ is None else environ, problems):
         try:
-            value = _adapter(field.info).validate_strings(text)
-        except ValidationError:
+            value = _from_text(field.info, text)
+        except (ValidationError, yaml.YAMLError):
             problems.append(f"{field.variable}: {_not_allowed(text, field)}{_link_hint(text)}")
             continue
         part = settings.setdefault(field.part, {})
@@ -168,29 +116,56 @@ def _variables(
             problems.append(f"{variable}: no such setting{_guess(variable, list(known))}")
 
 
-def _adapter(info: FieldInfo) -> TypeAdapter[Any]:
+def _from_text(info: FieldInfo, text: str) -> Any:
+    """A variable's value; fields within a field are written as in the file, on one line."""
     annotation: Any = info.annotation
+    if get_origin(annotation) is Mapping:
+        return TypeAdapter(annotation).validate_python(parse_yaml(text))
     if info.metadata:
         annotation = Annotated[annotation, *info.metadata]
-    return TypeAdapter(annotation)
+    return TypeAdapter(annotation).validate_strings(text)
 
 
 def _explain(detail: Any) -> str:
     """One problem of pydantic's in the words of the config."""
     place = [str(part) for part in detail["loc"]]
     known = {field.path: field for field in config_fields()}
-    if detail["type"] == "extra_forbidden":
-        inside = place[:-1]
-        names = [f.name for f in known.values() if [f.part] == inside] or list(Config.model_fields)
-        return f"{'.'.join(place)}: no such field{_guess(place[-1], names)}"
     field = known.get(".".join(place[:2]))
+    if detail["type"] == "extra_forbidden":
+        return f"{'.'.join(place)}: no such field{_guess(place[-1], _siblings(place, known))}"
+    if len(place) == 1 and detail["type"] == "value_error":
+        return f"{place[0]}: {detail['ctx']['error']}"
     if field is None:
         return f"{'.'.join(place)}: must hold fields, not {_kind(detail['input'])}"
+    if len(place) > 3:
+        inner = _inner(field.info)[place[3]]
+        return f"{'.'.join(place)}: {_shown(detail['input'])} is not allowed; it must be " + (
+            _allowed(inner)
+        )
     return f"{field.path}: {_not_allowed(detail['input'], field)}"
 
 
+def _siblings(place: list[str], known: Mapping[str, ConfigField]) -> list[str]:
+    """The fields that there are where an unknown one was found."""
+    field = known.get(".".join(place[:2]))
+    if field is not None:
+        return list(_inner(field.info))
+    inside = [f.name for f in known.values() if [f.part] == place[:-1]]
+    return inside or list(Config.model_fields)
+
+
+def _inner(info: FieldInfo) -> dict[str, FieldInfo]:
+    """The fields within the values of a field that is a mapping."""
+    model: type[Settings] = get_args(info.annotation)[1]
+    return model.model_fields
+
+
 def _not_allowed(value: object, field: ConfigField) -> str:
-    return f"{repr(value)[:80]} is not allowed; it must be {field.allowed}"
+    return f"{_shown(value)} is not allowed; it must be {field.allowed}"
+
+
+def _shown(value: object) -> str:
+    return repr(value)[:80]
 
 
 def _guess(name: str, known: list[str]) -> str:
@@ -211,30 +186,41 @@ def _kind(value: object) -> str:
 
 
 def _allowed(info: FieldInfo) -> str:
-    annotation, bounds = info.annotation, _bounds(info.metadata)
+    annotation = info.annotation
     options = [annotation]
     if get_origin(annotation) in (Union, types.UnionType):
         options = list(get_args(annotation))
-    words = [_type_in_words(option, bounds) for option in options if option is not type(None)]
+    words = [_type_in_words(o, info.metadata) for o in options if o is not type(None)]
     return " or ".join(words) + (", or nothing" if type(None) in options else "")
 
 
-def _bounds(metadata: list[Any]) -> tuple[Any, Any]:
-    low = next((m.ge for m in metadata if hasattr(m, "ge")), None)
-    high = next((m.le for m in metadata if hasattr(m, "le")), None)
-    return low, high
-
-
-def _type_in_words(option: Any, bounds: tuple[Any, Any]) -> str:
+def _type_in_words(option: Any, metadata: list[Any]) -> str:
     if option is Sha256:
         return "a SHA-256 digest, 64 characters 0-9 a-f"
-    if option is Path or get_args(option)[:1] == (Path,):
-        return "a path"
+    if get_origin(option) is Annotated:
+        inner, *more = get_args(option)
+        constraints = [m for part in more for m in (getattr(part, "metadata", None) or [part])]
+        return _type_in_words(inner, constraints)
     if get_origin(option) is Literal:
         return "one of " + ", ".join(map(str, get_args(option)))
-    if option is int:
-        low, high = bounds
-        if high is None:
-            return "a whole number" + ("" if low is None else f" of at least {low}")
-        return f"a whole number from {low} to {high}"
-    return str(getattr(option, "__name__", option))
+    if get_origin(option) is Mapping:
+        return "names with fields: " + ", ".join(get_args(option)[1].model_fields)
+    if option in (int, float):
+        return ("a whole number" if option is int else "a number") + _range(metadata)
+    words = {Path: "a path", bool: "true or false", str: "text"}
+    return words.get(option) or str(getattr(option, "__name__", option))
+
+
+def _range(metadata: list[Any]) -> str:
+    """Such as ` from 1 to 5`, or ` above 0 and below 1`."""
+    found = {
+        bound: getattr(m, bound)
+        for m in metadata
+        for bound in ("ge", "gt", "le", "lt")
+        if getattr(m, bound, None) is not None
+    }
+    if "ge" in found and "le" in found:
+        return f" from {found['ge']} to {found['le']}"
+    words = {"ge": "of at least", "gt": "above", "le": "of at most", "lt": "below"}
+    told = " and ".join(f"{word} {found[b]}" for b, word in words.items() if b in found)
+    return f" {told}" if told else ""

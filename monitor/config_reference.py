@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from monitor.config import Config, config_fields
+from monitor.config import config_fields
+from monitor.settings import Config
 
 __all__ = ["config_reference"]
 
 _HEAD = """\
 # Config reference
 
-Made from `monitor/config.py` by `python -m monitor.config_reference > docs/reference/config.md`;
+Made from `monitor/settings.py` by `python -m monitor.config_reference > docs/reference/config.md`;
 a test keeps it current.
 
 One YAML file holds every setting. A variable overrides the file, the file overrides the default,

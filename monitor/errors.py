@@ -4,6 +4,17 @@
     ├── ConfigError              a config file or variable that cannot be used
     ├── FitError                 data or a spec from which nothing can be fitted
     ├── PopulationError          a world that cannot exist or a group it does not have
+    ├── ServeError               a sidecar that cannot start or stop as told
+    ├── RequestError             a request that gets no prediction
+    │   ├── BadRequestError      it says something that cannot be read or used
+    │   ├── UnknownModelError    it asks for a model, a version or an alarm that is not here
+    │   ├── TooLargeError        it is larger than the config allows
+    │   ├── NotReadyError        the sidecar does not answer yet, or no longer
+    │   ├── OverloadedError      more is waiting than the sidecar takes on
+    │   ├── ForbiddenError       it asks from afar for what is done on the spot only
+    │   ├── NotOfferedError      it asks for what this sidecar does not do
+    │   ├── WithheldError        policy holds the prediction back
+    │   └── PredictionError      the classifier fails on it
     └── BundleError
         ├── BundleNotFoundError  no bundle at that path
         ├── BundleExistsError    something else stands where a bundle is to be written
@@ -17,6 +28,7 @@ None of them knows of a transport: each door maps a class to its own status.
 """
 
 __all__ = [
+    "BadRequestError",
     "BundleError",
     "BundleExistsError",
     "BundleNotFoundError",
@@ -25,10 +37,20 @@ __all__ = [
     "ConfigError",
     "EvenhandError",
     "FitError",
+    "ForbiddenError",
     "KernelError",
     "ManifestError",
+    "NotOfferedError",
+    "NotReadyError",
+    "OverloadedError",
     "PopulationError",
+    "PredictionError",
+    "RequestError",
+    "ServeError",
+    "TooLargeError",
+    "UnknownModelError",
     "UnsafeArchiveError",
+    "WithheldError",
     "first_line",
 ]
 
@@ -53,6 +75,50 @@ class FitError(EvenhandError):
 
 class PopulationError(EvenhandError):
     """A world was asked for people that it cannot have."""
+
+
+class ServeError(EvenhandError):
+    """The sidecar cannot start, or cannot stop, as it was told to."""
+
+
+class RequestError(EvenhandError):
+    """A request gets no prediction. Its text goes to the client, and holds no value of a person."""
+
+
+class BadRequestError(RequestError):
+    """The request says something that cannot be read, or cannot be used."""
+
+
+class UnknownModelError(RequestError):
+    """The request asks for something that is not here."""
+
+
+class TooLargeError(RequestError):
+    """The request is larger than the config allows."""
+
+
+class NotReadyError(RequestError):
+    """The sidecar does not answer yet, or no longer."""
+
+
+class OverloadedError(RequestError):
+    """More is waiting than the sidecar takes on."""
+
+
+class ForbiddenError(RequestError):
+    """What was asked for is done on the sidecar's own machine only."""
+
+
+class NotOfferedError(RequestError):
+    """This sidecar does not do what was asked for."""
+
+
+class WithheldError(RequestError):
+    """Policy holds the prediction back."""
+
+
+class PredictionError(RequestError):
+    """The classifier fails on the request."""
 
 
 class BundleError(EvenhandError):

@@ -15,10 +15,10 @@ import torch
 from numpy.typing import NDArray
 
 from monitor.baseline import Baseline, Signal, Verdict
-from monitor.bundle.classifier import load_exported
+from monitor.bundle.classifier import Classifier, load_exported
 from monitor.bundle.manifest import Manifest
 from monitor.bundle.probe import probe_features
-from monitor.bundle.reader import Bundle
+from monitor.bundle.reader import DEFAULT_PROBE_ROWS, Bundle
 from monitor.counterfactual import TransportMaps
 from monitor.drift import DriftReference, Predictions, Signals
 from monitor.errors import BundleError, KernelError, first_line
@@ -40,6 +40,7 @@ class Judge:
     """What a bundle says of predictions.
 
     Attributes:
+        classifier: Whose predictions they are.
         sensitivity: Computes the scores.
         baseline: Compares them.
         drift: What the drift watch of their stream starts from.
@@ -47,6 +48,7 @@ class Judge:
         eager_because: Why there is no kernel; empty where there is one.
     """
 
+    classifier: Classifier
     sensitivity: Sensitivity
     baseline: Baseline
     drift: DriftReference
@@ -54,12 +56,15 @@ class Judge:
     eager_because: str = "nothing compiled was looked for"
 
     @classmethod
-    def load(cls, bundle: Bundle, *, warn: bool = True) -> Self:
+    def load(
+        cls, bundle: Bundle, *, warn: bool = True, probe_rows: int = DEFAULT_PROBE_ROWS
+    ) -> Self:
         """From a bundle that `evenhand fit` made.
 
         Args:
             bundle: The bundle; native code in it is run only if it is pinned.
             warn: Whether to log it where nothing compiled can be used.
+            probe_rows: Made-up people that the classifier is tried on.
 
         Raises:
             BundleError: It has no status model, maps, baseline or drift reference, or they do not
@@ -72,7 +77,7 @@ class Judge:
                     f"the bundle has no {name}, so it cannot judge predictions; make it with "
                     "`evenhand fit`"
                 )
-        classifier = bundle.classifier()
+        classifier = bundle.classifier(probe_rows=probe_rows)
         status = load_exported(bundle.files["status.pt2"], "status.pt2")
         maps, spread = _maps_from_npz(bundle.files["maps.npz"], manifest)
         heads = sum(len(attribute.groups) for attribute in manifest.protected_attributes)
@@ -96,6 +101,7 @@ class Judge:
         if eager_because and warn:
             _LOG.warning("predictions are judged by uncompiled code: %s", eager_because)
         return cls(
+            classifier=classifier,
             sensitivity=sensitivity,
             baseline=Baseline.from_npz(bundle.files["baseline.npz"]),
             drift=drift,
@@ -116,6 +122,14 @@ class Judge:
         Raises:
             ValueError: It is no such tensor.
         """
+        return self.sensitivity.unpacked(*self.joint(features))
+
+    def joint(self, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The same as `Sensitivity.joint` returns it, by compiled code where there is some.
+
+        Raises:
+            ValueError: The features are no such tensor.
+        """
         width = self.sensitivity.spec.width
         # The same words for every mistake, compiled or not; an array has another kind of dtype.
         if getattr(features, "dtype", None) != torch.float32 or features.shape[1:] != (width,):
@@ -123,8 +137,8 @@ class Judge:
             told = f"{kind} {getattr(features, 'dtype', '')} {shape}"
             raise ValueError(f"features are {told}; {_WANTED}: [n, {width}]")
         if self.kernel is None or len(features) == 0:
-            return self.sensitivity.scores(features)
-        return self.sensitivity.judged_by(self.kernel.joint, features)
+            return self.sensitivity.in_parts(self.sensitivity.joint, features)
+        return self.sensitivity.in_parts(self.kernel.joint, features)
 
     def verdicts(
         self, scores: Scores, attribute: str, *, signal: Signal, alpha: float

@@ -4,10 +4,54 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
 from torch import Tensor
 
-__all__ = ["AttributeScores", "Scores"]
+__all__ = ["AttributeColumns", "AttributeScores", "ScoreColumns", "Scores"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttributeColumns:
+    """Where the scores of one protected attribute stand among the columns of the joint pass."""
+
+    log_prediction_sensitivity: int
+    flip_probability: int
+    hard_flips: int
+    expected_change: int
+    posterior: slice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreColumns:
+    """Where each score stands among the columns of the joint pass, `[n, w]`.
+
+    Attributes:
+        attributes: By the name of the protected attribute.
+        width: How many columns there are, w.
+    """
+
+    logit: int = 0
+    signed_margin: int = 1
+    boundary_distance: int = 2
+    attributes: Mapping[str, AttributeColumns]
+    width: int
+
+    @classmethod
+    def of(cls, groups: Mapping[str, int]) -> Self:
+        """For protected attributes with so many groups, in the order of the manifest."""
+        place, attributes = 3, {}
+        for name, count in groups.items():
+            ends = place + 4 + count
+            attributes[name] = AttributeColumns(
+                log_prediction_sensitivity=place,
+                flip_probability=place + 1,
+                hard_flips=place + 2,
+                expected_change=place + 3,
+                posterior=slice(place + 4, ends),
+            )
+            place = ends
+        return cls(attributes=attributes, width=place)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

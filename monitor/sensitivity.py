@@ -20,7 +20,7 @@ from monitor.bundle.manifest import BundleSpec, ProtectedAttribute
 from monitor.counterfactual import LayerWeight, TransportMaps, row_uniforms, shifted_uniforms
 from monitor.errors import first_line
 from monitor.first_layer import FirstLayer
-from monitor.scores import AttributeScores, Scores
+from monitor.scores import AttributeScores, ScoreColumns, Scores
 
 __all__ = ["Joint", "Sensitivity", "against_others", "gradient_of"]
 
@@ -82,17 +82,22 @@ class Sensitivity:
         most = max(maps.groups for maps in self.maps.values())
         return max(16, _MOST_COUNTERFACTUALS // ((most + _DRAWS - 1) * (most - 1)))
 
+    @property
+    def columns(self) -> ScoreColumns:
+        """Where each score stands in what `joint` returns first."""
+        return ScoreColumns.of({a.name: len(a.groups) for a in self.spec.protected_attributes})
+
     def scores(self, features: Tensor) -> Scores:
         """Judge n predictions, `[n, d]`; the tensor is left as it is."""
-        return self.judged_by(self.joint, features)
+        return self.unpacked(*self.in_parts(self.joint, features))
 
-    def judged_by(self, joint: Joint, features: Tensor) -> Scores:
-        """Judge n predictions by the joint pass, uncompiled or compiled, some at once."""
+    def in_parts(self, joint: Joint, features: Tensor) -> tuple[Tensor, Tensor]:
+        """What the joint pass, uncompiled or compiled, returns of n predictions, some at once."""
         if len(features) <= self.rows_at_once:
-            return self.unpacked(*joint(features))
+            return joint(features)
         parts = [joint(rows) for rows in features.split(self.rows_at_once)]
         packed, contributions = map(torch.cat, zip(*parts, strict=True))
-        return self.unpacked(packed, contributions)
+        return packed, contributions
 
     def joint(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Everything about n predictions in one pass, as two tensors.
@@ -110,7 +115,7 @@ class Sensitivity:
         f, hidden = self._logit_and_hidden(tracked)
         gradient = gradient_of(f, tracked) if self._slope_of_logit else torch.zeros_like(tracked)
         f = f.detach()
-        shifted = self._shifted(f)
+        shifted = self.shifted(f)
         logits = self.status(tracked)
         # Of what is not a number nothing is known but the classifier's own answer.
         known = torch.isfinite(tracked.detach()).all(1)
@@ -129,24 +134,23 @@ class Sensitivity:
 
     def unpacked(self, packed: Tensor, contributions: Tensor) -> Scores:
         """What `joint` returned, by name; columns are views."""
-        columns, place = packed.unbind(1), 3
+        columns, places = packed.unbind(1), self.columns
         attributes = {}
-        for number, attribute in enumerate(self.spec.protected_attributes):
-            log_ps, flip, hard, change = columns[place : place + 4]
-            end = place + 4 + len(attribute.groups)
-            attributes[attribute.name] = AttributeScores(
-                posterior=packed[:, place + 4 : end],
+        for number, (name, place) in enumerate(places.attributes.items()):
+            log_ps = columns[place.log_prediction_sensitivity]
+            attributes[name] = AttributeScores(
+                posterior=packed[:, place.posterior],
                 log_prediction_sensitivity=None if self.missing else log_ps,
                 contributions=None if self.missing else contributions[:, number],
-                flip_probability=flip,
-                hard_flips=hard,
-                expected_change=change,
+                flip_probability=columns[place.flip_probability],
+                hard_flips=columns[place.hard_flips],
+                expected_change=columns[place.expected_change],
             )
-            place = end
+        distance = columns[places.boundary_distance] if self._slope_of_logit else None
         return Scores(
-            logit=columns[0],
-            signed_margin=columns[1],
-            boundary_distance=columns[2] if self._slope_of_logit else None,
+            logit=columns[places.logit],
+            signed_margin=columns[places.signed_margin],
+            boundary_distance=distance,
             attributes=attributes,
             missing=self.missing,
         )
@@ -159,7 +163,7 @@ class Sensitivity:
         hidden = self.first_layer.head(features)
         return self.first_layer.tail(hidden), hidden
 
-    def _shifted(self, logit: Tensor) -> Tensor:
+    def shifted(self, logit: Tensor) -> Tensor:
         """The shifted f − logit(τ); a score equal to the threshold survives the logarithms."""
         threshold = self.spec.decision.threshold
         shifted = logit - (math.log(threshold) - math.log1p(-threshold))
@@ -197,7 +201,7 @@ class Sensitivity:
                 there = self.first_layer.tail(near.reshape(pairs * n, near.shape[2]))
             else:
                 there = self.logit(carried.features.reshape(pairs * n, width))
-        there = self._shifted(there).reshape(targets.shape)
+        there = self.shifted(there).reshape(targets.shape)
         # Whom the map does not move, or by nothing but rounding, does not flip, however near the
         # threshold.
         change = (there - shifted).abs()

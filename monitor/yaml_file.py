@@ -10,7 +10,7 @@ import yaml
 
 from monitor.errors import EvenhandError
 
-__all__ = ["read_yaml"]
+__all__ = ["parse_yaml", "read_yaml"]
 
 
 class _Loader(yaml.SafeLoader):
@@ -47,6 +47,15 @@ for _tag, _pattern, _first in (
     )
 
 
+def parse_yaml(text: str) -> Any:
+    """What a text in YAML holds.
+
+    Raises:
+        yaml.YAMLError: It is no YAML.
+    """
+    return yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
+
+
 def read_yaml(path: Path, error_class: type[EvenhandError]) -> dict[str, Any]:
     """The fields of a YAML file; an empty file has none.
 
@@ -60,7 +69,7 @@ def read_yaml(path: Path, error_class: type[EvenhandError]) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise error_class(f"{path}: not a text file in UTF-8") from None
     try:
-        content = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
+        content = parse_yaml(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""

@@ -14,8 +14,9 @@ import click
 from monitor.bundle.manifest import BundleSpec, Manifest
 from monitor.bundle.probe import probe_features
 from monitor.bundle.reader import Bundle
-from monitor.config import Config, load_config
+from monitor.config import load_config
 from monitor.errors import ClassifierError, KernelError
+from monitor.settings import Config
 
 __all__ = ["bundle"]
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from monitor.config import Config, config_fields, load_config
+from monitor.config import config_fields, load_config
 from monitor.errors import ConfigError
+from monitor.settings import Config
 from tests.commands import evenhand
 
 

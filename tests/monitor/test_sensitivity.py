@@ -277,7 +277,7 @@ def test_many_rows_are_judged_some_at_once(sensitivity, monkeypatch):
         sizes.append(len(some))
         return sensitivity.joint(some)
 
-    parts = sensitivity.judged_by(joint, rows)
+    parts = sensitivity.unpacked(*sensitivity.in_parts(joint, rows))
     assert max(sizes) == 600 // 18
     assert torch.allclose(parts.logit, whole.logit)
     for name in GROUPS:

@@ -1,0 +1,118 @@
+"""The drift watch as gauges, read when they are scraped."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+from prometheus_client import Metric
+from prometheus_client.metrics_core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from monitor.drift import Drift
+from monitor.drift.layout import Watcher
+
+__all__ = ["DriftGauges"]
+
+
+class DriftGauges(Collector):
+    """What a drift watch shows, as families of gauges.
+
+    A share alarm has the margin's place in `attribute` empty where it belongs to none.
+    """
+
+    def __init__(self, drift: Drift, attributes: Sequence[str], settle: Callable[[], None]) -> None:
+        self._drift, self._attributes, self._settle = drift, attributes, settle
+
+    def collect(self) -> Iterable[Metric]:
+        """All families, after taking in what waits to be taken in."""
+        self._settle()
+        yield from self._shares()
+        yield from self._evidence()
+        yield self._alarms()
+        yield GaugeMetricFamily(
+            "evenhand_drift_predictions",
+            "Predictions that the drift watch has seen.",
+            self._drift.seen,
+        )
+
+    def _shares(self) -> Iterable[Metric]:
+        labels = ("attribute", "window")
+        share = GaugeMetricFamily(
+            "evenhand_flip_share_ratio",
+            "Estimated share of decisions that would flip for another group, of all predictions, "
+            "of the last ones, and of the baseline.",
+            labels=labels,
+        )
+        low, high = (
+            GaugeMetricFamily(
+                f"evenhand_flip_share_{end}_ratio",
+                f"{words} end of the confidence sequence of the flip share.",
+                labels=labels,
+            )
+            for end, words in (("low", "Lower"), ("high", "Upper"))
+        )
+        for name in self._attributes:
+            found = self._drift.share(name)
+            baseline = self._drift.reference.shares[name].share
+            for window, mean, band in (
+                ("all", found.share, found.band),
+                ("rolling", found.rolling_share, found.rolling_band),
+                ("baseline", baseline, found.baseline),
+            ):
+                if mean is not None:
+                    share.add_metric((name, window), mean)
+                low.add_metric((name, window), band.low)
+                high.add_metric((name, window), band.high)
+        yield from (share, low, high)
+
+    def _evidence(self) -> Iterable[Metric]:
+        labels = ("detector", "attribute")
+        log_sr = GaugeMetricFamily(
+            "evenhand_drift_log_sr",
+            "Log of the Shiryaev-Roberts statistic of a change detector.",
+            labels=labels,
+        )
+        log_e = GaugeMetricFamily(
+            "evenhand_drift_log_e_value",
+            "Log of a change detector's test martingale.",
+            labels=labels,
+        )
+        unusable = GaugeMetricFamily(
+            "evenhand_drift_unusable_predictions",
+            "Predictions whose score was not a number, since the detector started.",
+            labels=labels,
+        )
+        for watcher, found in self._drift.evidence.items():
+            if (where := self._labels(watcher)) is not None:
+                log_sr.add_metric(where, found.log_sr)
+                log_e.add_metric(where, found.log_e_value)
+                unusable.add_metric(where, found.unusable)
+        yield from (log_sr, log_e, unusable)
+        yield GaugeMetricFamily(
+            "evenhand_drift_log_sr_bound",
+            "Where the Shiryaev-Roberts statistics raise an alarm.",
+            math.log(self._drift.run_length),
+        )
+
+    def _alarms(self) -> Metric:
+        alarm = GaugeMetricFamily(
+            "evenhand_drift_alarm",
+            "1 for every alarm that nobody has acknowledged yet, with its likely cause. It tells "
+            "of change; of unfairness only where the detector is share.",
+            labels=("detector", "attribute", "cause"),
+        )
+        latched = {found.watcher: found for found in self._drift.alarms}
+        watchers = [Watcher("share", name) for name in self._drift.reference.shares]
+        for watcher in (*watchers, *self._drift.evidence):
+            if (where := self._labels(watcher)) is not None:
+                found = latched.get(watcher)
+                cause = "" if found is None else found.cause
+                alarm.add_metric((*where, cause), float(found is not None))
+        return alarm
+
+    def _labels(self, watcher: Watcher) -> tuple[str, str] | None:
+        """Of a watcher; None where its attribute gets no series of its own."""
+        if watcher.attribute is not None and watcher.attribute not in self._attributes:
+            return None
+        return watcher.kind, watcher.attribute or ""

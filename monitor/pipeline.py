@@ -1,0 +1,76 @@
+"""The path of a request through the sidecar, from a door and back to it."""
+
+from __future__ import annotations
+
+from monitor.answers import Answers
+from monitor.batching import Batcher
+from monitor.bundle.manifest import Model
+from monitor.call import Answer, Call
+from monitor.codec import FeatureCodec
+from monitor.errors import NotReadyError, OverloadedError, UnknownModelError
+from monitor.request_ids import RequestIds
+
+__all__ = ["Pipeline"]
+
+
+class Pipeline:
+    """What both doors call.
+
+    Attributes:
+        model: Name and version that it answers for.
+        ready: Whether it answers; false before the start and once it is to stop.
+        in_flight: Requests without an answer.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        codec: FeatureCodec,
+        batcher: Batcher,
+        answers: Answers,
+        *,
+        max_in_flight: int,
+    ) -> None:
+        self.model, self.ready, self.in_flight = model, False, 0
+        self._codec, self._batcher, self._answers = codec, batcher, answers
+        self._ids, self._max_in_flight = RequestIds(), max_in_flight
+
+    async def infer(self, call: Call) -> Answer:
+        """Answer a call.
+
+        Raises:
+            RequestError: In one of its kinds, where it gets no prediction.
+        """
+        self._admit(call)
+        self.in_flight += 1
+        try:
+            features = self._codec.features(call.inputs)
+            request_id = self._ids.name(call.id)
+            judged = await self._batcher.judged(request_id, features)
+            return self._answers.answer(call, request_id, judged)
+        finally:
+            self.in_flight -= 1
+
+    def _admit(self, call: Call) -> None:
+        if not self.ready:
+            raise NotReadyError("the sidecar is not ready")
+        if self.in_flight >= self._max_in_flight:
+            raise OverloadedError(f"{self._max_in_flight} requests are in flight already")
+        self.check_model(call.model, call.version)
+        self._answers.check(call)
+
+    def check_model(self, name: str, version: str) -> None:
+        """Whether a model and version, or any version, are served here.
+
+        Raises:
+            UnknownModelError: They are not.
+        """
+        if name != self.model.name:
+            raise UnknownModelError(
+                f"model {name!r:.120} is not served here; {self.model.name!r} is"
+            )
+        if version not in ("", self.model.version):
+            raise UnknownModelError(
+                f"version {version!r:.120} of {name!r} is not served here; "
+                f"{self.model.version!r} is"
+            )

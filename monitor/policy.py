@@ -1,0 +1,163 @@
+"""Policy: what is done about a prediction, given how it compares with the baseline.
+
+It looks at sensitivity only, never at anybody's predicted group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.baseline import Baseline, Signal
+from monitor.errors import ConfigError
+from monitor.settings import AttributePolicy, PolicyConfig, Rule
+
+__all__ = ["Action", "AttributeRule", "Policy", "Ruling", "VerdictCode"]
+
+Float = NDArray[np.float64]
+
+
+class VerdictCode(IntEnum):
+    """Outcome of a verdict, as a number that arrays can hold."""
+
+    WITHIN = 0
+    ABOVE = 1
+    UNKNOWN = 2
+
+
+class Action(IntEnum):
+    """What is done about a prediction, the stronger the larger."""
+
+    NONE = 0
+    OBSERVE = 1
+    FLAG = 2
+    WITHHOLD = 3
+    REVIEW = 4
+
+    @property
+    def withholds(self) -> bool:
+        """Whether the client gets something else instead of the prediction."""
+        return self >= Action.WITHHOLD
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttributeRule:
+    """What holds for one protected attribute."""
+
+    action: Action
+    rule: Rule
+    signal: Signal
+    alpha: float
+    flip_probability: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ruling:
+    """What is done about n predictions as to a protected attributes.
+
+    Attributes:
+        verdicts: `VerdictCode`s, `[n, a]`.
+        called: Whether the attribute calls for its action, `[n, a]`.
+        actions: The strongest `Action` that is called for, `[n]`.
+    """
+
+    verdicts: NDArray[np.int8]
+    called: NDArray[np.bool_]
+    actions: NDArray[np.int8]
+
+
+class Policy:
+    """Rules on predictions."""
+
+    def __init__(self, config: PolicyConfig, attributes: Sequence[str]) -> None:
+        if unknown := sorted(set(config.attributes) - set(attributes)):
+            raise ConfigError(
+                f"policy.attributes.{unknown[0]}: the bundle has no such protected attribute; it "
+                f"has {', '.join(attributes)}"
+            )
+        self.config = config
+        self.rules = {name: _rule(config, config.attributes.get(name)) for name in attributes}
+        rules = self.rules.values()
+        self._alpha = np.array([rule.alpha for rule in rules])
+        self._bound = np.array([rule.flip_probability for rule in rules])
+        self._actions = np.array([rule.action for rule in rules], np.int8)
+        kinds = np.array([rule.rule for rule in rules])
+        self._by_p, self._by_flip = kinds != "flip_probability", kinds != "p_value"
+        self._both = kinds == "both"
+
+    def check(self, baseline: Baseline) -> None:
+        """Whether the baseline can show what the rules ask for.
+
+        Raises:
+            ConfigError: It cannot.
+        """
+        for name, rule in self.rules.items():
+            reference = baseline.scores[name].get(rule.signal)
+            if reference is None:
+                raise ConfigError(
+                    f"policy.signal: {rule.signal} cannot be computed for this classifier, of "
+                    "which no gradient can be taken"
+                )
+            if len(reference) < 1 / rule.alpha - 1:
+                raise ConfigError(
+                    f"policy.alpha: a baseline of {len(reference)} rows cannot show {rule.alpha:g} "
+                    f"for {name}"
+                )
+
+    def on(self, p_values: Float, flip_probability: Float) -> Ruling:
+        """Rule on n predictions: p-values and flip probabilities `[n, a]`, NaN for unknown."""
+        above = p_values <= self._alpha
+        unknown = np.isnan(p_values)
+        verdicts = above.astype(np.int8)
+        verdicts[unknown] = VerdictCode.UNKNOWN
+        over = flip_probability >= self._bound
+        called = (above & self._by_p) | (over & self._by_flip)
+        if self._both.any():
+            called = np.where(self._both, above & over, called)
+        actions = (called * self._actions).max(1)
+        if self.config.on_fault == "withhold":
+            actions[unknown.any(1) & (actions < Action.WITHHOLD)] = Action.WITHHOLD
+        return Ruling(verdicts=verdicts, called=called, actions=actions)
+
+    def on_fault(self, rows: int) -> Ruling:
+        """Rule on n predictions that could not be judged."""
+        withheld = self.config.on_fault == "withhold"
+        shape = (rows, len(self.rules))
+        return Ruling(
+            verdicts=np.full(shape, VerdictCode.UNKNOWN, np.int8),
+            called=np.zeros(shape, bool),
+            actions=np.full(rows, Action.WITHHOLD if withheld else Action.NONE, np.int8),
+        )
+
+    @property
+    def in_words(self) -> str:
+        """What holds, on one line, as the sidecar says it when it starts."""
+        told = [_in_words(name, rule) for name, rule in self.rules.items()]
+        return "; ".join(told) + f"; what cannot be judged: {self.config.on_fault}"
+
+
+def _rule(config: PolicyConfig, own: AttributePolicy | None) -> AttributeRule:
+    own = own or AttributePolicy()
+    return AttributeRule(
+        action=Action[(own.action or config.action).upper()],
+        rule=own.rule or config.rule,
+        signal=own.signal or config.signal,
+        alpha=own.alpha or config.alpha,
+        flip_probability=own.flip_probability or config.flip_probability,
+    )
+
+
+def _in_words(name: str, rule: AttributeRule) -> str:
+    by_p = f"p-value of {rule.signal} ≤ {rule.alpha:g}"
+    by_flip = f"flip probability ≥ {rule.flip_probability:g}"
+    told = {
+        "p_value": by_p,
+        "flip_probability": by_flip,
+        "either": f"{by_p} or {by_flip}",
+        "both": f"{by_p} and {by_flip}",
+    }[rule.rule]
+    return f"{name}: {rule.action.name.lower()} if {told}"

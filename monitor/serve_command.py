@@ -1,0 +1,80 @@
+"""`evenhand serve`: the sidecar in front of a classifier."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+from pathlib import Path
+
+import click
+
+from monitor.config import load_config
+from monitor.settings import Config
+
+__all__ = ["serve"]
+
+# Not checked by click, so that every flaw is told in our own words.
+_PATH = click.Path(path_type=Path, readable=False)
+
+
+@click.command()
+@click.option("--bundle", "path", type=_PATH, help="The bundle: a directory or a .tar file.")
+@click.option("--pin", metavar="SHA256", help="Digest that its manifest must have.")
+@click.option("--config", "file", type=_PATH, help="A config file.")
+@click.option("--host", help="Address to listen on; loopback unless told otherwise.")
+@click.option("--grpc-port", type=click.IntRange(0, 65535), help="0 takes a free port.")
+@click.option("--rest-port", type=click.IntRange(0, 65535), help="0 takes a free port.")
+def serve(
+    *,
+    path: Path | None,
+    pin: str | None,
+    file: Path | None,
+    host: str | None,
+    grpc_port: int | None,
+    rest_port: int | None,
+) -> None:
+    """Serve the classifier of a bundle, and judge every prediction.
+
+    Speaks the Open Inference Protocol over gRPC and REST. Options override the config file and the
+    EVENHAND_… variables.
+    """
+    if pin is not None and not re.fullmatch("[0-9a-f]{64}", pin := pin.strip().lower()):
+        raise click.UsageError("--pin takes a SHA-256 digest, 64 characters 0-9 a-f.")
+    config = _with_options(
+        load_config(file),
+        bundle={"path": path, "manifest_sha256": pin},
+        server={"host": host, "grpc_port": grpc_port, "rest_port": rest_port},
+    )
+    if config.bundle.path is None:
+        raise click.UsageError("Name a bundle: --bundle, or a config whose bundle.path does.")
+    import uvloop
+
+    from monitor.logs import set_up_logs
+
+    set_up_logs(config.log)
+    uvloop.run(_serve(config))
+
+
+def _with_options(config: Config, **parts: dict[str, object]) -> Config:
+    """The config with what was given on the command line."""
+    changed = {}
+    for part, options in parts.items():
+        given = {name: value for name, value in options.items() if value is not None}
+        changed[part] = getattr(config, part).model_copy(update=given)
+    return config.model_copy(update=changed)
+
+
+async def _serve(config: Config) -> None:
+    """Serve until the process is told to stop."""
+    from monitor.server import Server
+
+    server = Server(config)
+    await server.start()
+    click.echo(server.introduction)
+    told = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told.set)
+    await told.wait()
+    await server.stop()
