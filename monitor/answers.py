@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from monitor.batching import Share
 from monitor.bundle.manifest import BundleSpec
 from monitor.call import Answer, Call, OutputTensor
 from monitor.errors import BadRequestError, ConfigError, WithheldError
@@ -28,6 +29,7 @@ TensorCard = tuple[str, str, list[int]]
 _VERDICTS = np.array([code.name.lower() for code in VerdictCode], object)
 _ACTIONS = np.array([action.name.lower() for action in Action], object)
 _WITHHELD = "withheld"
+_WITHHOLD = int(Action.WITHHOLD)
 # As certain as float32 can be of a class, in log-odds.
 _CERTAIN = 16.0
 
@@ -39,8 +41,8 @@ class Answers:
         self, spec: BundleSpec, columns: ScoreColumns, judging: Judging, config: Config
     ) -> None:
         self._spec, self._columns, self._policy = spec, columns, config.policy
+        self._judging = judging
         self._own, self._datatype = config.server.output_name, judging.output_datatype
-        self._own_shape = judging.output_shape
         self._marks = Marks(spec, columns)
         self._fallback = _fallback_row(spec, config.policy, judging.output_shape)
         self._inline = config.monitoring.mode == "inline"
@@ -65,7 +67,7 @@ class Answers:
             "expected_change": ("FP32", [-1, count]),
             "contributions": ("FP32", [-1, count, width]),
         }
-        own = (self._own, self._datatype, [-1, *self._own_shape])
+        own = (self._own, self._datatype, [-1, *self._judging.output_shape])
         return [own, *((name, *shapes[name]) for name in self._writers)]
 
     def check(self, call: Call) -> None:
@@ -81,22 +83,27 @@ class Answers:
         if len(set(call.outputs)) < len(call.outputs):
             raise BadRequestError("an output is wanted twice")
 
-    def answer(self, call: Call, request_id: str, judged: Judged) -> Answer:
+    def answer(self, call: Call, request_id: str, share: Share) -> Answer:
         """What a call gets.
 
         Raises:
             WithheldError: Policy holds a prediction back, and says so by an error.
         """
+        judged, start, stop = share
         held: Held = None
-        if judged.actions is not None and judged.actions.max() >= Action.WITHHOLD:
-            held = judged.actions >= Action.WITHHOLD
+        if judged.actions is not None and max(judged.listed.actions[start:stop]) >= _WITHHOLD:
+            held = judged.actions[start:stop] >= _WITHHOLD
             if self._policy.withheld == "error":
                 raise WithheldError(f"the prediction is withheld by policy: rows {_rows(held)}")
-        marks = self._marks.of(request_id, judged, held)
+        marks = self._marks.of(request_id, share, held)
         if held is not None:
             marks["evenhand_withheld_rows"] = _rows(held)
-        outputs = [self._output(name, judged, held) for name in call.outputs or (self._own,)]
-        return Answer(id=call.id or request_id, outputs=outputs, marks=marks)
+        if not call.outputs and held is None:
+            output = OutputTensor(self._own, self._datatype, judged.output[start:stop])  # type: ignore[arg-type]
+            return Answer(call.id or request_id, (output,), marks)
+        part = judged.rows(start, stop)
+        outputs = [self._output(name, part, held) for name in call.outputs or (self._own,)]
+        return Answer(call.id or request_id, outputs, marks)
 
     def _output(self, name: str, judged: Judged, held: Held) -> OutputTensor:
         if name != self._own:
@@ -124,7 +131,7 @@ class Answers:
 
     def _decision(self, name: str, judged: Judged, held: Held) -> OutputTensor:
         classes = np.array(self._spec.decision.class_names, object)
-        values = classes[(judged.margin >= 0).astype(int)]
+        values = classes[self._judging.decisions(judged.output).astype(int)]
         if held is not None:
             fallback = self._policy.fallback if self._policy.withheld == "fallback" else None
             values[held] = _WITHHELD

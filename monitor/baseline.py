@@ -112,8 +112,11 @@ class Baseline:
         """Conformal p-values of new scores `[m]`; NaN where a score is NaN."""
         reference = self.scores[attribute][signal]
         n = len(reference)
-        at_least = n - np.searchsorted(reference, values, side="left")
-        return np.where(np.isnan(values), np.nan, (1 + at_least) / (n + 1))
+        found: NDArray[np.float64] = (1.0 + n - reference.searchsorted(values)) / (n + 1)
+        unknown = np.isnan(values)
+        if unknown.any():
+            found[unknown] = np.nan
+        return found
 
     def verdicts(
         self, attribute: str, signal: Signal, values: NDArray[np.float64], alpha: float

@@ -1,9 +1,10 @@
 """Adaptive batching: requests that come together share one pass; one that comes alone never waits.
 
-How many come together is learned from the last batches. A batch leaves once as many wait as came
-together before and a turn of the event loop has brought no more, or when the window is over. A
-batch that left smaller than expected halves the expectation, so the first request after a crowd has
-gone pays the window, and soon none does.
+As long as a turn of the event loop finds one request waiting, it is run at once. Where it finds two
+or more, there is a crowd: from then on a batch leaves when as many wait as came together before,
+when nobody has come for a while, or when the window is over. Every so often it stays although all
+who are expected are there, to see whether more would come. A batch that ends up smaller than
+expected halves what was expected in excess, so soon after a crowd has gone nobody waits.
 """
 
 from __future__ import annotations
@@ -18,9 +19,28 @@ from numpy.typing import NDArray
 from monitor.errors import OverloadedError, PredictionError
 from monitor.judging import Judged
 
-__all__ = ["Batcher", "Waiting"]
+__all__ = ["Batcher", "Share", "Waiting"]
 
 Features = NDArray[np.float32]
+
+# Every so many batches of a crowd it is tried whether more would come.
+_TRIAL = 16
+# Of the window: how long nobody has to come for a batch to leave.
+_WHILE = 0.25
+
+
+class Share(NamedTuple):
+    """A request's rows of a batch.
+
+    Attributes:
+        judged: The batch.
+        start: The first of its rows.
+        stop: The one behind its last.
+    """
+
+    judged: Judged
+    start: int
+    stop: int
 
 
 class Waiting(NamedTuple):
@@ -30,7 +50,7 @@ class Waiting(NamedTuple):
     first_row: int
     features: Features
     since: float
-    answer: asyncio.Future[Judged]
+    answer: asyncio.Future[Share]
 
 
 # What is told of every batch once its answers are on their way: the requests, and what was found.
@@ -55,11 +75,11 @@ class Batcher:
         self._waiting: list[Waiting] = []
         self._rows = 0
         self._expected = 1
-        self._looked_at = 0
-        self._look: asyncio.Handle | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._were_waiting = 0
+        self._to_trial = _TRIAL
+        self._next: asyncio.Handle | None = None
 
-    async def judged(self, request_id: str, features: Features, first_row: int = 0) -> Judged:
+    async def judged(self, request_id: str, features: Features, first_row: int = 0) -> Share:
         """What is found of a request's rows, `[n, d]`, in whatever batch.
 
         Args:
@@ -73,46 +93,58 @@ class Batcher:
         """
         if len(features) > self._max_rows:
             return await self._in_pieces(request_id, features)
-        answer: asyncio.Future[Judged] = self._loop.create_future()
+        answer: asyncio.Future[Share] = self._loop.create_future()
         if self._rows + len(features) > self._max_rows:
             self._leave()
         since = self._loop.time()
         self._waiting.append(Waiting(request_id, first_row, features, since, answer))
         self._rows += len(features)
-        if self._look is None and (self._timer is None or len(self._waiting) >= self._expected):
-            self._looked_at = len(self._waiting)
-            self._look = self._loop.call_soon(self._look_around)
+        if self._rows >= self._max_rows:
+            self._leave()
+        elif self._next is None:
+            self._begin()
+        elif len(self._waiting) == self._expected and self._to_trial:
+            self._next.cancel()
+            self._next = self._loop.call_soon(self._leave)
         return await answer
 
-    async def _in_pieces(self, request_id: str, features: Features) -> Judged:
+    def _begin(self) -> None:
+        """The first of a batch has come."""
+        if self._expected > 1 and self._window > 0:
+            self._to_trial = (self._to_trial or _TRIAL) - 1
+            self._look_again()
+        else:
+            self._next = self._loop.call_soon(self._leave)
+
+    def _look_again(self) -> None:
+        self._were_waiting = len(self._waiting)
+        self._next = self._loop.call_later(self._window * _WHILE, self._look)
+
+    def _look(self) -> None:
+        """A while later: leave if nobody has come meanwhile, or the window is over."""
+        waited = self._loop.time() - self._waiting[0].since
+        if len(self._waiting) > self._were_waiting and waited < self._window:
+            self._look_again()
+        else:
+            self._leave()
+
+    async def _in_pieces(self, request_id: str, features: Features) -> Share:
         """A request larger than a batch: others get their turn between its pieces."""
         pieces = []
         for start in range(0, len(features), self._max_rows):
             rows = features[start : start + self._max_rows]
-            pieces.append(await self.judged(request_id, rows, start))
-        return Judged.joined(pieces)
-
-    def _look_around(self) -> None:
-        """After a turn of the event loop: leave, look again, or wait for the window's end."""
-        self._look = None
-        count = len(self._waiting)
-        if count > self._looked_at and self._timer is None and self._window > 0:
-            self._looked_at = count
-            self._look = self._loop.call_soon(self._look_around)
-        elif count >= self._expected or self._window == 0:
-            self._leave()
-        elif self._timer is None:
-            self._timer = self._loop.call_later(self._window, self._leave)
+            part = await self.judged(request_id, rows, start)
+            pieces.append(part.judged.rows(part.start, part.stop))
+        return Share(Judged.joined(pieces), 0, len(features))
 
     def _leave(self) -> None:
         """Run what waits as one batch."""
-        for handle in (self._timer, self._look):
-            if handle is not None:
-                handle.cancel()
-        self._timer = self._look = None
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
         batch, self._waiting, self._rows = self._waiting, [], 0
         came = len(batch)
-        self._expected = came if came >= self._expected else max((self._expected + came) // 2, 1)
+        self._expected = max(came, (self._expected + came) // 2)
         now = self._loop.time()
         # Who has hung up, or waited for too long, costs nothing more.
         batch = [waiting for waiting in batch if self._still_wanted(waiting, now)]
@@ -147,7 +179,9 @@ class Batcher:
         start = 0
         for waiting in batch:
             stop = start + len(waiting.features)
-            waiting.answer.set_result(judged.rows(start, stop))
+            # Whoever hung up meanwhile has cancelled it.
+            if not waiting.answer.done():
+                waiting.answer.set_result(Share(judged, start, stop))
             start = stop
         # Behind those who wait for the answers in the loop's queue: they leave first.
         self._loop.call_soon(self._tell, batch, judged)

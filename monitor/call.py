@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -42,8 +41,7 @@ class OutputTensor(NamedTuple):
     values: NDArray[np.float32] | NDArray[np.float64] | NDArray[np.object_]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(NamedTuple):
     """A request for predictions.
 
     Attributes:
@@ -61,8 +59,7 @@ class Call:
     outputs: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(NamedTuple):
     """What a call gets.
 
     Attributes:

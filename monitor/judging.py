@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Self
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import fx, nn
 
 from monitor.baseline import Signal
 from monitor.bundle.probe import probe_features
@@ -20,12 +21,22 @@ from monitor.logs import told_without_values
 from monitor.policy import Policy
 from monitor.scores import AttributeColumns
 
-__all__ = ["Judged", "Judging"]
+__all__ = ["Judged", "Judging", "Listed"]
 
 _LOG = logging.getLogger(__name__)
 _PROBE_ROWS, _PROBE_ROUNDS = 64, 20
+# By verdict code: above is worse than unknown, unknown worse than within.
+_WORST_FIRST = np.array([0, 2, 1], np.int8)
 
 Features = NDArray[np.float32]
+
+
+class Listed(NamedTuple):
+    """Of each row: how bad its worst verdict is, 2 for above, 1 for unknown; action; scores."""
+
+    verdicts: list[int]
+    actions: list[int]
+    scores: list[list[float]] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +45,6 @@ class Judged:
 
     Attributes:
         output: The classifier's own output, `[n]`, `[n, 1]` or `[n, 2]`.
-        margin: f(x) − logit(τ), `[n]`: the decision is class 1 where it is not negative.
         scores: Columns of the joint pass, `[n, w]`; None where nothing was judged.
         contributions: Each feature's share of prediction sensitivity, `[n, a, d]`; likewise.
         p_values: Of the signal that makes the verdict, `[n, a]`; likewise.
@@ -45,7 +55,6 @@ class Judged:
     """
 
     output: NDArray[np.generic]
-    margin: NDArray[np.float32]
     scores: NDArray[np.float32] | None = None
     contributions: NDArray[np.float32] | None = None
     p_values: NDArray[np.float64] | None = None
@@ -53,6 +62,22 @@ class Judged:
     called: NDArray[np.bool_] | None = None
     actions: NDArray[np.int8] | None = None
     fault: bool = False
+    _listed: list[Listed] = field(default_factory=list, repr=False, compare=False)
+
+    @property
+    def listed(self) -> Listed:
+        """What every answer is marked by, as lists: reading arrays row by row takes long."""
+        if not self._listed:
+            assert self.verdicts is not None
+            assert self.actions is not None
+            self._listed.append(
+                Listed(
+                    verdicts=_WORST_FIRST[self.verdicts].max(1).tolist(),
+                    actions=self.actions.tolist(),
+                    scores=None if self.scores is None else self.scores.tolist(),
+                )
+            )
+        return self._listed[0]
 
     def __len__(self) -> int:
         return len(self.output)
@@ -77,7 +102,7 @@ class Judged:
         return Judged(**arrays, fault=faulty)
 
 
-_ARRAYS = tuple(field.name for field in fields(Judged) if field.name != "fault")
+_ARRAYS = tuple(f.name for f in fields(Judged) if f.name not in ("fault", "_listed"))
 
 
 class Judging:
@@ -99,8 +124,9 @@ class Judging:
             for name, rule in policy.rules.items()
         ]
         self._output_is_logit = spec.classifier.output == "logit"
+        self._forward = _forward(self._classifier.module)
         with torch.inference_mode():
-            trial = self._classifier.module(torch.zeros(2, spec.width))
+            trial = self._forward(torch.zeros(2, spec.width))
         self._output_shape = tuple(trial.shape[1:])
         self._output_is_wide = trial.dtype == torch.float64
         self.faults = 0
@@ -130,12 +156,17 @@ class Judging:
         """
         try:
             with torch.inference_mode():
-                output = self._classifier.module(torch.from_numpy(features))
-                margin = self._judge.sensitivity.shifted(self._classifier.as_logit(output))
+                output = _as_answer(self._forward(torch.from_numpy(features)))
         except Exception as error:  # noqa: BLE001 - a foreign model may raise anything
             _LOG.warning("the classifier failed: %s", told_without_values(error))
             raise PredictionError("the classifier fails on this input") from None
-        return Judged(output=_as_answer(output), margin=margin.float().numpy())
+        return Judged(output=output)
+
+    def decisions(self, output: NDArray[np.generic]) -> NDArray[np.bool_]:
+        """Whether each row of the classifier's own output decides for class 1, `[n]`."""
+        logit = self._classifier.as_logit(torch.from_numpy(np.ascontiguousarray(output)))
+        decided: NDArray[np.bool_] = (self._judge.sensitivity.shifted(logit) >= 0).numpy()
+        return decided
 
     def judge(self, features: Features) -> Judged:
         """Predictions and what is found of them, `[n, d]`; a fault of monitoring obeys policy.
@@ -155,16 +186,15 @@ class Judging:
         packed, contributions = self._judge.joint(torch.from_numpy(features))
         scores = packed.numpy()
         p_values = self.p_values(scores)
-        ruling = self._policy.on(p_values, scores[:, self._flips].astype(np.float64))
+        ruling = self._policy.on(p_values, scores[:, self._flips])
         if self._output_is_logit:
             output = scores[:, self._columns.logit].reshape(len(scores), *self._output_shape)
         else:
             # Its own answer, to the last bit: no logit of it leads back there.
             with torch.inference_mode():
-                output = _as_answer(self._classifier.module(torch.from_numpy(features)))
+                output = _as_answer(self._forward(torch.from_numpy(features)))
         return Judged(
             output=output,
-            margin=scores[:, self._columns.signed_margin],
             scores=scores,
             contributions=contributions.numpy(),
             p_values=p_values,
@@ -187,7 +217,6 @@ class Judging:
         _LOG.error("monitoring failed: %s", told_without_values(error))
         return Judged(
             output=bare.output,
-            margin=bare.margin,
             verdicts=ruling.verdicts,
             called=ruling.called,
             actions=ruling.actions,
@@ -218,6 +247,13 @@ def _column(columns: AttributeColumns, signal: Signal) -> int:
             return columns.flip_probability
         case "prediction_sensitivity":
             return columns.log_prediction_sensitivity
+
+
+def _forward(module: nn.Module) -> Callable[[torch.Tensor], torch.Tensor]:
+    """A module's forward, without torch's checks of the input's shape, which take twice as long."""
+    if isinstance(module, fx.GraphModule):
+        return fx.GraphModule(module, module.graph).forward
+    return module
 
 
 def _as_answer(output: torch.Tensor) -> NDArray[np.generic]:

@@ -11,18 +11,18 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from monitor.batching import Share
 from monitor.bundle.manifest import BundleSpec
-from monitor.judging import Judged
-from monitor.policy import Action, VerdictCode
+from monitor.judging import Judged, Listed
+from monitor.policy import Action
 from monitor.scores import ScoreColumns
 
 __all__ = ["Marks", "TopFeatures"]
 
 _TOP = 3
-_VERDICTS = [code.name.lower() for code in VerdictCode]
+# By how bad it is.
+_VERDICTS = ["within", "unknown", "above"]
 _ACTIONS = [action.name.lower() for action in Action]
-# Above before unknown before within.
-_WORST = np.array([0, 2, 1], np.int8)
 
 
 class TopFeatures:
@@ -58,54 +58,51 @@ class Marks:
             )
             for name, places in columns.attributes.items()
         ]
+        self._names = list(columns.attributes)
         self._top = TopFeatures(spec)
 
-    def of(self, request_id: str, judged: Judged, held: NDArray[np.bool_] | None) -> dict[str, str]:
+    def of(self, request_id: str, share: Share, held: NDArray[np.bool_] | None) -> dict[str, str]:
         """The marks of one answer; nothing from which a withheld score could be told."""
         marks = {"evenhand_request_id": request_id}
-        if judged.verdicts is None or judged.actions is None:
+        judged, start, stop = share
+        if judged.verdicts is None:
             return marks
-        row = self._row_that_counts(judged)
-        verdict = int(_WORST[judged.verdicts[row]].max())
-        action = int(judged.actions[row])
-        marks["evenhand_verdict"] = _VERDICTS[_WORST[verdict]]
+        listed = judged.listed
+        row = start if stop - start == 1 else self._row_that_counts(listed, judged, start, stop)
+        verdict, action = listed.verdicts[row], listed.actions[row]
+        marks["evenhand_verdict"] = _VERDICTS[verdict]
         if action:
             marks["evenhand_action"] = _ACTIONS[action]
-        if judged.scores is None:
+        if listed.scores is None:
             marks["evenhand_fault"] = "monitoring failed"
             return marks
-        if held is None or not held[row]:
-            values = judged.scores[row].tolist()
+        if held is None or not held[row - start]:
+            values = listed.scores[row]
             for sensitivity, log_ps, flip_probability, flip in self._attributes:
                 marks[sensitivity] = f"{math.exp(values[log_ps]):.4g}"
                 marks[flip_probability] = f"{values[flip]:.4g}"
-        if action or verdict == _WORST[VerdictCode.ABOVE]:
+        if action or verdict == 2:
             self._explain(marks, judged, row)
         return marks
 
     @staticmethod
-    def _row_that_counts(judged: Judged) -> int:
-        """The row with the strongest action, and of those the one furthest above the baseline."""
-        if len(judged) == 1:
-            return 0
-        assert judged.actions is not None
-        assert judged.verdicts is not None
-        candidates = np.flatnonzero(judged.actions == judged.actions.max())
-        worst = _WORST[judged.verdicts[candidates]].max(1)
-        candidates = candidates[worst == worst.max()]
-        if judged.p_values is None:
-            return int(candidates[0])
-        p_values = np.nan_to_num(judged.p_values[candidates], nan=1.0).min(1)
-        return int(candidates[p_values.argmin()])
+    def _row_that_counts(listed: Listed, judged: Judged, start: int, stop: int) -> int:
+        """The row with the strongest action, then the worst verdict, then the lowest p-value."""
+        p_values = np.ones(stop - start)
+        if judged.p_values is not None:
+            p_values = np.nan_to_num(judged.p_values[start:stop], nan=1.0).min(1)
+        return max(
+            range(start, stop),
+            key=lambda row: (listed.actions[row], listed.verdicts[row], -p_values[row - start]),
+        )
 
     def _explain(self, marks: dict[str, str], judged: Judged, row: int) -> None:
+        """Name the attribute that calls for the action, and the features through which."""
         assert judged.p_values is not None
         assert judged.called is not None
         assert judged.contributions is not None
         p_values = np.nan_to_num(judged.p_values[row], nan=1.0)
         place = int(np.where(judged.called[row], p_values - 1, p_values).argmin())
-        marks["evenhand_attribute"] = self._attributes[place][0].removeprefix(
-            "evenhand_sensitivity_"
-        )
+        marks["evenhand_attribute"] = self._names[place]
         if top := self._top.in_words(judged.contributions[row, place]):
             marks["evenhand_top_features"] = top

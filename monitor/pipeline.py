@@ -46,8 +46,8 @@ class Pipeline:
         try:
             features = self._codec.features(call.inputs)
             request_id = self._ids.name(call.id)
-            judged = await self._batcher.judged(request_id, features)
-            return self._answers.answer(call, request_id, judged)
+            share = await self._batcher.judged(request_id, features)
+            return self._answers.answer(call, request_id, share)
         finally:
             self.in_flight -= 1
 

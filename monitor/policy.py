@@ -88,6 +88,8 @@ class Policy:
         kinds = np.array([rule.rule for rule in rules])
         self._by_p, self._by_flip = kinds != "flip_probability", kinds != "p_value"
         self._both = kinds == "both"
+        self._by_p_alone = not self._by_flip.any()
+        self._withholds_unknown = config.on_fault == "withhold"
 
     def check(self, baseline: Baseline) -> None:
         """Whether the baseline can show what the rules ask for.
@@ -108,19 +110,21 @@ class Policy:
                     f"for {name}"
                 )
 
-    def on(self, p_values: Float, flip_probability: Float) -> Ruling:
+    def on(self, p_values: Float, flip_probability: NDArray[np.floating]) -> Ruling:
         """Rule on n predictions: p-values and flip probabilities `[n, a]`, NaN for unknown."""
         above = p_values <= self._alpha
-        unknown = np.isnan(p_values)
         verdicts = above.astype(np.int8)
-        verdicts[unknown] = VerdictCode.UNKNOWN
-        over = flip_probability >= self._bound
-        called = (above & self._by_p) | (over & self._by_flip)
-        if self._both.any():
+        called = above
+        if not self._by_p_alone:
+            over = flip_probability >= self._bound
+            called = (above & self._by_p) | (over & self._by_flip)
             called = np.where(self._both, above & over, called)
         actions = (called * self._actions).max(1)
-        if self.config.on_fault == "withhold":
-            actions[unknown.any(1) & (actions < Action.WITHHOLD)] = Action.WITHHOLD
+        unknown = np.isnan(p_values)
+        if unknown.any():
+            verdicts[unknown] = VerdictCode.UNKNOWN
+            if self._withholds_unknown:
+                actions[unknown.any(1) & (actions < Action.WITHHOLD)] = Action.WITHHOLD
         return Ruling(verdicts=verdicts, called=called, actions=actions)
 
     def on_fault(self, rows: int) -> Ruling:

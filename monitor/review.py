@@ -18,7 +18,7 @@ import numpy as np
 from monitor.batching import Waiting
 from monitor.bundle.manifest import Manifest
 from monitor.errors import ServeError
-from monitor.judging import Judged
+from monitor.judging import Judged, Judging
 from monitor.marks import TopFeatures
 from monitor.policy import Action
 
@@ -32,7 +32,8 @@ class ReviewLog:
         ServeError: The folder cannot be written to.
     """
 
-    def __init__(self, folder: Path, max_bytes: int, manifest: Manifest) -> None:
+    def __init__(self, folder: Path, max_bytes: int, manifest: Manifest, judging: Judging) -> None:
+        self._judging = judging
         self._folder, self._max_bytes, self._manifest = folder, max_bytes, manifest
         self._top = TopFeatures(manifest)
         self._attributes = [attribute.name for attribute in manifest.protected_attributes]
@@ -65,7 +66,9 @@ class ReviewLog:
         self, waiting: Waiting, row: int, judged: Judged, now: dt.datetime
     ) -> dict[str, object]:
         model, features = self._manifest.model, waiting.features[row].tolist()
-        decision = self._manifest.decision.class_names[int(judged.margin[0] >= 0)]
+        decision = self._manifest.decision.class_names[
+            int(self._judging.decisions(judged.output)[0])
+        ]
         return {
             "request_id": waiting.request_id,
             "row": waiting.first_row + row,
@@ -73,7 +76,7 @@ class ReviewLog:
             "model": model.name,
             "version": model.version,
             "score": judged.output[0].tolist(),
-            "decision": decision,
+            "decision": self._manifest.decision.class_names[decided],
             "attributes": self._found(judged),
             "features": {name: features[place] for place, name in self._shown},
         }

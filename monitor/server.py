@@ -274,7 +274,9 @@ class Server:
             return None
         if self.config.monitoring.mode != "inline":
             raise ConfigError("policy.review_path: only mode inline sends predictions to a person")
-        return ReviewLog(policy.review_path, policy.review_max_bytes, self.bundle.manifest)
+        return ReviewLog(
+            policy.review_path, policy.review_max_bytes, self.bundle.manifest, self._judging
+        )
 
     async def _save_now_and_then(self) -> None:
         while True:

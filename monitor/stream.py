@@ -59,7 +59,7 @@ class Stream:
         """A batch whose answers have left."""
         if judged.verdicts is None:
             return
-        if self._exemplars and judged.verdicts.max() == VerdictCode.ABOVE:
+        if self._exemplars and 2 in judged.listed.verdicts:
             self._name(batch, judged.verdicts)
         self._aside.append(judged)
         self._rows += len(judged)
