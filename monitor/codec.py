@@ -187,13 +187,13 @@ def _from_elements(tensor: InputTensor, data: Sequence[object]) -> NDArray[np.ge
 
 def _numbers(tensor: InputTensor, texts: list[bytes]) -> NDArray[np.float64]:
     """Numbers that were sent as text."""
+    told = f"{_told(tensor)} is BYTES, and holds an element that is no number"
+    if any(len(text) > _LONGEST_NUMBER for text in texts):
+        raise BadRequestError(told)
     try:
-        # A text that is cut is still too long for any number that makes sense.
-        return np.array([float(text[:_LONGEST_NUMBER]) for text in texts])
+        return np.array([float(text) for text in texts])
     except ValueError:
-        raise BadRequestError(
-            f"{_told(tensor)} is BYTES, and holds an element that is no number"
-        ) from None
+        raise BadRequestError(told) from None
 
 
 def _told(tensor: InputTensor) -> str:

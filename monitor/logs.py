@@ -35,6 +35,8 @@ def set_up_logs(config: LogConfig) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(config.level.upper())
+    # Says at every start what is said already.
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
 
 
 def _without_values(record: logging.LogRecord) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -46,17 +47,16 @@ class ModelCard:
     def of(cls, bundle: Bundle, outputs: Sequence[TensorCard], config: ServerConfig) -> ModelCard:
         """For a bundle's model."""
         manifest = bundle.manifest
-        features = ", ".join(feature.name for feature in manifest.features)
         return cls(
             name=manifest.model.name,
             version=manifest.model.version,
             inputs=[(config.input_name, "FP32", [-1, manifest.width])],
             outputs=outputs,
             properties={
-                "features": features,
+                "features": json.dumps([feature.name for feature in manifest.features]),
                 "inputs": f"{config.input_name!r} with all features in this order, or a tensor "
                 "[-1] or [-1, 1] for each, called by its name",
-                "protected_attributes": ", ".join(a.name for a in manifest.protected_attributes),
+                "protected_attributes": json.dumps([a.name for a in manifest.protected_attributes]),
                 "decision": f"{manifest.decision.class_names[1]} if P >= "
                 f"{manifest.decision.threshold:g}, else {manifest.decision.class_names[0]}",
                 "output": manifest.classifier.output,

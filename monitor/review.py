@@ -66,9 +66,7 @@ class ReviewLog:
         self, waiting: Waiting, row: int, judged: Judged, now: dt.datetime
     ) -> dict[str, object]:
         model, features = self._manifest.model, waiting.features[row].tolist()
-        decision = self._manifest.decision.class_names[
-            int(self._judging.decisions(judged.output)[0])
-        ]
+        decided = int(self._judging.decisions(judged.output)[0])
         return {
             "request_id": waiting.request_id,
             "row": waiting.first_row + row,

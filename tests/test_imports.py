@@ -15,7 +15,12 @@ OFFLINE_AUDIT_MAY_USE = {
 # Who alone may import a package: modules, with everything below them.
 ONLY_IN = {
     "grpc": {"monitor.wire", "monitor.doors", "monitor.upstream", "monitor.client"},
+    "grpc_health": {"monitor.doors"},
+    "grpc_reflection": {"monitor.doors"},
     "fastapi": {"monitor.doors", "offline_audit.console"},
+    "uvicorn": {"monitor.doors"},
+    "uvloop": {"monitor.serve_command"},
+    "prometheus_client": {"monitor.doors", "monitor.metrics", "monitor.server"},
     "torch": {
         "monitor.bundle.classifier",
         "monitor.bundle.command",
@@ -24,9 +29,11 @@ ONLY_IN = {
         "monitor.first_layer",
         "monitor.fit.run",
         "monitor.judge",
+        "monitor.judging",
         "monitor.kernel",
         "monitor.scores",
         "monitor.sensitivity",
+        "monitor.server",
         "monitor.status_model",
         "monitor.threads",
         "monitor.world.classifiers",
@@ -37,6 +44,7 @@ ONLY_IN = {
         "monitor.config_command",
         "monitor.demo",
         "monitor.fit.command",
+        "monitor.serve_command",
     },
     "rich": {"monitor.demo", "monitor.fit.command"},
     "pyarrow": {"monitor.fit"},
@@ -47,6 +55,8 @@ ONLY_IN = {
         "monitor.bundle.writer",
         "monitor.config",
         "monitor.kernel.folder",
+        "monitor.review",
+        "monitor.state_file",
         "monitor.world",
     },
 }
@@ -64,6 +74,7 @@ NUMPY_ONLY = {
     "monitor.drift.share",
     "monitor.drift.state",
     "monitor.drift.watch",
+    "monitor.policy",
 }
 HEAVY = {"torch", "scipy", "sklearn", "pyarrow", "grpc", "fastapi", "matplotlib", "pydantic"}
 

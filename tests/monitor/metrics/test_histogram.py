@@ -1,0 +1,61 @@
+"""A batch at once is counted as one value after the other."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as open_metrics
+
+from monitor.metrics import BatchHistogram
+
+BOUNDS = (0.0, 0.5, 1.0, 2.0)
+
+
+def registered() -> tuple[CollectorRegistry, BatchHistogram]:
+    registry = CollectorRegistry()
+    histogram = BatchHistogram("flips", "Of some.", ("attribute",), BOUNDS)
+    registry.register(histogram)
+    return registry, histogram
+
+
+@given(st.lists(st.lists(st.sampled_from([-1.0, 0.0, 0.3, 0.5, 1.5, 2.0, 9.0])), max_size=5))
+def test_batches_are_counted_as_prometheus_counts_one_by_one(batches):
+    registry, ours = registered()
+    slow = CollectorRegistry()
+    theirs = Histogram("flips", "Of some.", ("attribute",), buckets=BOUNDS, registry=slow)
+    for batch in batches:
+        ours.observe(np.array(batch), "sex")
+        theirs.labels("sex")
+        for value in batch:
+            theirs.labels("sex").observe(value)
+
+    def samples(found: CollectorRegistry) -> dict:
+        return {
+            (s.name, s.labels.get("le")): round(s.value, 9)
+            for family in found.collect()
+            for s in family.samples
+            if not s.name.endswith("_created")
+        }
+
+    def by_number(found: dict) -> dict:
+        return {(n, le and float(le)): value for (n, le), value in found.items()}
+
+    assert by_number(samples(registry)) == by_number(samples(slow))
+
+
+def test_what_is_not_a_number_is_passed_over():
+    registry, histogram = registered()
+    histogram.observe(np.array([np.nan, 1.0, np.nan]), "sex")
+    assert b'flips_count{attribute="sex"} 1.0' in generate_latest(registry)
+    assert b'flips_sum{attribute="sex"} 1.0' in generate_latest(registry)
+
+
+def test_request_ids_stand_beside_the_buckets_of_their_values():
+    registry, histogram = registered()
+    histogram.observe(np.array([0.1, 1.7]), "sex", named=[(1, "loan-7")])
+    shown = open_metrics(registry).decode()
+    line = next(line for line in shown.splitlines() if 'le="2"' in line)
+    assert '# {request_id="loan-7"} 1.7' in line
+    assert "request_id" not in generate_latest(registry).decode()

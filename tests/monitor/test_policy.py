@@ -1,0 +1,94 @@
+"""Policy does what its config says, row by row."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from monitor.baseline import Baseline
+from monitor.errors import ConfigError
+from monitor.policy import Action, Policy, VerdictCode
+from monitor.settings import PolicyConfig
+
+NAMES = ("sex", "age")
+
+
+def slow(config: PolicyConfig, p_values, flips):
+    """Verdicts, calls and actions, one at a time."""
+    verdicts, called, actions = [], [], []
+    for p_row, flip_row in zip(p_values, flips, strict=True):
+        verdict_row, called_row, action = [], [], Action.NONE
+        for name, p, flip in zip(NAMES, p_row, flip_row, strict=True):
+            own = config.attributes.get(name)
+            rule, alpha = (own and own.rule) or config.rule, (own and own.alpha) or config.alpha
+            bound = (own and own.flip_probability) or config.flip_probability
+            above, over = p <= alpha, flip >= bound
+            does = {
+                "p_value": above,
+                "flip_probability": over,
+                "either": above or over,
+                "both": above and over,
+            }[rule]
+            verdict_row.append(2 if np.isnan(p) else int(above))
+            called_row.append(does)
+            if does:
+                action = max(action, Action[((own and own.action) or config.action).upper()])
+            if np.isnan(p) and config.on_fault == "withhold":
+                action = max(action, Action.WITHHOLD)
+        verdicts.append(verdict_row)
+        called.append(called_row)
+        actions.append(int(action))
+    return verdicts, called, actions
+
+
+@pytest.mark.parametrize("rule", ["p_value", "flip_probability", "either", "both"])
+@pytest.mark.parametrize("on_fault", ["pass", "withhold"])
+@pytest.mark.parametrize(
+    "own", [{}, {"age": {"action": "withhold", "rule": "either", "alpha": 0.5}}]
+)
+def test_a_ruling_is_that_of_one_prediction_after_the_other(rule, on_fault, own):
+    config = PolicyConfig.model_validate(
+        {"action": "flag", "rule": rule, "alpha": 0.2, "on_fault": on_fault, "attributes": own}
+    )
+    rng = np.random.default_rng(3)
+    p_values, flips = rng.random((400, 2)), rng.random((400, 2))
+    p_values[::7, 0], flips[::7, 0], p_values[1, 1], flips[2, 1] = np.nan, np.nan, 0.2, 0.5
+    ruling = Policy(config, NAMES).on(p_values, flips)
+    verdicts, called, actions = slow(config, p_values, flips)
+    assert np.array_equal(ruling.verdicts, verdicts)
+    assert np.array_equal(ruling.called, called)
+    assert ruling.actions.tolist() == actions
+    assert set(actions) >= {0, 2}
+
+
+@pytest.mark.parametrize(("on_fault", "action"), [("pass", Action.NONE), ("withhold", 3)])
+def test_what_could_not_be_judged_obeys_on_fault(on_fault, action):
+    ruling = Policy(PolicyConfig(on_fault=on_fault), NAMES).on_fault(4)
+    assert (ruling.verdicts == VerdictCode.UNKNOWN).all()
+    assert ruling.actions.tolist() == [action] * 4
+
+
+def test_an_attribute_that_the_bundle_does_not_have_is_a_mistake():
+    config = PolicyConfig.model_validate({"attributes": {"sexx": {"action": "flag"}}})
+    with pytest.raises(ConfigError, match=r"policy\.attributes\.sexx: .* it has sex, age"):
+        Policy(config, NAMES)
+
+
+def test_a_baseline_that_cannot_show_the_level_or_the_signal_is_refused():
+    scores = {name: {"expected_change": np.arange(50.0)} for name in NAMES}
+    baseline = Baseline(scores=scores, levels={})
+    Policy(PolicyConfig(alpha=0.02), NAMES).check(baseline)
+    with pytest.raises(ConfigError, match=r"50 rows cannot show 0\.01 for sex"):
+        Policy(PolicyConfig(), NAMES).check(baseline)
+    with pytest.raises(ConfigError, match="prediction_sensitivity cannot be computed"):
+        Policy(PolicyConfig(signal="prediction_sensitivity", alpha=0.5), NAMES).check(baseline)
+
+
+def test_policy_says_in_words_what_holds():
+    config = PolicyConfig.model_validate(
+        {"action": "flag", "attributes": {"age": {"action": "withhold", "rule": "both"}}}
+    )
+    told = Policy(config, NAMES).in_words
+    assert "sex: flag if p-value of expected_change ≤ 0.01;" in told
+    assert "age: withhold if p-value of expected_change ≤ 0.01 and flip probability ≥ 0.5" in told
+    assert told.endswith("what cannot be judged: pass")

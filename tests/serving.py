@@ -1,0 +1,57 @@
+"""A sidecar in this process, on a small bundle of the lending world that uncompiled code judges."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from monitor.bundle import Model
+from monitor.fit.spec import FitSpec, Output, ProtectedColumn
+from monitor.server import Server
+from monitor.settings import Config
+from monitor.world import World
+
+WORLD = World()
+PEOPLE = WORLD.people(3_000, seed=5)
+ATTRIBUTES = ("sex", "ethnicity")
+NAMES = [feature.name for feature in WORLD.features]
+SPEC = FitSpec(
+    model=Model(name="lending", version="1"),
+    classifier=Output(output="logit"),
+    features=WORLD.features,
+    one_hot_groups=WORLD.one_hot_groups,
+    protected_attributes=tuple(
+        ProtectedColumn(column=attribute.name, **attribute.model_dump())
+        for attribute in WORLD.attributes
+    ),
+)
+
+
+def config(bundle: Path, **parts: dict[str, Any]) -> Config:
+    """A config for tests: free ports, and whatever else is given."""
+    server = {"grpc_port": 0, "rest_port": 0, **parts.pop("server", {})}
+    return Config.model_validate({"bundle": {"path": bundle}, "server": server, **parts})
+
+
+@asynccontextmanager
+async def running(bundle: Path, **parts: dict[str, Any]) -> AsyncIterator[Server]:
+    """A sidecar that answers, and is stopped in order."""
+    server = Server(config(bundle, **parts))
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+def served(bundle: Path, use: Callable[[Server], Awaitable[Any]], **parts: dict[str, Any]) -> Any:
+    """Start a sidecar, use it, stop it; what the use returned."""
+
+    async def run() -> Any:
+        async with running(bundle, **parts) as server:
+            return await use(server)
+
+    return asyncio.run(run())
