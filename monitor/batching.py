@@ -135,6 +135,8 @@ class Batcher:
             rows = features[start : start + self._max_rows]
             part = await self.judged(request_id, rows, start)
             pieces.append(part.judged.rows(part.start, part.stop))
+            # A piece that fills a batch is judged at once, without a turn of the loop.
+            await asyncio.sleep(0)
         return Share(Judged.joined(pieces), 0, len(features))
 
     def _leave(self) -> None:

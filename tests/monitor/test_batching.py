@@ -114,6 +114,20 @@ def test_a_batch_is_never_larger_than_allowed_and_a_large_request_comes_in_piece
     assert sum(model.batches) == 37 + 18
 
 
+def test_others_get_their_turn_between_the_pieces_of_a_large_request():
+    async def run(model: Model) -> list[str]:
+        gathering, order = batcher(model, max_rows=10, window=0), []
+
+        async def ask(name: str, *values: float) -> None:
+            await score(gathering, name, *values)
+            order.append(name)
+
+        await asyncio.gather(ask("large", *range(500)), ask("small", 1.0))
+        return order
+
+    assert asyncio.run(run(Model())) == ["small", "large"]
+
+
 def test_pieces_know_their_first_row():
     seen: list[tuple[str, int]] = []
 

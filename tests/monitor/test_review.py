@@ -1,0 +1,119 @@
+"""What goes to a person is written down before the answer leaves, and readable by few."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import stat
+from contextlib import suppress
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from monitor.batching import Waiting
+from monitor.bundle import Bundle
+from monitor.errors import ServeError
+from monitor.judge import Judge
+from monitor.judging import Judging
+from monitor.policy import Policy
+from monitor.review import ReviewLog
+from monitor.settings import PolicyConfig
+from tests.serving import ATTRIBUTES, NAMES, PEOPLE
+
+ROWS = PEOPLE.features[:60].copy()
+
+
+@pytest.fixture(scope="module")
+def parts(lending):
+    bundle = Bundle.read(lending)
+    policy = PolicyConfig(action="review", alpha=0.2, review_path="x")
+    judging = Judging(Judge.load(bundle, warn=False), Policy(policy, ATTRIBUTES))
+    return bundle.manifest, judging, judging.judge(ROWS)
+
+
+def batch(*cuts: int) -> list[Waiting]:
+    async def make() -> list[Waiting]:
+        future = asyncio.get_running_loop().create_future
+        ends = [0, *cuts]
+        return [
+            Waiting(f"r{n}", 100 * n, ROWS[a:b], 0.0, future())
+            for n, (a, b) in enumerate(pairwise(ends))
+        ]
+
+    return asyncio.run(make())
+
+
+def records(folder) -> list[dict]:
+    (file,) = folder.glob("review-*.jsonl")
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_every_prediction_under_review_is_recorded_with_what_a_person_needs(parts, tmp_path):
+    manifest, judging, judged = parts
+    folder = tmp_path / "review"
+    log = ReviewLog(folder, 1 << 20, manifest, judging)
+    log.record(batch(20, 60), judged)
+    found = records(folder)
+    expected = np.flatnonzero(judged.actions == 4)
+    assert [(r["request_id"], r["row"]) for r in found] == [
+        ("r0", int(row)) if row < 20 else ("r1", 100 + int(row) - 20) for row in expected
+    ]
+    for record, row in zip(found, expected, strict=True):
+        assert record["score"] == judged.output[row].tolist()
+        assert record["features"] == dict(zip(NAMES, ROWS[row].tolist(), strict=True))
+        assert record["decision"] == str(int(judging.decisions(judged.output[[row]])[0]))
+        assert any(attribute["called"] for attribute in record["attributes"].values())
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    (file,) = folder.iterdir()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_a_protected_attribute_that_is_a_feature_is_not_recorded(parts, tmp_path):
+    manifest, judging, judged = parts
+    owner = next(f.name for f in manifest.features if f.kind == "binary")
+    group = manifest.one_hot_groups[0]
+    sex, ethnicity = manifest.protected_attributes
+    seen = manifest.model_copy(
+        update={
+            "protected_attributes": (
+                sex.model_copy(update={"feature": owner}),
+                ethnicity.model_copy(update={"feature": group.name}),
+            )
+        }
+    )
+    ReviewLog(tmp_path, 1 << 20, seen, judging).record(batch(60), judged)
+    shown = set(records(tmp_path)[0]["features"])
+    assert shown == set(NAMES) - {owner, *group.features}
+
+
+def test_a_full_folder_is_an_error_and_keeps_what_it_has(parts, tmp_path):
+    manifest, judging, judged = parts
+    log = ReviewLog(tmp_path, 20_000, manifest, judging)
+    one = judged.rows(0, 60).rows(*_one_under_review(judged))
+    waiting = batch(1)
+    room = 0
+    with suppress(OSError):
+        while room < 100:
+            log.record(waiting, one)
+            room += 1
+    assert 0 < room < 100
+    size = sum(file.stat().st_size for file in tmp_path.iterdir())
+    assert 0 < size <= 20_000
+    assert all(record["model"] == "lending" for record in records(tmp_path))
+    # Another process finds it as full as this one left it.
+    again = ReviewLog(tmp_path, 20_000, manifest, judging)
+    with pytest.raises(OSError, match="full"):
+        again.record(waiting, one)
+
+
+def _one_under_review(judged) -> tuple[int, int]:
+    place = int(np.flatnonzero(judged.actions == 4)[0])
+    return place, place + 1
+
+
+def test_a_folder_that_cannot_be_is_refused_at_the_start(parts, tmp_path):
+    manifest, judging, _ = parts
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ServeError, match=r"policy\.review_path: .*file"):
+        ReviewLog(tmp_path / "file", 1 << 20, manifest, judging)

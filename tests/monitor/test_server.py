@@ -1,0 +1,384 @@
+"""The sidecar as a whole, in this process: both doors, metrics, modes, load, restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+
+import grpc
+import httpx
+import numpy as np
+import pytest
+import torch
+
+from monitor.bundle import Bundle
+from monitor.client import AsyncClient, EndpointError
+from monitor.drift import Watcher
+from monitor.errors import BundleError, ConfigError, ServeError
+from monitor.judge import Judge
+from monitor.server import Server
+from monitor.wire import evenhand_pb2, evenhand_pb2_grpc
+from tests.serving import ATTRIBUTES, PEOPLE, config, running, served
+
+ROWS = PEOPLE.features[:300].copy()
+
+
+def client(server: Server, **options) -> AsyncClient:
+    return AsyncClient(f"127.0.0.1:{server.grpc.port}", model="lending", **options)
+
+
+def rest(server: Server) -> httpx.AsyncClient:
+    return httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.rest.port}", trust_env=False)
+
+
+async def metric(server: Server, name: str) -> float:
+    """The sum of a metric's samples, as it is scraped."""
+    async with rest(server) as http:
+        text = (await http.get("/metrics")).text
+    found = re.findall(rf"^{re.escape(name)}(?:{{[^}}]*}})? (\S+)$", text, re.MULTILINE)
+    return sum(map(float, found))
+
+
+@pytest.fixture(scope="module")
+def library(lending):
+    judge = Judge.load(Bundle.read(lending), warn=False)
+    return judge.scores(torch.from_numpy(ROWS))
+
+
+def test_both_doors_say_what_the_library_says(lending, library):
+    async def use(server: Server):
+        async with client(server) as grpc_client, rest(server) as http:
+            alone = await asyncio.gather(*(grpc_client.predict(row[None]) for row in ROWS[:60]))
+            together = await grpc_client.predict(ROWS)
+            body = {
+                "inputs": [
+                    {"name": "features", "shape": [300, 25], "datatype": "FP32",
+                     "data": ROWS.tolist()}
+                ],
+                "outputs": [{"name": "score"}, {"name": "flip_probability"}],
+            }  # fmt: skip
+            over_http = (await http.post("/v2/models/lending/infer", json=body)).json()
+        return alone, together, over_http
+
+    alone, together, over_http = served(lending, use)
+    logits = library.logit.numpy()
+    assert np.allclose([a.score[0, 0] for a in alone], logits[:60], rtol=1e-5, atol=1e-6)
+    assert np.allclose(together.score[:, 0], logits, rtol=1e-5, atol=1e-6)
+    score, flips = (np.array(output["data"]) for output in over_http["outputs"])
+    assert np.allclose(score, logits, rtol=1e-5, atol=1e-6)
+    for place, name in enumerate(ATTRIBUTES):
+        expected = library.attributes[name].flip_probability.numpy()
+        assert np.allclose(together.signals["flip_probability"][name], expected, atol=1e-5)
+        assert np.allclose(flips.reshape(300, 2)[:, place], expected, atol=1e-5)
+        sensitivity = library.attributes[name].log_prediction_sensitivity.exp().numpy()
+        assert np.allclose(together.signals["sensitivity"][name], sensitivity, rtol=1e-4)
+
+
+def test_metrics_count_what_was_answered(lending):
+    async def use(server: Server):
+        async with client(server) as asking:
+            for start in range(0, 300, 30):
+                await asking.predict(ROWS[start : start + 30])
+            with pytest.raises(EndpointError, match="INVALID_ARGUMENT"):
+                await asking.predict(ROWS[:, :3])
+        names = ("evenhand_predictions_total", "evenhand_verdicts_total")
+        found = {name: await metric(server, name) for name in names}
+        async with rest(server) as http:
+            text = (await http.get("/metrics")).text
+            opened = await http.get("/metrics", headers={"Accept": "application/openmetrics-text"})
+        assert opened.text.endswith("# EOF\n")
+        return found, text
+
+    found, text = served(lending, use)
+    assert found == {"evenhand_predictions_total": 300, "evenhand_verdicts_total": 600}
+    for line in (
+        'evenhand_requests_total{door="grpc",outcome="ok"} 10.0',
+        'evenhand_requests_total{door="grpc",outcome="bad"} 1.0',
+        "evenhand_drift_predictions 300.0",
+        'evenhand_kernel_info{code="uncompiled",level=""} 1.0',
+        'evenhand_flip_share_ratio{attribute="sex",window="all"}',
+        'evenhand_flip_share_low_ratio{attribute="sex",window="baseline"}',
+        'evenhand_baseline_quantile{attribute="sex",quantile="0.99",signal="expected_change"}',
+        'evenhand_drift_alarm{attribute="sex",cause="",detector="share"} 0.0',
+        "evenhand_requests_in_flight 0.0",
+    ):
+        assert line in text, line
+    assert "request_id" not in text
+
+
+def test_no_label_comes_from_a_request(lending):
+    async def use(server: Server):
+        async with client(server) as asking:
+            for number in range(50):
+                await asking.predict(ROWS[:1], request_id=f"person-{number}")
+        async with rest(server) as http:
+            return (await http.get("/metrics")).text
+
+    text = served(lending, use)
+    assert "person-" not in text
+
+
+def test_aside_answers_first_and_judges_all_the_same(lending):
+    async def use(server: Server):
+        async with client(server) as asking:
+            found = await asking.predict(ROWS)
+        assert found.verdicts == {}
+        assert "evenhand_verdict" not in found.marks
+        for _ in range(200):
+            if await metric(server, "evenhand_verdicts_total") == 600:
+                return found
+            await asyncio.sleep(0.02)
+        pytest.fail("nothing was judged")
+
+    found = served(lending, use, monitoring={"mode": "aside"})
+    assert len(found.score) == 300
+
+
+def test_aside_drops_and_counts_what_there_is_no_room_for(lending):
+    async def use(server: Server):
+        async with client(server) as asking:
+            await asking.predict(ROWS)
+        return await metric(server, "evenhand_not_judged_total")
+
+    assert served(lending, use, monitoring={"mode": "aside", "aside_rows": 10}) == 300
+
+
+def test_off_predicts_and_judges_nothing(lending, library):
+    async def use(server: Server):
+        async with client(server) as asking:
+            found = await asking.predict(ROWS)
+        return found, await metric(server, "evenhand_verdicts_total"), server.introduction
+
+    found, verdicts, told = served(lending, use, monitoring={"mode": "off"})
+    assert np.allclose(found.score[:, 0], library.logit.numpy(), rtol=1e-5, atol=1e-6)
+    assert verdicts == 0
+    assert "monitoring is off" in told
+
+
+def test_a_fault_in_monitoring_changes_no_answer_and_is_counted(lending, library, monkeypatch):
+    def fails(self, scores):
+        raise ValueError("secret")
+
+    monkeypatch.setattr("monitor.judging.Judging.p_values", fails)
+
+    async def use(server: Server):
+        async with client(server) as asking:
+            found = await asking.predict(ROWS)
+        return found, await metric(server, "evenhand_monitoring_faults_total")
+
+    found, faults = served(lending, use)
+    assert np.allclose(found.score[:, 0], library.logit.numpy(), rtol=1e-5, atol=1e-6)
+    assert set(found.verdicts["sex"]) == {"unknown"}
+    assert found.marks["evenhand_fault"] == "monitoring failed"
+    assert faults >= 1
+
+
+def test_more_than_it_takes_on_is_refused_at_once_and_the_rest_is_answered(lending):
+    async def use(server: Server):
+        async with client(server) as asking:
+            await asking.predict(ROWS[:1])
+            calls = [asking.predict(ROWS[:1]) for _ in range(60)]
+            found = await asyncio.gather(*calls, return_exceptions=True)
+            after = await asking.predict(ROWS[:1])
+        assert len(after.score) == 1
+        shed = await metric(server, 'evenhand_requests_total{door="grpc",outcome="shed"}')
+        return found, shed
+
+    settings = {"server": {"max_in_flight": 4}, "monitoring": {"batch_window_seconds": 0.2}}
+    found, _ = served(lending, use, **settings)
+    refused = [f for f in found if isinstance(f, EndpointError)]
+    assert refused
+    assert {refusal.status for refusal in refused} == {"RESOURCE_EXHAUSTED"}
+    assert len(refused) < 60
+
+
+def test_what_was_seen_survives_a_restart_and_alarms_do_too(lending, tmp_path):
+    drift = {"state_path": tmp_path / "state" / "drift.npz", "run_length": 1e4}
+
+    async def first(server: Server):
+        async with client(server) as asking:
+            await asking.predict(ROWS)
+        # As if the classifier had begun to treat people differently.
+        server.stream.settle()
+        server.drift._alarms.latch(Watcher("change", "sex"), 300, 9.0)
+
+    async def second(server: Server):
+        async with rest(server) as http:
+            alarms = (await http.get("/v1/alarms")).json()
+            name = {"detector": "change", "attribute": "sex"}
+            left = await http.post("/v1/alarms/acknowledge", json=name)
+            again = await http.post("/v1/alarms/acknowledge", json=name)
+            bad = await http.post("/v1/alarms/acknowledge", json={"detector": "weather"})
+        return server.drift.seen, alarms, left.json(), again.status_code, bad
+
+    served(lending, first, drift=drift)
+    seen, alarms, left, again, bad = served(lending, second, drift=drift)
+    assert seen == 300
+    assert [(a["detector"], a["attribute"]) for a in alarms] == [("change", "sex")]
+    assert (left, again, bad.status_code) == ([], 404, 400)
+    assert "error" in bad.json()
+
+    async def third(server: Server):
+        return server.drift.seen, server.drift.alarms
+
+    assert served(lending, third, drift=drift) == (300, ())
+
+
+def test_a_damaged_state_starts_afresh_and_says_so(lending, tmp_path, caplog):
+    path = tmp_path / "drift.npz"
+    path.write_bytes(b"damaged")
+
+    async def use(server: Server):
+        return server.drift.seen
+
+    assert served(lending, use, drift={"state_path": path}) == 0
+    assert "the drift watch starts afresh" in caplog.text
+
+
+def test_what_is_under_review_is_recorded_before_it_is_answered(lending, tmp_path):
+    async def use(server: Server):
+        async with client(server) as asking:
+            found = await asking.predict(ROWS, request_id="loans-1")
+            return found, [f.read_text() for f in tmp_path.glob("review-*.jsonl")]
+
+    policy = {"action": "review", "alpha": 0.05, "review_path": tmp_path}
+    found, files = served(lending, use, policy=policy)
+    held = np.isnan(found.score[:, 0])
+    records = [json.loads(line) for line in "".join(files).splitlines()]
+    assert [record["row"] for record in records] == np.flatnonzero(held).tolist()
+    assert {record["request_id"] for record in records} == {"loans-1"}
+    assert held.any()
+
+
+def test_a_review_that_cannot_be_recorded_stays_withheld_and_counts(lending, tmp_path, monkeypatch):
+    def fails(self, batch, judged):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("monitor.review.ReviewLog.record", fails)
+
+    async def use(server: Server):
+        async with client(server) as asking:
+            found = await asking.predict(ROWS)
+        return found, await metric(server, "evenhand_monitoring_faults_total")
+
+    policy = {"action": "review", "alpha": 0.05, "review_path": tmp_path}
+    found, faults = served(lending, use, policy=policy)
+    assert np.isnan(found.score).any()
+    assert faults >= 1
+
+
+def test_outcomes_are_not_taken_yet_and_it_says_so(lending):
+    async def use(server: Server):
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{server.grpc.port}") as channel:
+            stub = evenhand_pb2_grpc.MonitorStub(channel)
+            with pytest.raises(grpc.aio.AioRpcError) as refusal:
+                await stub.RecordOutcomes(evenhand_pb2.RecordOutcomesRequest())
+            return refusal.value
+
+    refusal = served(lending, use)
+    assert refusal.code() == grpc.StatusCode.UNIMPLEMENTED
+    assert "keeps no outcomes" in refusal.details()
+
+
+def test_alarms_cannot_be_acknowledged_from_afar(lending, monkeypatch):
+    monkeypatch.setattr("monitor.doors.rest_door._is_loopback", lambda host: False)
+
+    async def use(server: Server):
+        async with rest(server) as http:
+            name = {"detector": "margin"}
+            return await http.post("/v1/alarms/acknowledge", json=name)
+
+    found = served(lending, use)
+    assert found.status_code == 403
+    assert "kubectl port-forward" in found.json()["error"]
+
+
+def test_a_server_says_what_it_is_over_rest(lending):
+    async def use(server: Server):
+        async with rest(server) as http:
+            found = {}
+            for path in ("/v2", "/v2/health/live", "/v2/health/ready", "/healthz",
+                         "/v2/models/lending", "/v2/models/lending/ready",
+                         "/v2/models/lending/versions/1", "/v2/models/lending/versions/1/ready",
+                         "/v2/models/nobody", "/v2/models/lending/versions/9/ready", "/nowhere",
+                         "/docs", "/openapi.json"):  # fmt: skip
+                answer = await http.get(path)
+                found[path] = (answer.status_code, answer.text)
+        return found
+
+    found = served(lending, use)
+    codes = {path: code for path, (code, _) in found.items()}
+    assert {path for path, code in codes.items() if code == 404} == {
+        *("/v2/models/nobody", "/v2/models/lending/versions/9/ready", "/nowhere")
+    }
+    assert set(codes.values()) == {200, 404}
+    for path, code in codes.items():
+        if code == 404:
+            assert list(json.loads(found[path][1])) == ["error"]
+    assert json.loads(found["/v2"][1])["name"] == "evenhand"
+    metadata = json.loads(found["/v2/models/lending"][1])
+    assert metadata["inputs"] == [{"name": "features", "datatype": "FP32", "shape": [-1, 25]}]
+    assert metadata["outputs"][0] == {"name": "score", "datatype": "FP32", "shape": [-1, 1]}
+    # The page about itself loads nothing from anywhere else.
+    assert "https://" not in found["/docs"][1]
+
+
+def test_tensors_are_called_what_the_config_calls_them(lending):
+    async def use(server: Server):
+        async with client(server) as asking:
+            return await asking.predict(ROWS[:2])
+
+    names = {"input_name": "INPUT__0", "output_name": "OUTPUT__0"}
+    assert served(lending, use, server=names).score.shape == (2, 1)
+
+
+def test_a_request_in_flight_is_answered_while_it_stops_and_none_after(lending):
+    many = np.tile(ROWS, (20, 1))
+
+    async def run():
+        async with running(lending, monitoring={"max_batch_rows": 16}) as server:
+            asking = client(server)
+            await asking.predict(ROWS[:1])
+            last = asyncio.create_task(asking.predict(many))
+            # It is judged in pieces, so there is time to stop in the middle of it.
+            for _ in range(2_000):
+                await asyncio.sleep(0.001)
+                if server.pipeline.in_flight:
+                    break
+            assert server.pipeline.in_flight == 1
+        found = await last
+        with pytest.raises(EndpointError, match="UNAVAILABLE"):
+            await asking.predict(ROWS[:1])
+        await asking.close()
+        return found
+
+    assert len(asyncio.run(run()).score) == len(many)
+
+
+def make(settings) -> None:
+    async def run() -> None:
+        Server(settings)
+
+    asyncio.run(run())
+
+
+def test_a_taken_port_is_refused_by_name(lending):
+    async def use(server: Server):
+        for name, port in (("gRPC", server.grpc.port), ("REST", server.rest.port)):
+            field = f"{name.lower()}_port"
+            with pytest.raises(ServeError, match=f"cannot listen for {name} on 127.0.0.1:{port}"):
+                Server(config(lending, server={field: port}))
+
+    served(lending, use)
+
+
+def test_a_bundle_that_cannot_judge_is_refused(bundle_path):
+    with pytest.raises(BundleError, match="make it with `evenhand fit`"):
+        make(config(bundle_path))
+
+
+def test_a_review_aside_is_a_mistake(lending, tmp_path):
+    policy = {"action": "review", "review_path": tmp_path}
+    with pytest.raises(ConfigError, match="only mode inline"):
+        make(config(lending, policy=policy, monitoring={"mode": "aside"}))
