@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,7 +50,7 @@ def test_every_datatype_is_read_raw(datatype):
 
 @pytest.mark.parametrize("datatype", [d for d in DATATYPES if d not in ("FP16", "BF16")])
 def test_every_datatype_that_can_be_listed_is_read_listed(datatype):
-    kind = {"BOOL": bool, "BYTES": lambda v: str(int(v)).encode()}.get(datatype, int)
+    kind: Any = {"BOOL": bool, "BYTES": lambda v: str(int(v)).encode()}.get(datatype, int)
     data = [float(v) if datatype in ("FP32", "FP64") else kind(v) for v in ROWS.ravel()]
     assert np.array_equal(whole(data, datatype), ROWS)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ def judge(lending) -> Judge:
     return Judge.load(Bundle.read(lending), warn=False)
 
 
-def judging(judge: Judge, **policy) -> Judging:
+def judging(judge: Judge, **policy) -> Any:
     return Judging(judge, Policy(PolicyConfig.model_validate(policy), ATTRIBUTES))
 
 

@@ -25,10 +25,9 @@ def fail() -> None:
 
 
 def test_an_exception_is_told_by_its_kind_and_place():
-    try:
+    with pytest.raises(ValueError, match="income") as failure:
         fail()
-    except ValueError as error:
-        told = told_without_values(error)
+    told = told_without_values(failure.value)
     assert told.startswith("ValueError at monitor/test_logs.py:")
     assert "1234" not in told
 

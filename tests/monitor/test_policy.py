@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -75,7 +77,7 @@ def test_an_attribute_that_the_bundle_does_not_have_is_a_mistake():
 
 
 def test_a_baseline_that_cannot_show_the_level_or_the_signal_is_refused():
-    scores = {name: {"expected_change": np.arange(50.0)} for name in NAMES}
+    scores: Any = {name: {"expected_change": np.arange(50.0)} for name in NAMES}
     baseline = Baseline(scores=scores, levels={})
     Policy(PolicyConfig(alpha=0.02), NAMES).check(baseline)
     with pytest.raises(ConfigError, match=r"50 rows cannot show 0\.01 for sex"):

@@ -7,6 +7,7 @@ import json
 import stat
 from contextlib import suppress
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,7 +45,7 @@ def batch(*cuts: int) -> list[Waiting]:
     return asyncio.run(make())
 
 
-def records(folder) -> list[dict]:
+def records(folder) -> list[dict[str, Any]]:
     (file,) = folder.glob("review-*.jsonl")
     return [json.loads(line) for line in file.read_text().splitlines()]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from typing import Any
 
 import grpc
 import httpx
@@ -185,7 +186,10 @@ def test_more_than_it_takes_on_is_refused_at_once_and_the_rest_is_answered(lendi
         shed = await metric(server, 'evenhand_requests_total{door="grpc",outcome="shed"}')
         return found, shed
 
-    settings = {"server": {"max_in_flight": 4}, "monitoring": {"batch_window_seconds": 0.2}}
+    settings: dict[str, Any] = {
+        "server": {"max_in_flight": 4},
+        "monitoring": {"batch_window_seconds": 0.2},
+    }
     found, _ = served(lending, use, **settings)
     refused = [f for f in found if isinstance(f, EndpointError)]
     assert refused
@@ -196,14 +200,14 @@ def test_more_than_it_takes_on_is_refused_at_once_and_the_rest_is_answered(lendi
 def test_what_was_seen_survives_a_restart_and_alarms_do_too(lending, tmp_path):
     drift = {"state_path": tmp_path / "state" / "drift.npz", "run_length": 1e4}
 
-    async def first(server: Server):
+    async def first(server: Any):
         async with client(server) as asking:
             await asking.predict(ROWS)
         # As if the classifier had begun to treat people differently.
         server.stream.settle()
         server.drift._alarms.latch(Watcher("change", "sex"), 300, 9.0)
 
-    async def second(server: Server):
+    async def second(server: Any):
         async with rest(server) as http:
             alarms = (await http.get("/v1/alarms")).json()
             name = {"detector": "change", "attribute": "sex"}
@@ -219,7 +223,7 @@ def test_what_was_seen_survives_a_restart_and_alarms_do_too(lending, tmp_path):
     assert (left, again, bad.status_code) == ([], 404, 400)
     assert "error" in bad.json()
 
-    async def third(server: Server):
+    async def third(server: Any):
         return server.drift.seen, server.drift.alarms
 
     assert served(lending, third, drift=drift) == (300, ())
@@ -229,7 +233,7 @@ def test_a_damaged_state_starts_afresh_and_says_so(lending, tmp_path, caplog):
     path = tmp_path / "drift.npz"
     path.write_bytes(b"damaged")
 
-    async def use(server: Server):
+    async def use(server: Any):
         return server.drift.seen
 
     assert served(lending, use, drift={"state_path": path}) == 0

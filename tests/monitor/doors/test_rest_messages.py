@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from tests.monitor.doors.test_grpc_messages import ANSWER
 SECRET = 1234.5
 
 
-def body(**changes) -> dict:
+def body(**changes) -> dict[str, Any]:
     tensor = {"name": "features", "shape": [2, 2], "datatype": "FP32", "data": [[1, 2.5], [3, 4]]}
     return {"id": "r-1", "inputs": [tensor | changes.pop("tensor", {})], **changes}
 

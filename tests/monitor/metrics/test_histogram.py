@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,7 +33,7 @@ def test_batches_are_counted_as_prometheus_counts_one_by_one(batches):
         for value in batch:
             theirs.labels("sex").observe(value)
 
-    def samples(found: CollectorRegistry) -> dict:
+    def samples(found: CollectorRegistry) -> dict[Any, float]:
         return {
             (s.name, s.labels.get("le")): round(s.value, 9)
             for family in found.collect()
@@ -39,7 +41,7 @@ def test_batches_are_counted_as_prometheus_counts_one_by_one(batches):
             if not s.name.endswith("_created")
         }
 
-    def by_number(found: dict) -> dict:
+    def by_number(found: dict[Any, float]) -> dict[Any, float]:
         return {(n, le and float(le)): value for (n, le), value in found.items()}
 
     assert by_number(samples(registry)) == by_number(samples(slow))
