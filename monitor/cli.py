@@ -12,7 +12,7 @@ __all__ = ["main"]
 
 # Command, where it lives, and its line in the help: kept here so that help loads no command.
 _COMMANDS = {
-    "demo": ("monitor.demo:demo", "See it work, on a world whose truth is known."),
+    "demo": ("monitor.demo.command:demo", "See it work, on a world whose truth is known."),
     "fit": ("monitor.fit.command:fit", "Learn what judges a classifier, audit it, write a bundle."),
     "serve": ("monitor.serve_command:serve", "Serve a classifier, and judge every prediction."),
     "bundle": ("monitor.bundle.command:bundle", "Inspect, verify or compile a bundle."),

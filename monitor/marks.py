@@ -80,7 +80,7 @@ class Marks:
             values = listed.scores[row]
             for sensitivity, log_ps, flip_probability, flip in self._attributes:
                 marks[sensitivity] = f"{math.exp(values[log_ps]):.4g}"
-                marks[flip_probability] = f"{values[flip]:.4g}"
+                marks[flip_probability] = f"{values[flip]:.4f}"
         if action or verdict == 2:
             self._explain(marks, judged, row)
         return marks

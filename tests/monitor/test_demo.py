@@ -19,7 +19,16 @@ def test_the_demo_leaves_a_sound_bundle_and_says_so(tmp_path):
     assert "Predictions are judged by compiled code, for torch" in words
     assert "the bare prediction" in words
     assert "it does not load: classifier.pt2 differs from its SHA-256" in words
-    assert [path.name for path in out.iterdir()] == ["bundle"]
+    assert "decisions" in words
+    assert "were withheld" in words
+    assert "of predictions above the baseline, no alarm." in words
+    assert "share of sex after" in words
+    left = {"bundle", "fair", "retrained"}
+    assert {path.name for path in out.iterdir()} == {
+        *left,
+        *(f"{name}.yaml" for name in left),
+        "serve.log",
+    }
 
 
 def test_the_demo_leaves_a_folder_alone_that_it_did_not_make(tmp_path):

@@ -1,17 +1,16 @@
-"""`evenhand demo`: the main job from end to end, on a world whose truth is known."""
+"""The demo's first chapter: a lender, its classifier and what judges it."""
 
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
@@ -19,7 +18,6 @@ from rich.progress import Progress, TaskID
 from rich.table import Table
 
 from monitor.bundle import Bundle, Decision, Model
-from monitor.bundle.writer import check_target
 from monitor.errors import BundleTamperedError
 from monitor.fit.command import ProgressBars
 from monitor.fit.data import FitData
@@ -29,42 +27,43 @@ from monitor.world import Population, World
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["demo"]
+__all__ = ["Lender", "lender", "lending_spec"]
 
-_BANK_RECORDS = "the bank's records"
+_BANK_RECORDS, _FAIRLY = "the bank's records", "repayment, fairly"
 
 Decide = Callable[[NDArray[np.float32]], NDArray[np.bool_]]
 
 
-@click.command()
-@click.option("--people", default=60_000, show_default=True, type=click.IntRange(5_000, 10_000_000))
-@click.option("--seed", default=7, show_default=True, type=click.IntRange(0, 2**31 - 1))
-@click.option(
-    "--out", default="evenhand-demo", show_default=True, type=click.Path(path_type=Path),
-    help="Folder for what the demo makes.",
-)  # fmt: skip
-@click.option(
-    "--compile/--no-compile", "compiled", default=True, show_default=True,
-    help="Compile what judges predictions.",
-)  # fmt: skip
-def demo(*, people: int, seed: int, out: Path, compiled: bool) -> None:
-    """Build a world with known truth, train a classifier in it, and fit what judges it."""
-    check_target(out / "bundle", replace=True)
-    console = Console(highlight=False, markup=False)
-    started = time.monotonic()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lender:
+    """What the first chapter leaves.
+
+    Attributes:
+        test: People that nothing was learned from.
+        fair: A classifier that learned from repayment, fairly.
+        biased: One that learned from the bank's records.
+        bundle: What judges the biased one, as it was written.
+        path: Where.
+    """
+
+    test: Population
+    fair: nn.Module
+    biased: nn.Module
+    bundle: Bundle
+    path: Path
+
+
+def lender(console: Console, people: int, seed: int, out: Path, *, compiled: bool) -> Lender:
+    """Chapter 1: build a world, train classifiers in it, fit what judges one of them."""
     console.rule("Chapter 1: a lender, its classifier and what judges it")
     train, test = _build_world(console, people, seed)
     classifiers = _train(console, train, seed)
     truth = _show_truth(console, test, classifiers)
-    bundle = _fit(console, train, classifiers[_BANK_RECORDS], truth, seed, out, compiled=compiled)
-    bundle_path = out / "bundle"
-    _show_cost(console, bundle, classifiers[_BANK_RECORDS], test)
-    _tamper(console, bundle_path)
-    console.print(f"\nDone in {time.monotonic() - started:.0f} s. To go on from here:")
-    command = "evenhand" if shutil.which("evenhand") else f"{sys.executable} -m monitor"
-    console.print(f"  {command} bundle inspect {bundle_path}", soft_wrap=True)
-    pin = bundle.manifest_sha256
-    console.print(f"  {command} bundle verify {bundle_path} --pin {pin}", soft_wrap=True)
+    biased, path = classifiers[_BANK_RECORDS], out / "bundle"
+    bundle = _fit(console, train, biased, truth, seed, path, compiled=compiled)
+    _show_cost(console, bundle, biased, test)
+    _tamper(console, path)
+    return Lender(test=test, fair=classifiers[_FAIRLY], biased=biased, bundle=bundle, path=path)
 
 
 def _build_world(console: Console, people: int, seed: int) -> tuple[Population, Population]:
@@ -88,7 +87,7 @@ def _build_world(console: Console, people: int, seed: int) -> tuple[Population, 
 def _train(console: Console, train: Population, seed: int) -> dict[str, nn.Module]:
     from monitor.world.classifiers import train_fair, train_proxy_biased
 
-    trainers = {_BANK_RECORDS: train_proxy_biased, "repayment, fairly": train_fair}
+    trainers = {_BANK_RECORDS: train_proxy_biased, _FAIRLY: train_fair}
     trained: dict[str, nn.Module] = {}
     console.print()
     with Progress(console=console) as progress:
@@ -143,7 +142,7 @@ def _fit(
     classifier: nn.Module,
     truth: dict[str, float],
     seed: int,
-    out: Path,
+    path: Path,
     *,
     compiled: bool,
 ) -> Bundle:
@@ -156,14 +155,13 @@ def _fit(
         "what judges the bank's classifier: a model that guesses a person's group, maps between "
         "groups, and a baseline."
     )
-    path = out / "bundle"
     sample = world.people(people, seed=seed + 2)
     console.print()
     with Progress(console=console) as progress:
         result = fit(
             classifier,
             FitData(features=sample.features, groups=sample.groups),
-            _spec(world),
+            lending_spec(world),
             path,
             seed=seed,
             replace=True,
@@ -230,7 +228,8 @@ def _seconds(call: Callable[[], object]) -> float:
     return sorted(rounds[1:])[3]
 
 
-def _spec(world: World) -> FitSpec:
+def lending_spec(world: World) -> FitSpec:
+    """What the lender's columns are."""
     return FitSpec(
         model=Model(name="lending", version="1"),
         classifier=Output(output="logit"),

@@ -1,0 +1,43 @@
+"""The command `evenhand demo`."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from monitor.bundle.writer import check_target
+from monitor.demo.lender import lender
+from monitor.demo.production import production
+
+__all__ = ["demo"]
+
+
+@click.command()
+@click.option("--people", default=60_000, show_default=True, type=click.IntRange(5_000, 10_000_000))
+@click.option("--seed", default=7, show_default=True, type=click.IntRange(0, 2**31 - 1))
+@click.option(
+    "--out", default="evenhand-demo", show_default=True, type=click.Path(path_type=Path),
+    help="Folder for what the demo makes.",
+)  # fmt: skip
+@click.option(
+    "--compile/--no-compile", "compiled", default=True, show_default=True,
+    help="Compile what judges predictions.",
+)  # fmt: skip
+def demo(*, people: int, seed: int, out: Path, compiled: bool) -> None:
+    """Build a world with known truth, train a classifier, fit what judges it, and serve it."""
+    for name in ("bundle", "fair", "retrained"):
+        check_target(out / name, replace=True)
+    console = Console(highlight=False, markup=False)
+    started = time.monotonic()
+    found = lender(console, people, seed, out, compiled=compiled)
+    production(console, found, people, seed, out)
+    console.print(f"\nDone in {time.monotonic() - started:.0f} s. To go on from here:")
+    command = "evenhand" if shutil.which("evenhand") else f"{sys.executable} -m monitor"
+    pin = found.bundle.manifest_sha256
+    for words in ("bundle inspect {}", "bundle verify {} --pin {}", "serve --bundle {} --pin {}"):
+        console.print(f"  {command} {words.format(found.path, pin)}", soft_wrap=True)
