@@ -19,8 +19,18 @@ __all__ = ["PEERS", "PeerUnavailableError", "peer_python"]
 _CACHE = Path(__file__).parents[1] / ".cache" / "peers"
 
 PEERS = {
-    "tritonclient": ("tritonclient[grpc]==2.73.0",),
+    "tritonclient": ("tritonclient[grpc,http]==2.73.0",),
     "captum": ("torch==2.13.0", "captum==0.9.0"),
+    "captum-serving": (
+        "torch==2.13.0",
+        "captum==0.9.0",
+        "grpcio==1.85.1",
+        "protobuf==7.36.2",
+        "uvloop==0.23.0",
+    ),
+    "mlserver": ("torch==2.13.0", "mlserver==1.7.1"),
+    "kserve": ("torch==2.13.0", "kserve==0.21.0"),
+    "schemathesis": ("schemathesis==4.32.5",),
 }
 
 

@@ -14,7 +14,13 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client import (
+    CollectorRegistry,
+    GCCollector,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+)
 
 from monitor.answers import Answers
 from monitor.batching import Batcher, Waiting
@@ -243,6 +249,8 @@ class Server:
         most = self.config.metrics.max_attributes
         if len(names) > most:
             _LOG.warning("no metrics of %s: metrics.max_attributes is %d", names[most:], most)
+        # When a series began is of no use here, and doubles their number.
+        disable_created_metrics()
         return ServingMetrics(CollectorRegistry(), names[:most])
 
     def _show(self, metrics: ServingMetrics) -> None:

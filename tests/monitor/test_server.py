@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -106,6 +107,18 @@ def test_metrics_count_what_was_answered(lending):
     ):
         assert line in text, line
     assert "request_id" not in text
+
+
+def test_the_page_about_metrics_names_all_of_them_and_no_others(lending):
+    async def use(server: Server):
+        async with rest(server) as http:
+            return (await http.get("/metrics")).text
+
+    text = served(lending, use)
+    shown = set(re.findall(r"^# TYPE (evenhand_\S+)", text, re.MULTILINE))
+    page = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
+    named = set(re.findall(r"^\| `(evenhand_\w+)`", page.read_text(), re.MULTILINE))
+    assert shown == named
 
 
 def test_no_label_comes_from_a_request(lending):

@@ -1,0 +1,197 @@
+"""What the sidecar costs: requests a second, processor time a request, latency, memory.
+
+Every server is started once, on one core, and loaded in turns by h2load on another; ratios are
+taken within a round. Requests are `[1, d]`, raw, over gRPC.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.claims import Claim, PairedRatio, Say, report
+from benchmarks.kernel_subjects import LARGE, SMALL
+from benchmarks.serving_load import STREAMS, on_cores
+from benchmarks.serving_rows import INLINE, OFF, UNCOUNTED, Row, start_rows
+from benchmarks.serving_servers import Fleet
+from benchmarks.serving_subjects import ServedSubject, served_subject
+from benchmarks.serving_timing import Figure, Timing, take_timing
+
+# Figures at this many outstanding are claimed; the others stand beside them.
+_CLAIMED = 64
+_MOST_GROWTH_MIB = 5.0
+_LATENCIES: tuple[Figure, Figure] = ("p50", "p99")
+
+
+def measure(quick: bool, say: Say) -> list[Claim]:  # noqa: FBT001 - the signature of a benchmark
+    """Time all servers with both networks; print every row and return the claims."""
+    cores = sorted(os.sched_getaffinity(0))
+    if shutil.which("h2load") is None or len(cores) < 2:
+        raise SystemExit("this takes two cores, and h2load (Debian: nghttp2-client)")
+    torch.set_num_threads(1)
+    claims: list[Claim] = []
+    timings: dict[str, dict[int, Timing]] = {}
+    with on_cores(cores[:1]):
+        for shape in (SMALL,) if quick else (SMALL, LARGE):
+            with (
+                tempfile.TemporaryDirectory() as folder,
+                Fleet(Path(folder), starts_on=cores, stays_on=cores[1]) as fleet,
+            ):
+                say(f"preparing {shape.name}")
+                subject = served_subject(shape, Path(folder))
+                say(f"starting servers of {shape.name}")
+                rows = start_rows(fleet, subject, Path(folder), everyone=not quick)
+                timings[shape.name] = _time(subject, rows, say, quick=quick)
+                if shape is SMALL:
+                    say("watching memory")
+                    claims.append(_memory(rows[INLINE], quick=quick))
+                for row in rows.values():
+                    row.check()
+    Console().print(_table(timings))
+    return [*_claims(timings), *claims]
+
+
+def _time(
+    subject: ServedSubject, rows: dict[str, Row], say: Say, *, quick: bool
+) -> dict[int, Timing]:
+    found = {}
+    for outstanding in (1, _CLAIMED) if quick else STREAMS:
+        say(f"{subject.name}, {outstanding} outstanding")
+        found[outstanding] = take_timing(
+            rows,
+            outstanding=outstanding,
+            rounds=5 if quick else 11,
+            seconds=0.4 if quick else 0.7,
+        )
+    return found
+
+
+def _memory(row: Row, *, quick: bool) -> Claim:
+    """Resident memory after a tenth of the requests, and at their end."""
+    tenth = 2_000 if quick else 100_000
+    held = []
+    for _ in range(10):
+        row.load(outstanding=_CLAIMED, requests=tenth)
+        held.append(row.server.resident_mib)
+    return Claim(
+        claim=f"resident memory of evenhand over {10 * tenth:,} requests, growth after a tenth",
+        figure=held[-1] - held[0],
+        unit="MiB",
+        side="at most",
+        bar=_MOST_GROWTH_MIB,
+        rounds=1,
+        details={"MiB after each tenth": ", ".join(f"{mib:.1f}" for mib in held)},
+    )
+
+
+def _table(timings: dict[str, dict[int, Timing]]) -> Table:
+    headings = ("requests/s", "CPU µs", "p50 ms", "p99 ms", "× MLServer", "CPU × off")
+    table = Table("server", title="One core for the server, one for the load")
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    for network, by_load in timings.items():
+        for outstanding, timing in by_load.items():
+            table.add_section()
+            table.add_row(f"[bold]{network}, {outstanding} outstanding[/bold]")
+            for name in timing.samples:
+                table.add_row(name, *_cells(timing, name))
+    return table
+
+
+def _cells(timing: Timing, name: str) -> list[str]:
+    """CPU is the server's for one request, beside MLServer stand requests a second."""
+    latencies = [timing.median(name, figure) for figure in _LATENCIES]
+    beside = timing.mlserver and f"{timing.ratio(name, timing.mlserver, 'per_second'):.2f}"
+    return [
+        f"{timing.median(name, 'per_second'):,.0f}",
+        f"{timing.median(name, 'cpu_us'):.0f}",
+        *("" if math.isnan(ms) else f"{ms:.2f}" for ms in latencies),
+        beside or "",
+        f"{timing.ratio(name, OFF, 'cpu_us'):.2f}",
+    ]
+
+
+def _claims(timings: dict[str, dict[int, Timing]]) -> list[Claim]:
+    claims = []
+    for network, bar in ((SMALL.name, 1.1), (LARGE.name, 1.3)):
+        if network not in timings:
+            continue
+        by_load = timings[network]
+        claims += _beside_mlserver(network, by_load)
+        claims += [
+            _at_most(
+                f"processor time a request with sensitivity, {network}, {_CLAIMED} outstanding",
+                by_load, _CLAIMED, (INLINE, OFF, "cpu_us"), bar, "× off",
+            ),
+            _at_most(
+                f"p50 with sensitivity, {network}, one outstanding",
+                by_load, 1, (INLINE, OFF, "p50"), 1.2, "× off",
+            ),
+        ]  # fmt: skip
+    metrics = _at_most(
+        f"processor time a request with metrics, {SMALL.name}, {_CLAIMED} outstanding",
+        timings[SMALL.name], _CLAIMED, (INLINE, UNCOUNTED, "cpu_us"), 1.05, "× without",
+    )  # fmt: skip
+    return [*claims, metrics]
+
+
+def _beside_mlserver(network: str, by_load: dict[int, Timing]) -> list[Claim]:
+    timing = by_load[_CLAIMED]
+    if timing.mlserver is None:
+        return []
+    ratios = timing.ratios(INLINE, timing.mlserver, "per_second")
+    details = {
+        f"at {load}": t.ratio(INLINE, t.mlserver, "per_second")
+        for load, t in by_load.items()
+        if load != _CLAIMED and t.mlserver is not None
+    }
+    found = PairedRatio(ratios=tuple(ratios))
+    return [
+        Claim(
+            claim=f"requests a second with sensitivity, {network}, {_CLAIMED} outstanding",
+            figure=found.median,
+            unit="× MLServer without",
+            side="at least",
+            bar=3,
+            rounds=len(ratios),
+            details=found.details
+            | details
+            | {"its best": timing.mlserver, "h2load's share of its core": timing.busiest_client},
+        )
+    ]
+
+
+def _at_most(
+    claim: str,
+    by_load: dict[int, Timing],
+    outstanding: int,
+    what: tuple[str, str, Figure],
+    bar: float,
+    unit: str,
+) -> Claim:
+    found = PairedRatio(ratios=tuple(by_load[outstanding].ratios(*what)))
+    others = {
+        f"at {load}": timing.ratio(*what)
+        for load, timing in by_load.items()
+        if load != outstanding and what[2] != "p50"
+    }
+    return Claim(
+        claim=claim,
+        figure=found.median,
+        unit=unit,
+        side="at most",
+        bar=bar,
+        rounds=len(found.ratios),
+        details=found.details | others,
+    )
+
+
+if __name__ == "__main__":
+    report("Serving", measure)

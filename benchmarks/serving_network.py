@@ -1,0 +1,46 @@
+"""The classifier that every server of `benchmarks.serving` serves, as a file that all can read.
+
+Peers load it in environments of their own, so nothing of evenhand is imported here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+__all__ = ["read_network", "sequence", "status_network", "write_network"]
+
+
+def sequence(widths: Sequence[int], activation: type[nn.Module]) -> nn.Sequential:
+    """Linear layers with an activation between them."""
+    layers: list[nn.Module] = []
+    for here, there in pairwise(widths):
+        layers += [nn.Linear(here, there), activation()]
+    return nn.Sequential(*layers[:-1]).eval()
+
+
+def status_network(width: int) -> nn.Sequential:
+    """As large as a status model of two groups; its parameters do not change what it costs."""
+    return sequence((width, 64, 32, 2), nn.Softplus)
+
+
+def write_network(path: Path, network: nn.Sequential) -> None:
+    """Its weights as arrays, without a pickle."""
+    np.savez(path, **{name: value.numpy() for name, value in network.state_dict().items()})
+
+
+def read_network(path: Path) -> nn.Sequential:
+    """The network that was written, on one thread, `[n, d]` to `[n, 1]`."""
+    torch.set_num_threads(1)
+    with np.load(path, allow_pickle=False) as arrays:
+        state: dict[str, Tensor] = {name: torch.from_numpy(arrays[name]) for name in arrays}
+    weights = [value for name, value in state.items() if name.endswith("weight")]
+    widths = [weights[0].shape[1], *(weight.shape[0] for weight in weights)]
+    network = sequence(widths, nn.ReLU)
+    network.load_state_dict(state)
+    return network.requires_grad_(requires_grad=False)

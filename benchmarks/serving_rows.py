@@ -1,0 +1,153 @@
+"""The rows of `benchmarks.serving`: which servers there are, and how each is started."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from benchmarks.peers import PeerUnavailableError, peer_python
+from benchmarks.serving_load import Load, drive
+from benchmarks.serving_servers import Command, Fleet, Server, ServerError
+from benchmarks.serving_subjects import ServedSubject
+
+__all__ = ["ECHO", "INLINE", "MLSERVERS", "OFF", "UNCOUNTED", "Row", "start_rows"]
+
+ECHO = "bare grpc.aio echo"
+INLINE = "evenhand"
+OFF = "evenhand, sensitivity off"
+UNCOUNTED = "evenhand, metrics off"
+# Mode of the monitoring, and whether metrics are enabled.
+_MODES = {INLINE: ("inline", "true"), OFF: ("off", "true"), UNCOUNTED: ("inline", "false")}
+_KSERVE = "KServe"
+_EAGER = "eager autograd a request"
+_CAPTUM = "Captum a request"
+# Most requests of a batch, and seconds that they are waited for. Of the batchings tried (8 and 32
+# in .1 ms, 16 and 64 in 1 ms, 64 in 5 ms) this one answers most at 64 outstanding.
+_BATCHINGS = {"MLServer": (0, 0.0), "MLServer, batches": (64, 0.005)}
+MLSERVERS = tuple(_BATCHINGS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A server that is up and answers rightly.
+
+    Attributes:
+        server: The server.
+        subject: What it serves.
+    """
+
+    server: Server
+    subject: ServedSubject
+
+    def check(self) -> None:
+        """Ask it as a real client does.
+
+        Raises:
+            ServerError: It answers wrongly.
+        """
+        known = 1 if self.server.name == ECHO else len(self.subject.asked)
+        for asked in self.subject.asked[:known]:
+            self.server.answer(asked)
+
+    def load(self, *, outstanding: int, requests: int) -> tuple[Load, float]:
+        """Send it the subject's first request many times; and the processor's seconds it took.
+
+        Raises:
+            LoadError: Not every answer was what a real client gets.
+        """
+        server, subject = self.server, self.subject
+        first = server.answer(subject.asked[0])
+        before = server.cpu_seconds
+        load = drive(
+            server.port,
+            subject.body,
+            outstanding=outstanding,
+            requests=requests,
+            logged=outstanding == 1,
+        )
+        seconds = server.cpu_seconds - before
+        load.check(first, server.answer(subject.asked[0]))
+        return load, seconds
+
+
+def start_rows(
+    fleet: Fleet, subject: ServedSubject, folder: Path, *, everyone: bool
+) -> dict[str, Row]:
+    """Start every server, and tell of those that cannot be had.
+
+    Raises:
+        ServerError: evenhand itself does not start, or any server answers wrongly.
+    """
+    ours = {
+        name: fleet.start(name, _evenhand(subject, folder / f"{name}.yaml", *settings))
+        for name, settings in _MODES.items()
+    }
+    theirs = _start_peers(fleet, subject, everyone=everyone)
+    for server in ours.values():
+        server.wait()
+    # The floor sends what evenhand would.
+    prebuilt = folder / "answer"
+    prebuilt.write_bytes(ours[INLINE].answer(subject.asked[0]))
+    echo = fleet.start(ECHO, _bare("echo", prebuilt))
+    found = {ECHO: echo, **ours, **theirs}
+    rows = {}
+    for name, server in found.items():
+        try:
+            server.wait()
+        except ServerError as error:
+            if name not in theirs:
+                raise
+            print(f"without {name}: {error}")
+            continue
+        rows[name] = Row(server=server, subject=subject)
+        rows[name].check()
+    return rows
+
+
+def _start_peers(fleet: Fleet, subject: ServedSubject, *, everyone: bool) -> dict[str, Server]:
+    network = subject.network
+    commands: dict[str, Callable[[], Command]] = {
+        name: partial(_mlserver, network, *batching) for name, batching in _BATCHINGS.items()
+    }
+    if everyone:
+        commands[_KSERVE] = partial(_peer, "kserve", "kserve_peer", network)
+        commands[_EAGER] = partial(_bare, "eager", network)
+        commands[_CAPTUM] = partial(_peer, "captum-serving", "captum_serving_peer", network)
+    servers = {}
+    for name, command in commands.items():
+        try:
+            servers[name] = fleet.start(name, command())
+        except PeerUnavailableError as error:
+            print(f"without {name}: {error}")
+    return servers
+
+
+def _evenhand(subject: ServedSubject, file: Path, mode: str, metrics: str) -> Command:
+    def command(port: int, further: int) -> Sequence[str | Path]:
+        file.write_text(
+            f"server: {{host: 127.0.0.1, grpc_port: {port}, rest_port: {further}}}\n"
+            f"monitoring: {{mode: {mode}}}\n"
+            f"metrics: {{enabled: {metrics}}}\n"
+        )
+        options = ("--bundle", subject.bundle, "--pin", subject.digest, "--config", file)
+        return [sys.executable, "-m", "monitor", "serve", *options]
+
+    return command
+
+
+def _bare(kind: str, file: Path) -> Command:
+    module = "benchmarks.serving_bare"
+    return lambda port, _: [sys.executable, "-m", module, kind, str(port), file]
+
+
+def _peer(name: str, module: str, network: Path) -> Command:
+    python = peer_python(name)
+    return lambda port, _: [python, "-m", f"benchmarks.{module}", str(port), network]
+
+
+def _mlserver(network: Path, size: int, seconds: float) -> Command:
+    start = _peer("mlserver", "mlserver_peer", network)
+    return lambda port, rest: [*start(port, rest), str(rest), str(size), str(seconds)]

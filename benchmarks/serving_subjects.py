@@ -1,0 +1,132 @@
+"""What the servers of `benchmarks.serving` serve: a bundle of each shape, made once, and requests.
+
+Bundles are kept under `.cache/bundles`, since compiling what judges takes half a minute.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from benchmarks.kernel_subjects import KernelSubject, Shape, make_subject
+from benchmarks.serving_load import framed
+from benchmarks.serving_network import read_network, write_network
+from benchmarks.serving_servers import Asked
+from monitor.baseline import Baseline
+from monitor.bundle import Bundle, write_bundle
+from monitor.bundle.classifier import export_classifier
+from monitor.drift import DriftReference
+from monitor.judge import maps_to_npz, signal_values, watched
+from monitor.kernel import Target
+from monitor.kernel.compiling import compile_kernel
+from monitor.wire.open_inference_pb2 import ModelInferRequest
+
+__all__ = ["ServedSubject", "served_subject"]
+
+_ROOT = Path(__file__).parents[1]
+_CACHE = _ROOT / ".cache" / "bundles"
+# What decides what is in a bundle.
+_SOURCES = (
+    "benchmarks/kernel_subjects.py",
+    "benchmarks/serving_subjects.py",
+    "monitor/baseline.py",
+    "monitor/first_layer.py",
+    "monitor/judge.py",
+    "monitor/scores.py",
+    "monitor/sensitivity.py",
+    "monitor/status_model.py",
+    "monitor/bundle/*.py",
+    "monitor/counterfactual/*.py",
+    "monitor/drift/*.py",
+    "monitor/kernel/*.py",
+)
+_ASKED = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedSubject:
+    """A classifier to serve.
+
+    Attributes:
+        name: Its widths.
+        bundle: For evenhand.
+        digest: Of the bundle's manifest.
+        network: Its weights, for the others.
+        body: File with the request that the load repeats.
+        asked: Requests with their right answers; the first is the load's.
+    """
+
+    name: str
+    bundle: Path
+    digest: str
+    network: Path
+    body: Path
+    asked: tuple[Asked, ...]
+
+
+def served_subject(shape: Shape, folder: Path) -> ServedSubject:
+    """From the cache, or made; requests are written to the folder."""
+    subject = make_subject(shape)
+    home = _CACHE / f"{'-'.join(map(str, shape.widths))}-{_key()}"
+    if not home.exists():
+        _make(home, subject)
+    network, body = folder / "network.npz", folder / "body"
+    write_network(network, subject.network)
+    with torch.inference_mode():
+        rows = subject.rows[:_ASKED]
+        scores = read_network(network)(rows).numpy()
+    asked = tuple(
+        Asked(request=_request(rows[i : i + 1], f"request-{i}"), score=scores[i : i + 1])
+        for i in range(_ASKED)
+    )
+    body.write_bytes(framed(asked[0].request.SerializeToString()))
+    return ServedSubject(
+        name=shape.name,
+        bundle=home,
+        digest=Bundle.read(home).manifest_sha256,
+        network=network,
+        body=body,
+        asked=asked,
+    )
+
+
+def _request(rows: torch.Tensor, name: str) -> ModelInferRequest:
+    request = ModelInferRequest(
+        model_name="judged", id=name, raw_input_contents=[rows.numpy().tobytes()]
+    )
+    request.inputs.add(name="features", datatype="FP32", shape=rows.shape)
+    return request
+
+
+def _key() -> str:
+    digest = hashlib.sha256(f"{sys.version} {Target.here()}".encode())
+    for pattern in _SOURCES:
+        for file in sorted(_ROOT.glob(pattern)):
+            digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def _make(home: Path, subject: KernelSubject) -> None:
+    """What `fit` writes, of the subject's own status model and maps."""
+    judged, target = subject.sensitivity, Target.here()
+    scores = judged.scores(subject.rows)
+    seen = watched(scores)
+    baseline = Baseline.take(
+        {name: signal_values(found) for name, found in scores.attributes.items()},
+        {name: found.hard_flips.double().numpy() for name, found in scores.attributes.items()},
+    )
+    files = {
+        "classifier.pt2": export_classifier(subject.network, judged.spec.width),
+        "status.pt2": export_classifier(subject.status, judged.spec.width),
+        "maps.npz": maps_to_npz(judged.maps, judged.logit_spread),
+        "baseline.npz": baseline.to_npz(),
+        "drift.npz": DriftReference.take(seen.margin, seen.attributes, seed=0).to_npz(),
+    }
+    if target is not None:
+        files[target.file] = compile_kernel(judged, target)
+    _CACHE.mkdir(parents=True, exist_ok=True)
+    write_bundle(home, judged.spec, files)
