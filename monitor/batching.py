@@ -2,14 +2,16 @@
 
 As long as a turn of the event loop finds one request waiting, it is run at once. Where it finds two
 or more, there is a crowd: from then on a batch leaves when as many wait as came together before,
-when nobody has come for a while, or when the window is over. Every so often it stays although all
-who are expected are there, to see whether more would come. A batch that ends up smaller than
-expected halves what was expected in excess, so soon after a crowd has gone nobody waits.
+when the loop has been idle for a while, or when the window is over. A busy loop is no reason to
+leave: others may have come whom it had no time for yet. Every so often a batch stays although all
+who are expected are there, to see whether more would come. One that ends up smaller than expected
+halves what was expected in excess, so soon after a crowd has gone nobody waits.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -25,8 +27,10 @@ Features = NDArray[np.float32]
 
 # Every so many batches of a crowd it is tried whether more would come.
 _TRIAL = 16
-# Of the window: how long nobody has to come for a batch to leave.
-_WHILE = 0.25
+# How long the loop has to be idle for a batch to leave; its timers count in milliseconds.
+_IDLE = 0.001
+# By how much a timer may be late for the loop to have been idle.
+_ON_TIME = 0.0005
 
 
 class Share(NamedTuple):
@@ -75,7 +79,7 @@ class Batcher:
         self._waiting: list[Waiting] = []
         self._rows = 0
         self._expected = 1
-        self._were_waiting = 0
+        self._were_waiting, self._looked = 0, 0.0
         self._to_trial = _TRIAL
         self._next: asyncio.Handle | None = None
 
@@ -96,7 +100,7 @@ class Batcher:
         answer: asyncio.Future[Share] = self._loop.create_future()
         if self._rows + len(features) > self._max_rows:
             self._leave()
-        since = self._loop.time()
+        since = time.monotonic()
         self._waiting.append(Waiting(request_id, first_row, features, since, answer))
         self._rows += len(features)
         if self._rows >= self._max_rows:
@@ -117,13 +121,14 @@ class Batcher:
             self._next = self._loop.call_soon(self._leave)
 
     def _look_again(self) -> None:
-        self._were_waiting = len(self._waiting)
-        self._next = self._loop.call_later(self._window * _WHILE, self._look)
+        self._were_waiting, self._looked = len(self._waiting), time.monotonic()
+        self._next = self._loop.call_later(_IDLE, self._look)
 
     def _look(self) -> None:
-        """A while later: leave if nobody has come meanwhile, or the window is over."""
-        waited = self._loop.time() - self._waiting[0].since
-        if len(self._waiting) > self._were_waiting and waited < self._window:
+        """A while later: leave if nobody has come and the loop was idle, or the window is over."""
+        now = time.monotonic()
+        busy = len(self._waiting) > self._were_waiting or now - self._looked > _IDLE + _ON_TIME
+        if busy and now - self._waiting[0].since < self._window:
             self._look_again()
         else:
             self._leave()
@@ -147,7 +152,7 @@ class Batcher:
         batch, self._waiting, self._rows = self._waiting, [], 0
         came = len(batch)
         self._expected = max(came, (self._expected + came) // 2)
-        now = self._loop.time()
+        now = time.monotonic()
         # Who has hung up, or waited for too long, costs nothing more.
         batch = [waiting for waiting in batch if self._still_wanted(waiting, now)]
         if batch:

@@ -186,7 +186,8 @@ class Judging:
         packed, contributions = self._judge.joint(torch.from_numpy(features))
         scores = packed.numpy()
         p_values = self.p_values(scores)
-        ruling = self._policy.on(p_values, scores[:, self._flips])
+        flips = scores[:, self._flips] if self._policy.looks_at_flips else p_values
+        ruling = self._policy.on(p_values, flips)
         if self._output_is_logit:
             output = scores[:, self._columns.logit].reshape(len(scores), *self._output_shape)
         else:

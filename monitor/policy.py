@@ -71,7 +71,13 @@ class Ruling:
 
 
 class Policy:
-    """Rules on predictions."""
+    """Rules on predictions.
+
+    Attributes:
+        config: What it was made from.
+        rules: By protected attribute.
+        looks_at_flips: Whether any rule asks for flip probabilities.
+    """
 
     def __init__(self, config: PolicyConfig, attributes: Sequence[str]) -> None:
         if unknown := sorted(set(config.attributes) - set(attributes)):
@@ -88,7 +94,7 @@ class Policy:
         kinds = np.array([rule.rule for rule in rules])
         self._by_p, self._by_flip = kinds != "flip_probability", kinds != "p_value"
         self._both = kinds == "both"
-        self._by_p_alone = not self._by_flip.any()
+        self.looks_at_flips = bool(self._by_flip.any())
         self._withholds_unknown = config.on_fault == "withhold"
 
     def check(self, baseline: Baseline) -> None:
@@ -111,11 +117,14 @@ class Policy:
                 )
 
     def on(self, p_values: Float, flip_probability: NDArray[np.floating]) -> Ruling:
-        """Rule on n predictions: p-values and flip probabilities `[n, a]`, NaN for unknown."""
+        """Rule on n predictions: p-values and flip probabilities `[n, a]`, NaN for unknown.
+
+        What is given as flip probabilities is not looked at unless a rule asks for them.
+        """
         above = p_values <= self._alpha
         verdicts = above.astype(np.int8)
         called = above
-        if not self._by_p_alone:
+        if self.looks_at_flips:
             over = flip_probability >= self._bound
             called = (above & self._by_p) | (over & self._by_flip)
             called = np.where(self._both, above & over, called)

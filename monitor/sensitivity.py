@@ -63,6 +63,7 @@ class Sensitivity:
     first_layer: FirstLayer | None = None
     missing: str = field(init=False)
     _slope_of_logit: bool = field(init=False)
+    _most_groups: int = field(init=False)
     _layer_weights: Mapping[str, LayerWeight] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -71,6 +72,8 @@ class Sensitivity:
         object.__setattr__(self, "_slope_of_logit", not missing)
         missing = missing or _why_no_gradient(self.status, trial, "the status model")
         object.__setattr__(self, "missing", missing)
+        most = max(maps.groups for maps in self.maps.values())
+        object.__setattr__(self, "_most_groups", most)
         weights = {}
         if self.first_layer is not None:
             weights = {n: m.layer_weight(self.first_layer.weight) for n, m in self.maps.items()}
@@ -79,7 +82,7 @@ class Sensitivity:
     @property
     def rows_at_once(self) -> int:
         """How many predictions to judge at once: each has counterfactuals to be held in memory."""
-        most = max(maps.groups for maps in self.maps.values())
+        most = self._most_groups
         return max(16, _MOST_COUNTERFACTUALS // ((most + _DRAWS - 1) * (most - 1)))
 
     @property

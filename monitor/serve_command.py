@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import signal
 from pathlib import Path
@@ -48,6 +49,9 @@ def serve(
     )
     if config.bundle.path is None:
         raise click.UsageError("Name a bundle: --bundle, or a config whose bundle.path does.")
+    # gRPC's own threads for sockets hand every request over once more: without them a request costs
+    # a fifth less. It is read when gRPC is first loaded; whoever has set it knows better.
+    os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_listener")
     import uvloop
 
     from monitor.logs import set_up_logs

@@ -142,12 +142,12 @@ class MonitoringConfig(Settings):
         "answers first: verdicts are in the metrics only. `off` predicts and judges nothing.",
     )
     batch_window_seconds: float = Field(
-        0.004,
+        0.01,
         ge=0,
         le=1,
-        description="How long requests may wait for others, at most, to share one pass, where many "
-        "come together. They leave earlier once all are there that came together before, or nobody "
-        "has come for a quarter of it. A request that comes alone never waits.",
+        description="How long requests may wait for others to share one pass, at most, where many "
+        "come together. They leave earlier once all are there that came together before, or the "
+        "sidecar has been idle for a millisecond. A request that comes alone never waits.",
     )
     max_batch_rows: int = Field(
         256, ge=1, le=65536, strict=True, description="Rows of one pass; larger requests take more."

@@ -56,6 +56,7 @@ ONLY_IN = {
         "monitor.config",
         "monitor.kernel.folder",
         "monitor.review",
+        "monitor.serve_command",
         "monitor.state_file",
         "monitor.world",
     },
