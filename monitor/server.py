@@ -250,7 +250,7 @@ class Server:
         if len(names) > most:
             _LOG.warning("no metrics of %s: metrics.max_attributes is %d", names[most:], most)
         # When a series began is of no use here, and doubles their number.
-        disable_created_metrics()
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         return ServingMetrics(CollectorRegistry(), names[:most])
 
     def _show(self, metrics: ServingMetrics) -> None:

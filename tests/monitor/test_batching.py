@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import numpy as np
@@ -166,17 +167,27 @@ def test_an_error_that_nobody_foresaw_reaches_all_who_wait():
     assert [type(found) for found in asyncio.run(run())] == [KeyError] * 3
 
 
-def test_who_hangs_up_is_left_out_and_who_waited_too_long_is_refused():
+def test_who_hangs_up_is_left_out():
     async def run(model: Model) -> None:
-        gathering = batcher(model, window=0.2, max_wait=0.01)
-        first = [asyncio.create_task(score(gathering, str(n), n)) for n in range(4)]
+        gathering = batcher(model)
+        asked = [asyncio.create_task(score(gathering, str(n), n)) for n in range(4)]
         await asyncio.sleep(0)
-        first[1].cancel()
-        assert await first[0] == [0]
+        asked[1].cancel()
+        assert await asked[0] == [0]
         assert model.batches == [3]
-        # A crowd is expected now, so the next one waits, and for too long.
+
+    asyncio.run(run(Model()))
+
+
+def test_who_waited_for_too_long_is_refused_and_costs_nothing():
+    async def run(model: Model) -> None:
+        gathering = batcher(model, max_wait=0.01)
+        late = asyncio.create_task(score(gathering, "late", 1.0))
+        await asyncio.sleep(0)
+        time.sleep(0.05)  # as if another batch had taken so long
         with pytest.raises(OverloadedError, match=r"more than 0\.01 s"):
-            await score(gathering, "late", 1.0)
-        assert model.batches == [3]
+            await late
+        assert model.batches == []
+        assert await score(gathering, "next", 2.0) == [2.0]
 
     asyncio.run(run(Model()))

@@ -189,25 +189,32 @@ def test_a_fault_in_monitoring_changes_no_answer_and_is_counted(lending, library
 
 
 def test_more_than_it_takes_on_is_refused_at_once_and_the_rest_is_answered(lending):
+    many = np.tile(ROWS, (10, 1))
+
     async def use(server: Server):
         async with client(server) as asking:
             await asking.predict(ROWS[:1])
-            calls = [asking.predict(ROWS[:1]) for _ in range(60)]
-            found = await asyncio.gather(*calls, return_exceptions=True)
+            large = asyncio.create_task(asking.predict(many))
+            for _ in range(2_000):
+                await asyncio.sleep(0.001)
+                if server.pipeline.in_flight:
+                    break
+            with pytest.raises(EndpointError) as refusal:
+                await asking.predict(ROWS[:1])
+            assert not large.done()
+            found = await large
             after = await asking.predict(ROWS[:1])
-        assert len(after.score) == 1
-        shed = await metric(server, 'evenhand_requests_total{door="grpc",outcome="shed"}')
-        return found, shed
+        assert (len(found.score), len(after.score)) == (len(many), 1)
+        async with rest(server) as http:
+            return refusal.value, (await http.get("/metrics")).text
 
     settings: dict[str, Any] = {
-        "server": {"max_in_flight": 4},
-        "monitoring": {"batch_window_seconds": 0.2},
+        "server": {"max_in_flight": 1},
+        "monitoring": {"max_batch_rows": 16},
     }
-    found, _ = served(lending, use, **settings)
-    refused = [f for f in found if isinstance(f, EndpointError)]
-    assert refused
-    assert {refusal.status for refusal in refused} == {"RESOURCE_EXHAUSTED"}
-    assert len(refused) < 60
+    refusal, text = served(lending, use, **settings)
+    assert refusal.status == "RESOURCE_EXHAUSTED"
+    assert 'evenhand_requests_total{door="grpc",outcome="shed"} 1.0' in text
 
 
 def test_what_was_seen_survives_a_restart_and_alarms_do_too(lending, tmp_path):
