@@ -73,12 +73,11 @@ async def _serve(config: Config) -> None:
     """Serve until the process is told to stop."""
     from monitor.server import Server
 
+    told, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told.set)
     server = Server(config)
     await server.start()
     click.echo(server.introduction)
-    told = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told.set)
     await told.wait()
     await server.stop()

@@ -49,6 +49,9 @@ _LOG = logging.getLogger(__name__)
 
 Features = NDArray[np.float32]
 
+# Seconds that a sidecar which answers no more still refuses.
+_LINGER = 0.2
+
 
 class Server:
     """One sidecar. Made inside the event loop that it serves in.
@@ -128,7 +131,9 @@ class Server:
         while self.pipeline.in_flight and loop.time() < end:
             await asyncio.sleep(0.01)
         self.pipeline.ready = False
-        await self.grpc.close(max(end - loop.time(), 0.0))
+        # Calls that are on their way get our own answer, and not gRPC's, which clients do not retry.
+        await asyncio.sleep(_LINGER)
+        await self.grpc.close(max(end - loop.time(), self.config.server.max_wait_seconds))
         await self.rest.close()
         while self._aside_rows:
             await asyncio.sleep(0.01)
@@ -182,7 +187,7 @@ class Server:
             return self._judging.predict(features)
         judged = self._judging.judge(features)
         if self._metrics is not None:
-            self._metrics.added_seconds.observe(self._judging.added_seconds(len(features)))
+            self._metrics.count_added(self._judging.added_seconds(len(features)))
             if judged.fault:
                 self._metrics.faults.inc()
         if self._review is not None and judged.actions is not None:
@@ -201,8 +206,7 @@ class Server:
     def _told(self, batch: list[Waiting], judged: Judged) -> None:
         """Take in a batch whose answers have left."""
         if self._metrics is not None:
-            self._metrics.predictions.inc(len(judged))
-            self._metrics.batch_rows.observe(len(judged))
+            self._metrics.count_batch(len(judged))
         if self.config.monitoring.mode != "aside":
             self.stream.take(batch, judged)
         elif self._aside_rows + len(judged) <= self.config.monitoring.aside_rows:
@@ -217,7 +221,7 @@ class Server:
             judged = self._judging.judge(features)
             self.stream.take(batch, judged)
             if self._metrics is not None:
-                self._metrics.added_seconds.observe(self._judging.added_seconds(len(features)))
+                self._metrics.count_added(self._judging.added_seconds(len(features)))
                 if judged.fault:
                     self._metrics.faults.inc()
                     self._metrics.not_judged.inc(len(features))

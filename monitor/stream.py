@@ -20,7 +20,7 @@ from monitor.errors import UnknownModelError
 from monitor.judging import Judged
 from monitor.logs import told_without_values
 from monitor.metrics import ServingMetrics
-from monitor.policy import VerdictCode
+from monitor.policy import Action, VerdictCode
 from monitor.scores import AttributeColumns, ScoreColumns
 
 __all__ = ["Stream", "watched_columns"]
@@ -60,7 +60,7 @@ class Stream:
         if judged.verdicts is None:
             return
         if self._exemplars and 2 in judged.listed.verdicts:
-            self._name(batch, judged.verdicts)
+            self._name(batch, judged)
         self._aside.append(judged)
         self._rows += len(judged)
         if self._rows >= _AT_ONCE:
@@ -136,11 +136,16 @@ class Stream:
         self._told_of.discard(watcher)
         _LOG.warning("alarm acknowledged: %s of %s", watcher.kind, watcher.attribute or "all")
 
-    def _name(self, batch: Sequence[Waiting], verdicts: NDArray[np.int8]) -> None:
-        """Note the request ids of some predictions above the baseline."""
-        above = np.flatnonzero((verdicts == VerdictCode.ABOVE).any(1))[:_MOST_NAMED]
+    def _name(self, batch: Sequence[Waiting], judged: Judged) -> None:
+        """Note the request ids of some predictions above the baseline.
+
+        Of none that was withheld: beside its id its signals would stand, which the answer masks.
+        """
+        assert judged.verdicts is not None
+        assert judged.actions is not None
+        above = (judged.verdicts == VerdictCode.ABOVE).any(1) & (judged.actions < Action.WITHHOLD)
         ends = np.cumsum([len(waiting.features) for waiting in batch])
-        for place in above.tolist():
+        for place in np.flatnonzero(above)[:_MOST_NAMED].tolist():
             owner = batch[int(np.searchsorted(ends, place, side="right"))]
             self._named.append((self._rows + place, owner.request_id))
 

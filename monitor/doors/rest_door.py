@@ -66,6 +66,9 @@ STATUSES: dict[type[RequestError], tuple[int, str]] = {
 }
 
 
+_BINARY = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+
+
 class ErrorReply(BaseModel):
     """Why there is no answer."""
 
@@ -172,9 +175,13 @@ class RestDoor:
         except RequestError as refusal:
             outcome = STATUSES[type(refusal)][1]
             raise
-        except (asyncio.CancelledError, ClientDisconnect):
+        except asyncio.CancelledError:
             outcome = "cancelled"
             raise
+        except ClientDisconnect:
+            # Nobody is there to read it.
+            outcome = "cancelled"
+            return Response(status_code=499)
         except Exception as error:  # noqa: BLE001 - the door's one catch-all
             return await _failed(request, error)
         finally:
@@ -253,7 +260,7 @@ def _routes(app: FastAPI, door: RestDoor) -> None:
     unknown: dict[int | str, Any] = {404: refusals[404]}
     body = {"required": True, "content": {"application/json": {"schema": _schema()}}}
     infer: dict[str, Any] = {
-        "responses": {200: {"model": InferReply}, **refusals},
+        "responses": {200: {"model": InferReply, "content": _BINARY}, **refusals},
         "openapi_extra": {"requestBody": body},
         "tags": ["inference"],
     }

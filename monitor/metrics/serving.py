@@ -7,7 +7,7 @@ from importlib.metadata import version
 
 import numpy as np
 from numpy.typing import NDArray
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
+from prometheus_client import CollectorRegistry, Counter, Gauge, Info
 
 from monitor.baseline import SIGNALS, Baseline, Signal
 from monitor.metrics.histogram import BatchHistogram
@@ -21,6 +21,8 @@ OUTCOMES = (
     *("shed", "refused", "cancelled", "error"),
 )
 _DOORS = ("grpc", "rest")
+# What is put aside before it is counted.
+_AT_ONCE = 256
 _SECONDS = (1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 _BOUNDS: dict[Signal, tuple[float, ...]] = {
@@ -61,7 +63,7 @@ class ServingMetrics:
                 _SECONDS,
             )
         )
-        self.predictions = Counter(
+        self._predictions = Counter(
             "evenhand_predictions", "Rows that were predicted.", registry=registry
         )
         verdicts = Counter(
@@ -87,15 +89,17 @@ class ServingMetrics:
             )
             for signal, bounds in _BOUNDS.items()
         }
-        self.batch_rows = Histogram(
-            "evenhand_batch_rows", "Rows that shared one pass.", buckets=_ROWS, registry=registry
+        self._batch_rows = self._registered(
+            BatchHistogram("evenhand_batch_rows", "Rows that shared one pass.", (), _ROWS)
         )
-        self.added_seconds = Histogram(
-            "evenhand_added_seconds",
-            "What judging a batch took beyond the bare prediction, whose time was measured when "
-            "the sidecar started.",
-            buckets=tuple(bound / 10 for bound in _SECONDS),
-            registry=registry,
+        self._added_seconds = self._registered(
+            BatchHistogram(
+                "evenhand_added_seconds",
+                "What judging a batch took beyond the bare prediction, whose time was measured "
+                "when the sidecar started.",
+                (),
+                tuple(bound / 10 for bound in _SECONDS),
+            )
         )
         self.faults = Counter(
             "evenhand_monitoring_faults",
@@ -116,6 +120,9 @@ class ServingMetrics:
         for outcome in ("ok", "failed"):
             self.state_saves.labels(outcome)
         self._waiting: dict[str, list[float]] = {door: [] for door in _DOORS}
+        self._outcomes = dict.fromkeys(self._requests, 0)
+        self._batches: list[int] = []
+        self._added: list[float] = []
 
     def show_in_flight(self, count: Callable[[], int]) -> None:
         """Read the number of requests in flight from there."""
@@ -150,10 +157,22 @@ class ServingMetrics:
 
     def count_request(self, door: str, outcome: str, seconds: float) -> None:
         """One request, answered or refused."""
-        self._requests[door, outcome].inc()
+        self._outcomes[door, outcome] += 1
         waiting = self._waiting[door]
         waiting.append(seconds)
-        if len(waiting) >= 256:
+        if len(waiting) >= _AT_ONCE:
+            self.settle()
+
+    def count_batch(self, rows: int) -> None:
+        """One batch, predicted."""
+        self._batches.append(rows)
+        if len(self._batches) >= _AT_ONCE:
+            self.settle()
+
+    def count_added(self, seconds: float) -> None:
+        """What judging a batch took beyond the bare prediction."""
+        self._added.append(seconds)
+        if len(self._added) >= _AT_ONCE:
             self.settle()
 
     def count_judged(
@@ -186,7 +205,18 @@ class ServingMetrics:
                     self._signals[signal].observe(values, name, named=named)
 
     def settle(self) -> None:
-        """Count what was put aside."""
+        """Count what was put aside: one at a time it would cost as much as judging does."""
+        for key, count in self._outcomes.items():
+            if count:
+                self._requests[key].inc(count)
+                self._outcomes[key] = 0
+        if self._batches:
+            self._predictions.inc(sum(self._batches))
+            self._batch_rows.observe(np.array(self._batches, np.float64))
+            self._batches.clear()
+        if self._added:
+            self._added_seconds.observe(np.array(self._added))
+            self._added.clear()
         for door, waiting in self._waiting.items():
             if waiting:
                 self._seconds.observe(np.array(waiting), door)

@@ -1,0 +1,119 @@
+"""Run by KServe's own interpreter: `kserve_client_peer.py GRPC URL GIVEN MADE`.
+
+The KServe SDK's two clients call a server with listed and with raw tensors, and write down the
+scores and what they were told. GIVEN holds rows for each datatype.
+"""
+
+import asyncio
+import json
+import logging
+import sys
+from pathlib import Path
+
+import grpc
+import httpx
+import numpy as np
+from kserve import InferenceGRPCClient, InferenceRESTClient, InferInput, InferRequest, RESTConfig
+from kserve.protocol.infer_type import RequestedOutput
+
+MODEL = "lending"
+
+address, url, given, made = sys.argv[1:]
+rows = dict(np.load(given))
+names = [str(name) for name in rows.pop("names")]
+scores, facts = {}, {}
+
+
+def values_of(datatype):
+    if datatype != "BYTES":
+        return rows[datatype]
+    texts = [repr(float(value)).encode() for value in rows[datatype].ravel()]
+    return np.array(texts, object).reshape(rows[datatype].shape)
+
+
+def tensor(name, values, datatype, *, binary):
+    found = InferInput(name, list(values.shape), datatype)
+    found.set_data_from_numpy(np.ascontiguousarray(values), binary_data=binary)
+    return found
+
+
+def whole(datatype, *, binary, **options):
+    inputs = [tensor("features", values_of(datatype), datatype, binary=binary)]
+    return InferRequest(MODEL, inputs, **options)
+
+
+def columns(datatype, *, binary):
+    pairs = zip(names, values_of(datatype).T, strict=True)
+    inputs = [tensor(name, column, datatype, binary=binary) for name, column in pairs]
+    return InferRequest(MODEL, inputs)
+
+
+async def every_datatype(door, infer):
+    for datatype in rows:
+        for binary in (True, False):
+            if datatype == "FP16" and not binary:
+                continue
+            for ask in (whole, columns):
+                answer = await infer(ask(datatype, binary=binary))
+                kind = "raw" if binary else "listed"
+                name = f"{datatype} {door} {ask.__name__} {kind}"
+                scores[name] = answer.outputs[0].as_numpy()
+
+
+def told(door, answer):
+    marks = answer.parameters
+    if door == "grpc":
+        marks = {name: value.string_param for name, value in marks.items()}
+    facts[f"{door} answer"] = {
+        "id": answer.id,
+        "version": answer.model_version,
+        "marks": marks,
+        "outputs": [output.name for output in answer.outputs],
+        "verdict": [
+            text.decode() if isinstance(text, bytes) else text
+            for text in answer.outputs[0].as_numpy().ravel().tolist()
+        ],
+    }
+
+
+def wanted(*, binary):
+    outputs = [RequestedOutput("verdict", {"binary_data": binary}), RequestedOutput("score")]
+    return whole("FP32", binary=binary, request_id=f"r-{binary}", request_outputs=outputs)
+
+
+async def by_grpc():
+    async with InferenceGRPCClient(address) as client:
+        facts["grpc health"] = [
+            await client.is_server_live(),
+            await client.is_server_ready(),
+            await client.is_model_ready(MODEL),
+        ]
+        await every_datatype("grpc", client.infer)
+        told("grpc", await client.infer(wanted(binary=True)))
+        try:
+            await client.infer(InferRequest("other", whole("FP32", binary=True).inputs))
+        except grpc.RpcError as refusal:
+            facts["grpc unknown"] = [refusal.code().name, refusal.details()]
+
+
+async def by_rest():
+    async with InferenceRESTClient(RESTConfig(protocol="v2")) as client:
+        facts["rest health"] = [
+            await client.is_server_live(url),
+            await client.is_server_ready(url),
+            await client.is_model_ready(url, MODEL),
+        ]
+        facts["rest unknown ready"] = await client.is_model_ready(url, "other")
+        await every_datatype("rest", lambda request: client.infer(url, request, MODEL))
+        told("rest", await client.infer(url, wanted(binary=True), MODEL))
+        try:
+            await client.infer(url, whole("FP32", binary=True), "other")
+        except httpx.HTTPStatusError as refusal:
+            facts["rest unknown"] = [refusal.response.status_code, str(refusal)]
+
+
+logging.disable(logging.CRITICAL)
+asyncio.run(by_grpc())
+asyncio.run(by_rest())
+np.savez(made, **scores)
+Path(made).with_suffix(".json").write_text(json.dumps(facts))

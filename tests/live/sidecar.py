@@ -1,0 +1,171 @@
+"""The real sidecar as a process of its own: one context manager starts and stops it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from monitor.judge import Judge
+from monitor.wire import open_inference_pb2 as wire
+
+__all__ = ["METHOD", "MODEL", "VERSION", "Fitted", "Sidecar", "request_of", "sidecar", "start"]
+
+MODEL, VERSION = "lending", "3"
+METHOD = "/inference.GRPCInferenceService/ModelInfer"
+# What a busy machine may need to load torch and a bundle, and to drain.
+_PATIENCE = 120.0
+_READY = re.compile(
+    r"gRPC +127\.0\.0\.1:(\d+) .*REST +http://127\.0\.0\.1:(\d+) .*^  drift", re.S | re.M
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitted:
+    """A bundle, and the library's own judgement by it.
+
+    Attributes:
+        path: Of the bundle.
+        digest: That it is pinned by.
+        judge: What the sidecar ought to say.
+        rows: People whom the bundle was not fitted on, `[n, d]`.
+    """
+
+    path: Path
+    digest: str
+    judge: Judge
+    rows: NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sidecar:
+    """A sidecar that serves.
+
+    Attributes:
+        process: The process.
+        grpc: Where its gRPC door listens, such as `127.0.0.1:8081`.
+        url: Where its REST door does.
+        out: File that holds its stdout.
+        err: File that holds its log.
+    """
+
+    process: subprocess.Popen[bytes]
+    grpc: str
+    url: str
+    out: Path
+    err: Path
+
+    @property
+    def infer_url(self) -> str:
+        """Where the model is asked over REST."""
+        return f"{self.url}/v2/models/{MODEL}/infer"
+
+    @property
+    def log(self) -> str:
+        """What it has logged so far."""
+        return self.err.read_text()
+
+    @property
+    def resident_bytes(self) -> int:
+        """Memory that it holds."""
+        pages = Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+    def metric(self, series: str) -> float:
+        """A sample of `/metrics`, by its name and labels as they stand there."""
+        for line in httpx.get(f"{self.url}/metrics").text.splitlines():
+            name, _, value = line.rpartition(" ")
+            if name == series:
+                return float(value)
+        raise AssertionError(f"there is no {series}")
+
+    def settled(self, series: str, value: float, seconds: float = 10.0) -> bool:
+        """Whether a sample reaches a value within some time."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if self.metric(series) == value:
+                return True
+            time.sleep(0.05)
+        return False
+
+
+def start(
+    fitted: Fitted,
+    folder: Path,
+    config: Mapping[str, Any],
+    *,
+    grpc_port: int = 0,
+    rest_port: int = 0,
+) -> tuple[subprocess.Popen[bytes], Path, Path]:
+    """Start `evenhand serve`, and give the process and the files of its stdout and stderr."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file, out, err = folder / "config.yaml", folder / "out", folder / "err"
+    file.write_text(yaml.safe_dump(dict(config)))
+    command: list[str | Path] = [
+        *(Path(sys.executable).with_name("evenhand"), "serve", "--config", file),
+        *("--bundle", fitted.path, "--pin", fitted.digest),
+        *("--grpc-port", str(grpc_port), "--rest-port", str(rest_port)),
+    ]
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("EVENHAND_")}
+    with out.open("wb") as stdout, err.open("wb") as stderr:
+        process = subprocess.Popen(command, stdout=stdout, stderr=stderr, env=environ)
+    return process, out, err
+
+
+@contextmanager
+def sidecar(fitted: Fitted, folder: Path, config: Mapping[str, Any]) -> Iterator[Sidecar]:
+    """A sidecar on free ports, which must stop with exit code 0 when it is told to."""
+    process, out, err = start(fitted, folder, config)
+    try:
+        grpc_port, rest_port = _ports(process, out, err)
+        yield Sidecar(
+            process=process,
+            grpc=f"127.0.0.1:{grpc_port}",
+            url=f"http://127.0.0.1:{rest_port}",
+            out=out,
+            err=err,
+        )
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(_PATIENCE) == 0, err.read_text()[-2000:]
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _ports(process: subprocess.Popen[bytes], out: Path, err: Path) -> tuple[str, str]:
+    """The ports that it says it listens on, once it does."""
+    end = time.monotonic() + _PATIENCE
+    while process.poll() is None and time.monotonic() < end:
+        if found := _READY.search(out.read_text()):
+            return found[1], found[2]
+        time.sleep(0.05)
+    raise AssertionError(f"the sidecar did not start: {err.read_text()[-2000:]}")
+
+
+def request_of(
+    rows: NDArray[np.float32],
+    *outputs: str,
+    request_id: str = "",
+    version: str = "",
+) -> wire.ModelInferRequest:
+    """A raw request for some rows, `[n, d]`."""
+    request = wire.ModelInferRequest(model_name=MODEL, model_version=version, id=request_id)
+    request.inputs.add(name="features", datatype="FP32", shape=rows.shape)
+    request.raw_input_contents.append(np.ascontiguousarray(rows, "<f4").tobytes())
+    for name in outputs:
+        request.outputs.add(name=name)
+    return request

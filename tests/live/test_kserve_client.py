@@ -1,0 +1,75 @@
+"""The KServe SDK's clients get the library's scores, from listed and from raw tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.live.datatypes import ask, rows_for
+from tests.live.sidecar import VERSION
+
+pytestmark = pytest.mark.live
+
+_COUNT = 6
+
+
+@pytest.fixture(scope="module")
+def answers() -> list[Any]:
+    """What the clients were answered, once they have asked."""
+    return []
+
+
+@pytest.fixture
+def told(answers, fitted, serving, peer, tmp_path):
+    if not answers:
+        # Its SDK does not know BF16.
+        rows = {k: v for k, v in rows_for(fitted.rows[:_COUNT]).items() if k != "BF16"}
+        names = [feature.name for feature in fitted.judge.sensitivity.spec.features]
+        addresses = (serving.grpc, serving.url)
+        python = peer("kserve")
+        answers.extend(ask(python, "kserve_client_peer.py", addresses, rows, names, tmp_path))
+    return answers
+
+
+@pytest.mark.parametrize("door", ["grpc", "rest"])
+def test_it_finds_the_server_live_and_the_model_ready(told, door):
+    _, facts = told
+    assert facts[f"{door} health"] == [True, True, True]
+
+
+def test_scores_are_the_librarys_however_they_are_asked_for(told, fitted):
+    """Every datatype that it knows, by both doors, raw and listed, whole and by columns."""
+    scores, _ = told
+    rows = rows_for(fitted.rows[:_COUNT])
+    assert len(scores) == 2 * (13 * 2 + 12 * 2)
+    for name, found in scores.items():
+        features = torch.from_numpy(rows[name.split()[0]].astype(np.float32))
+        wanted = fitted.judge.scores(features).logit.numpy()
+        np.testing.assert_allclose(found.ravel(), wanted, rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("door", ["grpc", "rest"])
+def test_it_reads_wanted_outputs_the_id_and_the_marks(told, fitted, door):
+    _, facts = told
+    answer = facts[f"{door} answer"]
+    assert answer["id"] == "r-True"
+    assert answer["outputs"] == ["verdict", "score"]
+    assert len(answer["verdict"]) == _COUNT * 2
+    assert set(answer["verdict"]) <= {"within", "above"}
+    assert answer["marks"]["evenhand_verdict"] in ("within", "above")
+    # Its REST client drops the version that it was told.
+    assert answer["version"] == (VERSION if door == "grpc" else None)
+
+
+def test_an_unknown_model_is_not_found(told):
+    _, facts = told
+    status, words = facts["grpc unknown"]
+    assert status == "NOT_FOUND"
+    assert "'other' is not served here" in words
+    assert facts["rest unknown ready"] is False
+    status, words = facts["rest unknown"]
+    assert status == 404
+    assert "'other' is not served here" in words

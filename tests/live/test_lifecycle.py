@@ -1,0 +1,188 @@
+"""Callers that hang up, an order to stop under load, restarts, and ports that are taken."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import json
+import signal
+import socket
+import time
+
+import grpc
+import httpx
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from monitor.wire import open_inference_pb2 as wire
+from tests.live.sidecar import METHOD, MODEL, request_of, sidecar, start
+
+pytestmark = pytest.mark.live
+
+IN_FLIGHT = "evenhand_requests_in_flight"
+CANCELLED = 'evenhand_requests_total{door="%s",outcome="cancelled"}'
+
+
+def assert_serves(serving, fitted) -> None:
+    """It answers by both doors, and nobody's request is left behind."""
+    with grpc.insecure_channel(serving.grpc) as channel:
+        call = channel.unary_unary(METHOD)
+        answer = call(request_of(fitted.rows[:3]).SerializeToString(), timeout=30)
+    assert len(wire.ModelInferResponse.FromString(answer).raw_output_contents[0]) == 12
+    assert httpx.get(f"{serving.url}/v2/health/ready").json() == {"ready": True}
+    assert serving.settled(IN_FLIGHT, 0)
+
+
+async def hang_up(address: str, data: bytes, how: str) -> collections.Counter[str]:
+    """Many calls whose callers do not wait for the answer."""
+    async with grpc.aio.insecure_channel(address) as channel:
+        call = channel.unary_unary(METHOD)
+        calls = [call(data, timeout=0.3 if how == "deadline" else 60) for _ in range(24)]
+        if how == "cancel":
+            await asyncio.sleep(0.3)
+            for one in calls:
+                one.cancel()
+        codes = await asyncio.gather(*(one.code() for one in calls))
+    return collections.Counter(code.name for code in codes)
+
+
+@pytest.mark.parametrize(
+    ("how", "status"), [("deadline", "DEADLINE_EXCEEDED"), ("cancel", "CANCELLED")]
+)
+def test_calls_that_are_given_up_leave_nothing_behind(serving, fitted, how, status):
+    before = serving.metric(CANCELLED % "grpc")
+    data = request_of(fitted.rows[:10_000]).SerializeToString()
+    codes = asyncio.run(hang_up(serving.grpc, data, how))
+    assert codes[status] > 12
+    assert set(codes) <= {status, "OK"}
+    assert_serves(serving, fitted)
+    # The sidecar has noticed, and did not work through them to the end.
+    assert serving.metric(CANCELLED % "grpc") > before
+
+
+def test_a_connection_that_breaks_within_a_body_leaves_nothing_behind(serving, fitted):
+    before, log = serving.metric(CANCELLED % "rest"), len(serving.log)
+    host, port = serving.url.removeprefix("http://").split(":")
+    for _ in range(8):
+        with socket.create_connection((host, int(port))) as line:
+            head = (
+                f"POST /v2/models/{MODEL}/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 999\r\n\r\n"
+            )
+            line.sendall(head.encode() + b'{"inputs": [')
+            time.sleep(0.02)
+    assert serving.settled(CANCELLED % "rest", before + 8)
+    # That a caller hangs up is no error of ours.
+    assert '"ERROR"' not in serving.log[log:]
+    assert_serves(serving, fitted)
+
+
+def test_an_order_to_stop_under_load_answers_or_refuses_and_ends_well(fitted, tmp_path):
+    """Callers go on until they are refused, and then turn to another replica."""
+    with sidecar(fitted, tmp_path, {"server": {"drain_seconds": 3}}) as serving:
+        codes, seconds = asyncio.run(stopped_under_load(serving, fitted.rows))
+    assert codes["OK"] > 100
+    assert codes["200"] > 20
+    # Clients try again after these, and after no others: not after CANCELLED.
+    assert set(codes) <= {"OK", "UNAVAILABLE", "200", "503", "no connection"}
+    assert seconds < 3 + 10
+    messages = [json.loads(line)["message"] for line in serving.log.splitlines()]
+    assert messages[0].startswith("stopping: ")
+    assert messages[1:] == ["stopped"]
+
+
+async def stopped_under_load(serving, rows) -> tuple[collections.Counter[str], float]:
+    """Calls by both doors without a pause, and the order to stop in the midst of them."""
+    codes: collections.Counter[str] = collections.Counter()
+
+    async def by_grpc(channel, place: int) -> None:
+        call = channel.unary_unary(METHOD)
+        data = request_of(rows[place : place + 1 + place % 3]).SerializeToString()
+        code = grpc.StatusCode.OK
+        while code == grpc.StatusCode.OK:
+            code = await call(data, timeout=20).code()
+            codes[code.name] += 1
+
+    async def by_rest(client: httpx.AsyncClient) -> None:
+        tensor = {"name": "features", "shape": [1, 25], "datatype": "FP32"}
+        body = {"inputs": [{**tensor, "data": rows[0].tolist()}]}
+        status = 200
+        while status == 200:
+            try:
+                status = (await client.post(serving.infer_url, json=body)).status_code
+                codes[str(status)] += 1
+            except httpx.TransportError:
+                status = 0
+                codes["no connection"] += 1
+
+    async with grpc.aio.insecure_channel(serving.grpc) as channel, httpx.AsyncClient() as client:
+        load = [
+            *(asyncio.create_task(by_grpc(channel, place)) for place in range(16)),
+            *(asyncio.create_task(by_rest(client)) for _ in range(4)),
+        ]
+        await asyncio.sleep(1)
+        assert set(codes) == {"OK", "200"}
+        started = time.monotonic()
+        serving.process.send_signal(signal.SIGTERM)
+        await asyncio.to_thread(serving.process.wait, 60)
+        seconds = time.monotonic() - started
+        await asyncio.gather(*load)
+    return codes, seconds
+
+
+def test_what_is_under_way_is_answered_before_it_stops(fitted, tmp_path):
+    """And probes are told meanwhile that nothing new should come."""
+    with sidecar(fitted, tmp_path, {}) as serving:
+        rows, told = asyncio.run(stopped_within_a_request(serving, fitted.rows))
+    assert rows == 10_000
+    assert told == [
+        health_pb2.HealthCheckResponse.SERVING,
+        health_pb2.HealthCheckResponse.NOT_SERVING,
+    ]
+
+
+async def stopped_within_a_request(serving, rows) -> tuple[int, list[int]]:
+    async with grpc.aio.insecure_channel(serving.grpc) as channel:
+        watch = health_pb2_grpc.HealthStub(channel).Watch(
+            health_pb2.HealthCheckRequest(service=MODEL)
+        )
+        told = [(await watch.read()).status]
+        calls = [
+            channel.unary_unary(METHOD)(request_of(rows).SerializeToString(), timeout=60)
+            for _ in range(4)
+        ]
+        await asyncio.sleep(0.05)
+        serving.process.send_signal(signal.SIGTERM)
+        told.append((await watch.read()).status)
+        answers = await asyncio.gather(*calls)
+    counts = {
+        len(wire.ModelInferResponse.FromString(a).raw_output_contents[0]) // 4 for a in answers
+    }
+    return counts.pop() if len(counts) == 1 else -1, told
+
+
+def test_the_drift_watch_goes_on_after_a_restart(fitted, tmp_path):
+    config = {"drift": {"state_path": str(tmp_path / "state" / "drift.npz")}}
+    for round_, count in enumerate((400, 250)):
+        with sidecar(fitted, tmp_path / str(round_), config) as serving:
+            before = 400 * round_
+            assert f"watched, {before} predictions so far" in serving.out.read_text()
+            assert serving.metric("evenhand_drift_predictions") == before
+            with grpc.insecure_channel(serving.grpc) as channel:
+                data = request_of(fitted.rows[:count]).SerializeToString()
+                channel.unary_unary(METHOD)(data, timeout=30)
+            assert serving.settled("evenhand_drift_predictions", before + count)
+            assert serving.log == ""
+
+
+def test_a_port_that_is_taken_is_told_of_without_a_trace(fitted, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        begun = {
+            "gRPC": start(fitted, tmp_path / "grpc", {}, grpc_port=port),
+            "REST": start(fitted, tmp_path / "rest", {}, rest_port=port),
+        }
+        for door, (process, out, err) in begun.items():
+            assert process.wait(60) == 2, err.read_text()
+            assert f"error: cannot listen for {door} on 127.0.0.1:{port}" in err.read_text()
+            assert "Traceback" not in err.read_text()
+            assert out.read_text() == ""

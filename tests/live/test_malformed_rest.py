@@ -1,0 +1,233 @@
+"""What is malformed gets a status and words over REST, and the next request is served."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from tests.live.sidecar import MODEL
+
+pytestmark = pytest.mark.live
+
+HEADER = "Inference-Header-Content-Length"
+WIDTH = 25
+# A value that must never be repeated to anybody.
+SECRET = 48_211.75
+RAW = np.full((2, WIDTH), SECRET, "<f4").tobytes()
+
+Body = dict[str, Any]
+
+
+def body(**changes: object) -> Body:
+    """A sound request of two rows, with other fields in its tensor."""
+    rows = [[SECRET] * WIDTH] * 2
+    tensor = {"name": "features", "shape": [2, WIDTH], "datatype": "FP32", "data": rows}
+    changed = {key: value for key, value in {**tensor, **changes}.items() if value is not None}
+    return {"inputs": [changed]}
+
+
+def binary(size: object = len(RAW)) -> Body:
+    """The head of a binary request."""
+    return body(data=None, parameters={"binary_data_size": size})
+
+
+JSON_CASES: dict[str, tuple[object, str]] = {
+    "no object": ([], "^the body: input should be an object"),
+    "no inputs": ({}, "^inputs: field required"),
+    "inputs of another kind": ({"inputs": {"a": 1}}, "^inputs: input should be a valid"),
+    "no input": ({"inputs": []}, "there is no input"),
+    "an input of another kind": ({"inputs": [48211.75]}, r"^inputs\.0: input should be"),
+    "no name": (body(name=None), r"^inputs\.0\.name: field required"),
+    "an id that is a number": ({**body(), "id": 48211.75}, "^id: input should be a valid string"),
+    "too narrow": (
+        body(shape=[2, 24], data=[SECRET] * 48),
+        r"has shape \[2, 24\]; \[n, 25\] is wanted",
+    ),
+    "shape of fractions": (body(shape=[2.5, 25]), r"^inputs\.0\.shape\.0: input should be"),
+    "rows below zero": (body(shape=[-2, WIDTH], data=[SECRET] * 50), "has no rows"),
+    "a shape of nine": (body(shape=[1] * 9), r"^inputs\.0\.shape: list should have at most 8"),
+    "unknown datatype": (body(datatype="FP8"), "has datatype 'FP8'; known are"),
+    "unknown name": (body(name="income2"), "input 'income2' is not known"),
+    "text for numbers": (body(data=["48211.75"] * 50), "is FP32, and holds other elements"),
+    "null for a number": (body(data=[None] * 50), "is FP32, and holds other elements"),
+    "truth for numbers": (body(data=[True] * 50), "is FP32, and holds other elements"),
+    "fractions for integers": (body(datatype="INT64"), "is INT64, and holds other elements"),
+    "an element out of range": (body(datatype="UINT8", data=[300] * 50), "out of range"),
+    "an integer beyond all": (body(data=[10**400] * 50), "out of range|finite"),
+    "objects for numbers": (body(data=[{"a": SECRET}] * 50), "holds other elements"),
+    "nested otherwise": (body(data=[[SECRET] * 5] * 10), "not nested as its shape says"),
+    "nested unevenly": (body(data=[[SECRET], [SECRET] * 49]), "not nested as its shape says"),
+    "nested too deep": (body(data=[[[SECRET]] * WIDTH] * 2), "holds other elements"),
+    "too few elements": (body(data=[SECRET]), r"has 1 elements; shape \[2, 25\] has 50"),
+    "neither data nor size": (body(data=None), "must have either data or binary_data_size"),
+    "both data and size": (
+        body(parameters={"binary_data_size": 0}),
+        "must have either data or binary_data_size",
+    ),
+    "bytes that do not follow": (
+        binary(),
+        "binary_data_size that is not a number of bytes at most",
+    ),
+    "a wish that is no flag": (
+        {**body(), "outputs": [{"name": "score", "parameters": {"binary_data": "yes"}}]},
+        "parameter 'binary_data' must be true or false",
+    ),
+    "unknown output": ({**body(), "outputs": [{"name": "scores"}]}, "output 'scores' is not known"),
+}
+
+TEXT_CASES: dict[str, tuple[bytes, str]] = {
+    "nothing": (b"", "not valid JSON"),
+    "half a body": (json.dumps(body()).encode()[:-9], "not valid JSON"),
+    "no text": (b"\xff\xfe\x00", "not valid JSON"),
+    "a lone surrogate": (b'{"id": "\\ud800", "inputs": []}', "not valid JSON|no input"),
+    "nested for ever": (b"[" * 100_000, "not valid JSON"),
+    "not a number": (
+        json.dumps(body(data=[float("nan")] * 50)).encode(),
+        "not valid JSON|feature 'income' of row 0 is not a finite number",
+    ),
+    "beyond all numbers": (
+        json.dumps(body(data=[1] * 50)).replace("[1,", "[1e999,").encode(),
+        "feature 'income' of row 0 is not a finite number",
+    ),
+}
+
+# How long the head is said to be, what it says of its bytes, and the bytes behind it.
+HEAD = len(json.dumps(binary()))
+BINARY_CASES: dict[str, tuple[object, Body, bytes, str]] = {
+    "a head longer than the body": (10_000, binary(), RAW, "must be a number of bytes, at most"),
+    "a head below zero": (-1, binary(), RAW, "must be a number of bytes"),
+    "a head that is no number": ("ten", binary(), RAW, "must be a number of bytes"),
+    "a head of fractions": ("1e2", binary(), RAW, "must be a number of bytes"),
+    "a head too short": (HEAD - 5, binary(), RAW, "not valid JSON"),
+    "a head too long": (HEAD + 5, binary(), RAW, "not valid JSON"),
+    "no head": (0, binary(), RAW, "not valid JSON"),
+    "more bytes than there are": (None, binary(201), RAW, "at most the 200 that follow"),
+    "bytes below zero": (None, binary(-1), RAW, "binary_data_size that is not a number"),
+    "bytes that are true": (None, binary(size=True), RAW, "binary_data_size that is not a number"),
+    "bytes in fractions": (None, binary(200.0), RAW, "binary_data_size that is not a number"),
+    "fewer bytes than there are": (
+        None,
+        binary(100),
+        RAW,
+        "100 bytes behind the JSON belong to no",
+    ),
+    "bytes of another shape": (None, binary(100), RAW[:100], r"has 100 bytes; FP32 \[2, 25\] has"),
+    "bytes of nobody": (None, body(), RAW, "200 bytes behind the JSON belong to no input"),
+}
+
+
+@pytest.fixture
+def post(serving, fitted) -> Iterator[Callable[..., httpx.Response]]:
+    """Posts a body; afterwards a sound one is served."""
+    with httpx.Client() as client:
+        yield lambda content, **headers: client.post(
+            serving.infer_url, content=content, headers=headers, timeout=30
+        )
+        rows = fitted.rows[:1]
+        good = client.post(serving.infer_url, json=body(shape=[1, WIDTH], data=rows.tolist()))
+    assert good.status_code == 200
+    assert len(good.json()["outputs"][0]["data"]) == 1
+
+
+def check(answer: httpx.Response, status: int, words: str) -> None:
+    assert answer.status_code == status, answer.text
+    assert answer.headers["Content-Type"] == "application/json"
+    (told,) = answer.json().values()
+    assert re.search(words, told), told
+    assert "48211" not in told
+
+
+def test_the_sound_requests_that_are_spoilt_here_are_served(post):
+    assert post(json.dumps(body()).encode()).status_code == 200
+    head = json.dumps(binary()).encode()
+    assert post(head + RAW, **{HEADER: str(len(head))}).status_code == 200
+
+
+@pytest.mark.parametrize(("sent", "words"), JSON_CASES.values(), ids=JSON_CASES)
+def test_malformed_json_is_told_what_is_wrong(post, sent, words):
+    check(post(json.dumps(sent).encode()), 400, words)
+
+
+@pytest.mark.parametrize(("sent", "words"), TEXT_CASES.values(), ids=TEXT_CASES)
+def test_what_is_no_json_is_refused(post, sent, words):
+    check(post(sent), 400, words)
+
+
+@pytest.mark.parametrize(
+    ("length", "head", "tail", "words"), BINARY_CASES.values(), ids=BINARY_CASES
+)
+def test_lies_about_binary_data_are_refused(post, length, head, tail, words):
+    written = json.dumps(head).encode()
+    length = len(written) if length is None else length
+    check(post(written + tail, **{HEADER: str(length)}), 400, words)
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+def test_a_bomb_is_not_unpacked(post, serving, encoding):
+    """A hundred times what may be sent, in a fraction of it."""
+    pack = zlib.compressobj(1, zlib.DEFLATED, 31 if encoding == "gzip" else 15)
+    bomb = b"".join([*(pack.compress(b" " * (1 << 20)) for _ in range(200)), pack.flush()])
+    before = serving.resident_bytes
+    check(post(bomb, **{"Content-Encoding": encoding}), 413, "unpacks to more than 2097152 bytes")
+    assert serving.resident_bytes - before < 64 << 20
+
+
+SOUND = json.dumps(body()).encode()
+
+
+@pytest.mark.parametrize(
+    ("sent", "encoding", "words"),
+    [
+        (SOUND, "gzip", "the body is not gzip"),
+        (SOUND, "br", "content encoding 'br' is not known; gzip, deflate are"),
+        (gzip.compress(SOUND)[:-9], "gzip", "not one whole gzip"),
+        (gzip.compress(SOUND) + b"more", "gzip", "not one whole gzip"),
+        (zlib.compress(SOUND)[:40], "deflate", "not one whole deflate"),
+    ],
+    ids=["not packed", "unknown", "cut", "with more behind it", "cut deflate"],
+)
+def test_a_body_that_cannot_be_unpacked_is_refused(post, sent, encoding, words):
+    check(post(sent, **{"Content-Encoding": encoding}), 400, words)
+
+
+def test_an_oversize_body_is_refused(post):
+    check(post(bytes(3 << 20)), 413, "the request is larger than 2097152 bytes")
+
+
+def test_an_oversize_body_of_unknown_length_is_refused(post):
+    parts = (bytes(1 << 16) for _ in range(48))
+    check(post(parts), 413, "the request is larger than 2097152 bytes")
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/v2/models/other/infer", "model 'other' is not served here; 'lending' is"),
+        (f"/v2/models/{MODEL}/versions/2/infer", "version '2' of 'lending' is not served here"),
+    ],
+)
+def test_an_unknown_model_or_version_is_not_found(post, serving, path, words):
+    check(httpx.post(serving.url + path, json=body()), 404, words)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/v2/models/other", 404),
+        ("GET", "/v2/models/other/ready", 404),
+        ("GET", f"/v2/models/{MODEL}/versions/2/ready", 404),
+        ("GET", "/v3", 404),
+        ("GET", f"/v2/models/{MODEL}/infer", 405),
+        ("DELETE", "/v2", 405),
+    ],
+)
+def test_what_is_not_there_is_told_as_json(post, serving, method, path, status):
+    check(httpx.request(method, serving.url + path), status, ".")

@@ -1,0 +1,77 @@
+"""The REST door does what its OpenAPI document says, as schemathesis sees it.
+
+`positive_data_acceptance` is left out: a document cannot say that a tensor must have the model's
+features, so much that it allows is rightly refused. The checks of logins and of what was created
+and deleted find nothing here to look at.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+
+import httpx
+import pytest
+
+from tests.live.sidecar import MODEL, VERSION
+
+pytestmark = pytest.mark.live
+
+CHECKS = (
+    *("not_a_server_error", "status_code_conformance", "content_type_conformance"),
+    *("response_schema_conformance", "response_headers_conformance", "unsupported_method"),
+    *("negative_data_rejection", "missing_required_header", "allow_header_conformance"),
+)
+OUTPUTS = ("score", "decision", "verdict", "p_value", "sensitivity", "contributions")
+
+
+@pytest.fixture
+def run(peer, tmp_path):
+    """Runs schemathesis on a document, and gives its exit code and what it printed."""
+
+    def call(location, *options: object, known: bool) -> tuple[int, str]:
+        # Known names lead on into the door; without them nearly all is 404.
+        names = f'[parameters]\n"path.model" = "{MODEL}"\n"path.version" = "{VERSION}"\n'
+        (tmp_path / "schemathesis.toml").write_text(names if known else "")
+        command = [peer("schemathesis"), "-m", "schemathesis.cli", "run", location, *options]
+        command += ["--checks", ",".join(CHECKS), "--seed", "1", "--max-examples", "50"]
+        command += ["--generation-database", "none", "--no-color", "--workers", "1"]
+        done = subprocess.run(
+            command, cwd=tmp_path, check=False, capture_output=True, text=True, timeout=180
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    return call
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known names", "any names"])
+def test_the_door_does_what_its_document_says(run, serving, known):
+    before = len(serving.log)
+    code, told = run(f"{serving.url}/openapi.json", known=known)
+    assert code == 0, told[-4000:]
+    assert re.search(r"Tested: 11\n", told), told
+    assert not [line for line in serving.log[before:].splitlines() if '"ERROR"' in line]
+
+
+@pytest.mark.parametrize("binary", [False, True], ids=["as JSON", "as bytes"])
+def test_sound_requests_are_answered_as_the_document_says(run, serving, fitted, tmp_path, binary):
+    """With examples in it, since nothing that is made up at random gets a prediction."""
+    document = httpx.get(f"{serving.url}/openapi.json").json()
+    tensor = {"name": "features", "datatype": "FP32", "shape": [2, 25]}
+    example = {
+        "id": "an example",
+        "inputs": [{**tensor, "data": fitted.rows[:2].tolist()}],
+        "outputs": [{"name": name} for name in OUTPUTS],
+    }
+    parameters = {"binary_data_output": binary}
+    for path in (f"/v2/models/{{model}}{more}/infer" for more in ("", "/versions/{version}")):
+        content = document["paths"][path]["post"]["requestBody"]["content"]
+        content["application/json"]["example"] = {**example, "parameters": parameters}
+    written = tmp_path / "openapi.json"
+    written.write_text(json.dumps(document))
+    answered = 'evenhand_requests_total{door="rest",outcome="ok"}'
+    before = serving.metric(answered)
+    code, told = run(written, "--url", serving.url, "--phases", "examples", known=True)
+    assert code == 0, told[-4000:]
+    assert serving.metric(answered) >= before + 2
