@@ -131,7 +131,7 @@ class Server:
         while self.pipeline.in_flight and loop.time() < end:
             await asyncio.sleep(0.01)
         self.pipeline.ready = False
-        # Calls that are on their way get our own answer, and not gRPC's, which clients do not retry.
+        # Calls that are on their way get our own refusal: gRPC's is one that clients do not retry.
         await asyncio.sleep(_LINGER)
         await self.grpc.close(max(end - loop.time(), self.config.server.max_wait_seconds))
         await self.rest.close()
