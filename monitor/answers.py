@@ -5,6 +5,7 @@ What is withheld is replaced here, and everything from which its score could be 
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping
 
@@ -16,12 +17,15 @@ from monitor.bundle.manifest import BundleSpec
 from monitor.call import Answer, Call, OutputTensor
 from monitor.errors import BadRequestError, ConfigError, WithheldError
 from monitor.judging import Judged, Judging
+from monitor.logs import told_without_values
 from monitor.marks import Marks
 from monitor.policy import Action, VerdictCode
 from monitor.scores import ScoreColumns
 from monitor.settings import Config, PolicyConfig
 
 __all__ = ["Answers", "TensorCard"]
+
+_LOG = logging.getLogger(__name__)
 
 Held = NDArray[np.bool_] | None
 TensorCard = tuple[str, str, list[int]]
@@ -43,7 +47,7 @@ class Answers:
         self._spec, self._columns, self._policy = spec, columns, config.policy
         self._judging = judging
         self._own, self._datatype = config.server.output_name, judging.output_datatype
-        self._marks = Marks(spec, columns)
+        self._marks = Marks(spec, columns, has_gradient=judging.has_gradient)
         self._fallback = _fallback_row(spec, config.policy, judging.output_shape)
         self._inline = config.monitoring.mode == "inline"
         self._writers = self._further_outputs()
@@ -95,7 +99,7 @@ class Answers:
             held = judged.actions[start:stop] >= _WITHHOLD
             if self._policy.withheld == "error":
                 raise WithheldError(f"the prediction is withheld by policy: rows {_rows(held)}")
-        marks = self._marks.of(request_id, share, held)
+        marks = self._marked(request_id, share, held)
         if held is not None:
             marks["evenhand_withheld_rows"] = _rows(held)
         if not call.outputs and held is None:
@@ -104,6 +108,13 @@ class Answers:
         part = judged.rows(start, stop)
         outputs = [self._output(name, part, held) for name in call.outputs or (self._own,)]
         return Answer(call.id or request_id, outputs, marks)
+
+    def _marked(self, request_id: str, share: Share, held: Held) -> dict[str, str]:
+        try:
+            return self._marks.of(request_id, share, held)
+        except Exception as error:  # noqa: BLE001 - a mark is not worth a prediction
+            _LOG.error("an answer was not marked: %s", told_without_values(error))
+            return {"evenhand_request_id": request_id, "evenhand_fault": "monitoring failed"}
 
     def _output(self, name: str, judged: Judged, held: Held) -> OutputTensor:
         if name != self._own:
@@ -122,16 +133,17 @@ class Answers:
                 "verdict": self._verdict,
                 "action": self._action,
                 "p_value": self._p_value,
-                "sensitivity": self._sensitivity,
                 "flip_probability": self._of_column,
                 "expected_change": self._of_column,
-                "contributions": self._contributions,
             }
+            if self._judging.has_gradient:
+                found |= {"sensitivity": self._sensitivity, "contributions": self._contributions}
         return found
 
     def _decision(self, name: str, judged: Judged, held: Held) -> OutputTensor:
         classes = np.array(self._spec.decision.class_names, object)
         values = classes[self._judging.decisions(judged.output).astype(int)]
+        values[np.isnan(judged.output.reshape(len(values), -1)).any(1)] = "unknown"
         if held is not None:
             fallback = self._policy.fallback if self._policy.withheld == "fallback" else None
             values[held] = _WITHHELD
@@ -148,9 +160,8 @@ class Answers:
         return OutputTensor(name, "BYTES", _ACTIONS[judged.actions])
 
     def _p_value(self, name: str, judged: Judged, held: Held) -> OutputTensor:
-        count = len(self._spec.protected_attributes)
-        nothing = np.full((len(judged), count), np.nan)
-        return OutputTensor(name, "FP64", nothing if judged.p_values is None else judged.p_values)
+        shape = (len(judged), len(self._spec.protected_attributes))
+        return OutputTensor(name, "FP64", _masked(judged.p_values, shape, held))
 
     def _sensitivity(self, name: str, judged: Judged, held: Held) -> OutputTensor:
         columns = [c.log_prediction_sensitivity for c in self._columns.attributes.values()]
@@ -163,19 +174,23 @@ class Answers:
 
     def _scored(self, judged: Judged, held: Held, columns: list[int]) -> NDArray[np.float32]:
         """Columns of the scores, NaN where nothing is known, or nothing is to be told."""
-        if judged.scores is None:
-            return np.full((len(judged), len(columns)), np.nan, np.float32)
-        values = judged.scores[:, columns]
-        if held is not None:
-            values[held] = np.nan
-        return values
+        found = None if judged.scores is None else judged.scores[:, columns]
+        return _masked(found, (len(judged), len(columns)), held).astype(np.float32)
 
     def _contributions(self, name: str, judged: Judged, held: Held) -> OutputTensor:
         shape = (len(judged), len(self._spec.protected_attributes), self._spec.width)
-        values = judged.contributions
-        return OutputTensor(
-            name, "FP32", np.full(shape, np.nan, np.float32) if values is None else values
-        )
+        values = _masked(judged.contributions, shape, held).astype(np.float32)
+        return OutputTensor(name, "FP32", values)
+
+
+def _masked(
+    values: NDArray[np.floating] | None, shape: tuple[int, ...], held: Held
+) -> NDArray[np.floating]:
+    """A copy with NaN for what is withheld; all of it where nothing is known."""
+    found = np.full(shape, np.nan) if values is None else values.copy()
+    if held is not None:
+        found[held] = np.nan
+    return found
 
 
 def _fallback_row(

@@ -25,7 +25,11 @@ from monitor.wire import open_inference_pb2_grpc as services
 __all__ = ["AsyncClient", "Client", "EndpointError", "Predictions"]
 
 _OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
-_DTYPES = {"FP32": "<f4", "FP64": "<f8"}
+_DTYPES = {"BOOL": "?", "FP16": "<f2", "FP32": "<f4", "FP64": "<f8"} | {
+    f"{kind}{8 * size}": f"<{letter}{size}"
+    for kind, letter in (("INT", "i"), ("UINT", "u"))
+    for size in (1, 2, 4, 8)
+}
 # What a sidecar that judges before it answers can say of each row.
 _SIGNALS = ("sensitivity", "flip_probability", "expected_change", "p_value")
 
@@ -79,6 +83,8 @@ class _Endpoint:
         return wire.ModelMetadataRequest(name=self.model, version=self.version)
 
     def learn(self, found: wire.ModelMetadataResponse) -> None:
+        if not found.inputs or not found.outputs:
+            raise EndpointError("UNKNOWN", f"{self.model!r} does not say which tensors it has")
         outputs = [tensor.name for tensor in found.outputs]
         self.input_name, self.own = found.inputs[0].name, outputs[0]
         extra = [n for n in ("decision", "action", "verdict", *_SIGNALS) if n in outputs[1:]]
@@ -216,6 +222,8 @@ def _refusal(error: Any) -> EndpointError:
 
 def _values(output: Any, raw: bytes) -> NDArray[Any]:
     shape = tuple(output.shape)
+    if output.datatype not in (*_DTYPES, "BYTES"):
+        raise EndpointError("UNKNOWN", f"output {output.name!r} is {output.datatype}")
     if output.datatype != "BYTES":
         return np.frombuffer(raw, _DTYPES[output.datatype]).reshape(shape)
     texts, place = [], 0

@@ -17,7 +17,7 @@ from monitor.call import InputTensor
 from monitor.errors import BadRequestError, TooLargeError
 from monitor.settings import ServerConfig
 
-__all__ = ["DATATYPES", "FeatureCodec"]
+__all__ = ["DATATYPES", "MOST_TENSORS", "FeatureCodec"]
 
 Features = NDArray[np.float32]
 
@@ -32,6 +32,8 @@ _NUMPY = {
     "FP64": "<f8",
 }
 DATATYPES = (*_NUMPY, "BYTES")
+# No request needs more, whatever it claims.
+MOST_TENSORS = 20_000
 _LONGEST_NUMBER = 64
 
 
@@ -93,10 +95,11 @@ class FeatureCodec:
         for name in names:
             if name not in self._places:
                 raise BadRequestError(f"input {name!r:.120} is not known; {wanted} is wanted")
-        if len(set(names)) < len(names):
+        given = set(names)
+        if len(given) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise BadRequestError(f"input {twice!r} is given twice")
-        missing = [name for name in self._names if name not in set(names)]
+        missing = [name for name in self._names if name not in given]
         if missing:
             more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
             told = ", ".join(map(repr, missing[:3]))
@@ -188,7 +191,7 @@ def _from_elements(tensor: InputTensor, data: Sequence[object]) -> NDArray[np.ge
 def _numbers(tensor: InputTensor, texts: list[bytes]) -> NDArray[np.float64]:
     """Numbers that were sent as text."""
     told = f"{_told(tensor)} is BYTES, and holds an element that is no number"
-    if any(len(text) > _LONGEST_NUMBER for text in texts):
+    if any(len(text) > _LONGEST_NUMBER or b"_" in text for text in texts):
         raise BadRequestError(told)
     try:
         return np.array([float(text) for text in texts])

@@ -26,7 +26,7 @@ __all__ = ["Judged", "Judging", "Listed"]
 _LOG = logging.getLogger(__name__)
 _PROBE_ROWS, _PROBE_ROUNDS = 64, 20
 # By verdict code: above is worse than unknown, unknown worse than within.
-_WORST_FIRST = np.array([0, 2, 1], np.int8)
+_BADNESS = np.array([0, 2, 1], np.int8)
 
 Features = NDArray[np.float32]
 
@@ -72,7 +72,7 @@ class Judged:
             assert self.actions is not None
             self._listed.append(
                 Listed(
-                    verdicts=_WORST_FIRST[self.verdicts].max(1).tolist(),
+                    verdicts=_BADNESS[self.verdicts].max(1).tolist(),
                     actions=self.actions.tolist(),
                     scores=None if self.scores is None else self.scores.tolist(),
                 )
@@ -109,7 +109,6 @@ class Judging:
     """Predicts, and judges what it predicts. One caller at a time.
 
     Attributes:
-        faults: How often monitoring has failed.
         seconds: Of the last batch, all of it.
     """
 
@@ -123,15 +122,20 @@ class Judging:
             (name, rule.signal, _column(self._columns.attributes[name], rule.signal))
             for name, rule in policy.rules.items()
         ]
-        self._output_is_logit = spec.classifier.output == "logit"
         self._forward = _forward(self._classifier.module)
         with torch.inference_mode():
             trial = self._forward(torch.zeros(2, spec.width))
         self._output_shape = tuple(trial.shape[1:])
         self._output_is_wide = trial.dtype == torch.float64
-        self.faults = 0
+        # Its own answer is in the joint pass already, unless that has another kind or precision.
+        self._answers_in_pass = spec.classifier.output == "logit" and trial.dtype == torch.float32
         self.seconds = 0.0
         self._bare = self._bare_seconds()
+
+    @property
+    def has_gradient(self) -> bool:
+        """Whether prediction sensitivity and contributions can be computed."""
+        return not self._judge.sensitivity.missing
 
     @property
     def output_shape(self) -> tuple[int, ...]:
@@ -184,20 +188,19 @@ class Judging:
 
     def _judged(self, features: Features) -> Judged:
         packed, contributions = self._judge.joint(torch.from_numpy(features))
-        scores = packed.numpy()
+        scores = packed.float().numpy()
         p_values = self.p_values(scores)
         flips = scores[:, self._flips] if self._policy.looks_at_flips else p_values
         ruling = self._policy.on(p_values, flips)
-        if self._output_is_logit:
+        if self._answers_in_pass:
             output = scores[:, self._columns.logit].reshape(len(scores), *self._output_shape)
         else:
-            # Its own answer, to the last bit: no logit of it leads back there.
             with torch.inference_mode():
                 output = _as_answer(self._forward(torch.from_numpy(features)))
         return Judged(
             output=output,
             scores=scores,
-            contributions=contributions.numpy(),
+            contributions=contributions.float().numpy(),
             p_values=p_values,
             verdicts=ruling.verdicts,
             called=ruling.called,
@@ -212,7 +215,6 @@ class Judging:
         return found
 
     def _without_monitoring(self, features: Features, error: Exception) -> Judged:
-        self.faults += 1
         bare = self.predict(features)
         ruling = self._policy.on_fault(len(features))
         _LOG.error("monitoring failed: %s", told_without_values(error))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from monitor.batching import Share
 from monitor.bundle.manifest import BundleSpec
 from monitor.judging import Judged, Listed
-from monitor.policy import Action
+from monitor.policy import Action, VerdictCode
 from monitor.scores import ScoreColumns
 
 __all__ = ["Marks", "TopFeatures"]
@@ -22,6 +22,7 @@ __all__ = ["Marks", "TopFeatures"]
 _TOP = 3
 # By how bad it is.
 _VERDICTS = ["within", "unknown", "above"]
+_ABOVE = _VERDICTS.index("above")
 _ACTIONS = [action.name.lower() for action in Action]
 
 
@@ -48,7 +49,8 @@ class TopFeatures:
 class Marks:
     """Marks answers of one model."""
 
-    def __init__(self, spec: BundleSpec, columns: ScoreColumns) -> None:
+    def __init__(self, spec: BundleSpec, columns: ScoreColumns, *, has_gradient: bool) -> None:
+        self._has_gradient = has_gradient
         self._attributes = [
             (
                 f"evenhand_sensitivity_{name}",
@@ -79,9 +81,10 @@ class Marks:
         if held is None or not held[row - start]:
             values = listed.scores[row]
             for sensitivity, log_ps, flip_probability, flip in self._attributes:
-                marks[sensitivity] = f"{math.exp(values[log_ps]):.4g}"
+                if self._has_gradient:
+                    marks[sensitivity] = f"{math.exp(values[log_ps]):.4g}"
                 marks[flip_probability] = f"{values[flip]:.4f}"
-        if action or verdict == 2:
+        if action or verdict == _ABOVE:
             self._explain(marks, judged, row)
         return marks
 
@@ -101,8 +104,12 @@ class Marks:
         assert judged.p_values is not None
         assert judged.called is not None
         assert judged.contributions is not None
+        verdicts = judged.verdicts[row] if judged.verdicts is not None else ()
+        if not judged.called[row].any() and VerdictCode.ABOVE not in verdicts:
+            # Held back since nothing is known of it.
+            return
         p_values = np.nan_to_num(judged.p_values[row], nan=1.0)
         place = int(np.where(judged.called[row], p_values - 1, p_values).argmin())
         marks["evenhand_attribute"] = self._names[place]
-        if top := self._top.in_words(judged.contributions[row, place]):
+        if self._has_gradient and (top := self._top.in_words(judged.contributions[row, place])):
             marks["evenhand_top_features"] = top

@@ -18,7 +18,8 @@ class Pipeline:
 
     Attributes:
         model: Name and version that it answers for.
-        ready: Whether it answers; false before the start and once it is to stop.
+        ready: What probes are told; false before the start and once it is to stop.
+        open: Whether it answers; while it stops, for longer than it says that it is ready.
         in_flight: Requests without an answer.
     """
 
@@ -31,7 +32,8 @@ class Pipeline:
         *,
         max_in_flight: int,
     ) -> None:
-        self.model, self.ready, self.in_flight = model, False, 0
+        self.model, self.in_flight = model, 0
+        self.ready = self.open = False
         self._codec, self._batcher, self._answers = codec, batcher, answers
         self._ids, self._max_in_flight = RequestIds(), max_in_flight
 
@@ -41,7 +43,9 @@ class Pipeline:
         Raises:
             RequestError: In one of its kinds, where it gets no prediction.
         """
-        self._admit(call)
+        self.check_load()
+        self.check_model(call.model, call.version)
+        self._answers.check(call)
         self.in_flight += 1
         try:
             features = self._codec.features(call.inputs)
@@ -51,13 +55,17 @@ class Pipeline:
         finally:
             self.in_flight -= 1
 
-    def _admit(self, call: Call) -> None:
-        if not self.ready:
+    def check_load(self) -> None:
+        """Whether another request can be taken on; doors ask before they read one.
+
+        Raises:
+            NotReadyError: Nothing is answered now.
+            OverloadedError: Too much is in flight.
+        """
+        if not self.open:
             raise NotReadyError("the sidecar is not ready")
         if self.in_flight >= self._max_in_flight:
             raise OverloadedError(f"{self._max_in_flight} requests are in flight already")
-        self.check_model(call.model, call.version)
-        self._answers.check(call)
 
     def check_model(self, name: str, version: str) -> None:
         """Whether a model and version, or any version, are served here.

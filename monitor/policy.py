@@ -38,11 +38,6 @@ class Action(IntEnum):
     WITHHOLD = 3
     REVIEW = 4
 
-    @property
-    def withholds(self) -> bool:
-        """Whether the client gets something else instead of the prediction."""
-        return self >= Action.WITHHOLD
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttributeRule:
@@ -123,13 +118,13 @@ class Policy:
         """
         above = p_values <= self._alpha
         verdicts = above.astype(np.int8)
-        called = above
+        called, unknown = above, np.isnan(p_values)
         if self.looks_at_flips:
             over = flip_probability >= self._bound
             called = (above & self._by_p) | (over & self._by_flip)
             called = np.where(self._both, above & over, called)
+            unknown |= np.isnan(flip_probability) & self._by_flip
         actions = (called * self._actions).max(1)
-        unknown = np.isnan(p_values)
         if unknown.any():
             verdicts[unknown] = VerdictCode.UNKNOWN
             if self._withholds_unknown:

@@ -9,8 +9,10 @@ import signal
 from pathlib import Path
 
 import click
+from pydantic import ValidationError
 
 from monitor.config import load_config
+from monitor.errors import ConfigError
 from monitor.settings import Config
 
 __all__ = ["serve"]
@@ -64,8 +66,13 @@ def _with_options(config: Config, **parts: dict[str, object]) -> Config:
     """The config with what was given on the command line."""
     changed = {}
     for part, options in parts.items():
+        before = getattr(config, part)
         given = {name: value for name, value in options.items() if value is not None}
-        changed[part] = getattr(config, part).model_copy(update=given)
+        try:
+            changed[part] = type(before).model_validate({**before.model_dump(), **given})
+        except ValidationError as error:
+            name = error.errors()[0]["loc"][0]
+            raise ConfigError(f"{part}.{name}: {given.get(str(name))!r} is not allowed") from None
     return config.model_copy(update=changed)
 
 

@@ -10,6 +10,7 @@ import asyncio
 import gc
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 
 import numpy as np
 import torch
@@ -37,7 +38,7 @@ from monitor.logs import told_without_values
 from monitor.metadata import ModelCard, server_version
 from monitor.metrics import DriftGauges, ServingMetrics
 from monitor.pipeline import Pipeline
-from monitor.policy import Policy
+from monitor.policy import Action, Policy
 from monitor.review import ReviewLog
 from monitor.settings import Config
 from monitor.state_file import read_state_file, write_state_file
@@ -73,6 +74,7 @@ class Server:
         self.judge = Judge.load(self.bundle, probe_rows=config.bundle.probe_rows)
         self.policy = Policy(config.policy, [a.name for a in manifest.protected_attributes])
         self.policy.check(self.judge.baseline)
+        self._check_mode()
         self._judging = Judging(self.judge, self.policy)
         self.drift = self._started_drift() if config.drift.enabled and self._judges else None
         self._metrics = self._made_metrics() if config.metrics.enabled else None
@@ -107,6 +109,7 @@ class Server:
         if self._metrics is not None:
             self._show(self._metrics)
         self._saving: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
 
     async def start(self) -> None:
         """Warm up and open the doors."""
@@ -116,7 +119,7 @@ class Server:
         # What was loaded stays for good: the collector need not look at it again and again.
         gc.collect()
         gc.freeze()
-        self.pipeline.ready = True
+        self.pipeline.ready = self.pipeline.open = True
         await self.rest.open()
         await self.grpc.open()
         if self.drift is not None and self.config.drift.state_path is not None:
@@ -125,21 +128,23 @@ class Server:
     async def stop(self) -> None:
         """Say that it stops, finish what is in flight, keep what was seen, and close."""
         _LOG.info("stopping: %d requests in flight", self.pipeline.in_flight)
+        self.pipeline.ready = False
         await self.grpc.say_stopping()
         loop = asyncio.get_running_loop()
         end = loop.time() + self.config.server.drain_seconds
         while self.pipeline.in_flight and loop.time() < end:
             await asyncio.sleep(0.01)
-        self.pipeline.ready = False
+        self.pipeline.open = False
         # Calls that are on their way get our own refusal: gRPC's is one that clients do not retry.
         await asyncio.sleep(_LINGER)
-        await self.grpc.close(max(end - loop.time(), self.config.server.max_wait_seconds))
+        await self.grpc.close(self.config.server.max_wait_seconds)
         await self.rest.close()
         while self._aside_rows:
             await asyncio.sleep(0.01)
         self.stream.settle()
+        self._stopping.set()
         if self._saving is not None:
-            self._saving.cancel()
+            await self._saving
         await self._save()
         _LOG.info("stopped")
 
@@ -197,9 +202,8 @@ class Server:
     def _send_to_review(self, review: ReviewLog, batch: list[Waiting], judged: Judged) -> None:
         try:
             review.record(batch, judged)
-        except OSError as error:
-            # It stays withheld: that it cannot be recorded makes it no better.
-            _LOG.error("a review was not recorded: %s", error.strerror or error)
+        except Exception as error:  # noqa: BLE001 - it stays withheld, recorded or not
+            _LOG.error("a review was not recorded: %s", told_without_values(error))
             if self._metrics is not None:
                 self._metrics.faults.inc()
 
@@ -280,20 +284,33 @@ class Server:
                 DriftGauges(self.drift, metrics.attributes, self.stream.settle)
             )
 
+    def _check_mode(self) -> None:
+        """Nobody shall believe that something is withheld where nothing can be."""
+        acts = [n for n, rule in self.policy.rules.items() if rule.action > Action.OBSERVE]
+        if not acts and self.config.policy.on_fault == "pass":
+            return
+        if self.config.monitoring.mode == "aside":
+            raise ConfigError(
+                "monitoring.mode: aside answers before it judges, so policy can only observe; "
+                "policy.action or policy.on_fault asks for more"
+            )
+        if self.config.monitoring.mode == "off":
+            _LOG.warning("monitoring is off: policy does nothing")
+
     def _opened_review(self) -> ReviewLog | None:
         policy = self.config.policy
-        if policy.review_path is None:
+        if policy.review_path is None or self.config.monitoring.mode != "inline":
             return None
-        if self.config.monitoring.mode != "inline":
-            raise ConfigError("policy.review_path: only mode inline sends predictions to a person")
         return ReviewLog(
             policy.review_path, policy.review_max_bytes, self.bundle.manifest, self._judging
         )
 
     async def _save_now_and_then(self) -> None:
-        while True:
-            await asyncio.sleep(self.config.drift.save_seconds)
-            await self._save()
+        while not self._stopping.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), self.config.drift.save_seconds)
+            if not self._stopping.is_set():
+                await self._save()
 
     async def _save(self) -> None:
         path = self.config.drift.state_path
@@ -303,8 +320,8 @@ class Server:
         outcome = "ok"
         try:
             await asyncio.to_thread(write_state_file, path, self.drift.to_npz())
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - the next try may do better
             outcome = "failed"
-            _LOG.error("the drift watch's state was not saved: %s", error.strerror or error)
+            _LOG.error("the drift watch's state was not saved: %s", told_without_values(error))
         if self._metrics is not None:
             self._metrics.state_saves.labels(outcome).inc()

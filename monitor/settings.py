@@ -92,6 +92,11 @@ class ServerConfig(Settings):
     rest_port: Port = Field(
         8080, description="Port of the REST door and of `/metrics`; 0 takes a free one."
     )
+    acknowledge: Literal["local", "never"] = Field(
+        "local",
+        description="Who may acknowledge alarms over REST: whoever connects from 127.0.0.1 or ::1, "
+        "or nobody. Say `never` where a proxy in the pod hands clients' requests on from there.",
+    )
     input_name: TensorName = Field(
         "features",
         description="What clients call the one tensor of all features. A tensor for each feature, "
@@ -106,7 +111,7 @@ class ServerConfig(Settings):
         "whose answer then has the verdict `unknown`.",
     )
     max_message_bytes: int = Field(
-        16 << 20, ge=1024, le=1 << 30, strict=True, description="Refuse a request larger than this."
+        4 << 20, ge=1024, le=1 << 30, strict=True, description="Refuse a request larger than this."
     )
     max_rows: int = Field(
         10_000, ge=1, le=1_000_000, strict=True, description="Refuse a request of more rows."

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +31,7 @@ Float = NDArray[np.floating]
 _LOG = logging.getLogger(__name__)
 _AT_ONCE = 256
 _SOON = 0.25
-# Beside one histogram, of one lot.
+# Of one batch, beside the histograms.
 _MOST_NAMED = 4
 
 
@@ -59,7 +60,7 @@ class Stream:
         """A batch whose answers have left."""
         if judged.verdicts is None:
             return
-        if self._exemplars and 2 in judged.listed.verdicts:
+        if self._exemplars and (judged.verdicts == VerdictCode.ABOVE).any():
             self._name(batch, judged)
         self._aside.append(judged)
         self._rows += len(judged)
@@ -77,9 +78,12 @@ class Stream:
         self._aside, self._named, self._rows = [], [], 0
         if not lot:
             return
+        self._try(partial(self._count, lot, named))
+        self._try(partial(self._watch, [j.scores for j in lot if j.scores is not None]))
+
+    def _try(self, step: Callable[[], None]) -> None:
         try:
-            self._count(lot, named)
-            self._watch([judged.scores for judged in lot if judged.scores is not None])
+            step()
         except Exception as error:  # noqa: BLE001 - the sidecar must outlive its watch
             _LOG.error("the stream was not taken in: %s", told_without_values(error))
             if self._metrics is not None:

@@ -38,6 +38,7 @@ __all__ = ["GrpcDoor"]
 
 _LOG = logging.getLogger(__name__)
 _INFERENCE, _MONITOR = "inference.GRPCInferenceService", "evenhand.v1.Monitor"
+_FURTHER = 100
 # Of every refusal its status, and the outcome that is counted. Nothing that policy withholds may
 # look like a passing trouble, for clients retry those.
 STATUSES: dict[type[RequestError], tuple[grpc.StatusCode, str]] = {
@@ -77,7 +78,9 @@ class GrpcDoor:
                 ("grpc.max_send_message_length", -1),
                 # Two servers on one port would each get some of the requests.
                 ("grpc.so_reuseport", 0),
-            ]
+            ],
+            # Beyond what the pipeline takes on, only probes and the like.
+            maximum_concurrent_rpcs=config.max_in_flight + _FURTHER,
         )
         self._server.add_generic_rpc_handlers(
             (
@@ -132,6 +135,7 @@ class GrpcDoor:
     async def _model_infer(self, data: bytes, context: Context) -> bytes:
         started, outcome = time.perf_counter(), "error"
         try:
+            self._pipeline.check_load()
             call, raw = read_call(data)
             answer = await self._pipeline.infer(call)
             model = self._pipeline.model
@@ -161,6 +165,10 @@ class GrpcDoor:
                 return await handler(data)
             except RequestError as refusal:
                 await context.abort(STATUSES[type(refusal)][0], str(refusal))
+                raise
+            except Exception as error:
+                _LOG.error("a request failed: %s", told_without_values(error))
+                await context.abort(grpc.StatusCode.INTERNAL, "internal error")
                 raise
 
         return grpc.unary_unary_rpc_method_handler(call)

@@ -8,6 +8,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from monitor.call import Answer, Call, InputTensor
+from monitor.codec import MOST_TENSORS
 from monitor.doors.tensors import raw_bytes
 from monitor.errors import BadRequestError
 from monitor.wire.open_inference_pb2 import ModelInferRequest, ModelInferResponse
@@ -51,6 +52,8 @@ def read_call(data: bytes) -> tuple[Call, bool]:
     """
     request: ModelInferRequest = parsed(ModelInferRequest, data)
     raw = request.raw_input_contents
+    if max(len(request.inputs), len(request.outputs), len(raw)) > MOST_TENSORS:
+        raise BadRequestError(f"the message holds more than {MOST_TENSORS} tensors")
     inputs = _raw_inputs(request, raw) if raw else _listed_inputs(request)
     call = Call(
         model=request.model_name,

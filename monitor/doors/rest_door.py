@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import socket
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import uvicorn
-from fastapi import FastAPI, Path, Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi_offline import FastAPIOffline
 from prometheus_client.exposition import choose_encoder
-from pydantic import BaseModel
+from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from monitor.doors.alarm_messages import AlarmName, AlarmReply, alarm_reply
 from monitor.doors.rest_messages import (
     HEADER,
-    InferBody,
-    InferReply,
+    problem_in_words,
     read_call,
     unpacked,
     write_answer,
 )
-from monitor.drift import Alarm, Watcher
+from monitor.doors.rest_routes import add_routes
+from monitor.drift import Watcher
 from monitor.errors import (
     BadRequestError,
     ForbiddenError,
@@ -44,7 +44,7 @@ from monitor.errors import (
     WithheldError,
 )
 from monitor.logs import told_without_values
-from monitor.metadata import EXTENSIONS, NAME, ModelCard, server_version
+from monitor.metadata import ModelCard, server_version
 from monitor.metrics import ServingMetrics
 from monitor.pipeline import Pipeline
 from monitor.settings import ServerConfig
@@ -66,29 +66,9 @@ STATUSES: dict[type[RequestError], tuple[int, str]] = {
 }
 
 
-_BINARY = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-
-
-class ErrorReply(BaseModel):
-    """Why there is no answer."""
-
-    error: str
-
-
-class AlarmReply(BaseModel):
-    """An alarm of the drift watch that nobody has acknowledged."""
-
-    detector: Literal["share", "change", "margin", "status"]
-    attribute: str | None
-    at_prediction: int
-    cause: Literal["covariates", "treatment", "unclear"]
-
-
-class AlarmName(BaseModel):
-    """Which alarm is meant."""
-
-    detector: Literal["share", "change", "margin", "status"]
-    attribute: str | None = None
+# A mesh hands requests of others on from further addresses of the loopback range.
+_LOCAL = ("127.0.0.1", "::1")
+_LONGEST_NAME = 4096
 
 
 class _Uvicorn(uvicorn.Server):
@@ -127,7 +107,9 @@ class RestDoor:
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                timeout_graceful_shutdown=max(1, round(config.drain_seconds)),
+                # Who is at the other end is not for the other end to say.
+                proxy_headers=False,
+                timeout_graceful_shutdown=max(1, round(config.max_wait_seconds)),
             )
         )
         self._serving: asyncio.Task[None] | None = None
@@ -153,7 +135,7 @@ class RestDoor:
             description="Open Inference Protocol, with a verdict on every prediction.",
             redoc_url=None,
         )
-        _routes(app, self)
+        add_routes(app, self)
         app.add_exception_handler(RequestError, _refused)
         app.add_exception_handler(RequestValidationError, _not_valid)
         app.add_exception_handler(HTTPException, _no_route)
@@ -164,6 +146,7 @@ class RestDoor:
         """Read a call, ask the pipeline, write its answer."""
         started, outcome = time.perf_counter(), "error"
         try:
+            self._pipeline.check_load()
             body = await _body(request, self._config.max_message_bytes)
             call, binary, by_default = read_call(body, request.headers.get(HEADER), model, version)
             answer = await self._pipeline.infer(call)
@@ -227,130 +210,21 @@ class RestDoor:
 
     def alarms(self) -> list[AlarmReply]:
         """Alarms that nobody has acknowledged."""
-        return [_alarm(found) for found in self._stream.alarms]
+        return [alarm_reply(found) for found in self._stream.alarms]
 
-    def acknowledge(self, request: Request, name: AlarmName) -> list[AlarmReply]:
+    async def acknowledge(self, request: Request) -> list[AlarmReply]:
         """Take an alarm down, for those who are on this machine."""
-        if request.client is None or not _is_loopback(request.client.host):
+        local = request.client is not None and request.client.host in _LOCAL
+        if not local or self._config.acknowledge == "never":
             raise ForbiddenError(
                 "alarms are acknowledged from the sidecar's own machine: use kubectl port-forward"
             )
+        try:
+            name = AlarmName.model_validate_json(await _body(request, _LONGEST_NAME))
+        except ValidationError as error:
+            raise BadRequestError(problem_in_words(error)) from None
         self._stream.acknowledge(Watcher(name.detector, name.attribute))
         return self.alarms()
-
-
-ModelName = Annotated[str, Path(description="Name of the model.")]
-Version = Annotated[str, Path(description="Its version.")]
-
-
-def _routes(app: FastAPI, door: RestDoor) -> None:
-    """Every route, and what it calls."""
-    refusals: dict[int | str, dict[str, Any]] = {
-        code: {"model": ErrorReply, "description": words}
-        for code, words in (
-            (400, "Malformed"),
-            (404, "Unknown model or version"),
-            (413, "Too large"),
-            (422, "Withheld by policy"),
-            (429, "Overloaded"),
-            (500, "The classifier or the sidecar fails"),
-            (503, "Not ready"),
-        )
-    }
-    unknown: dict[int | str, Any] = {404: refusals[404]}
-    body = {"required": True, "content": {"application/json": {"schema": _schema()}}}
-    infer: dict[str, Any] = {
-        "responses": {200: {"model": InferReply, "content": _BINARY}, **refusals},
-        "openapi_extra": {"requestBody": body},
-        "tags": ["inference"],
-    }
-
-    @app.post("/v2/models/{model}/infer", summary="Ask the model", **infer)
-    async def infer_model(request: Request, model: ModelName) -> Response:
-        return await door.infer(request, model, "")
-
-    @app.post("/v2/models/{model}/versions/{version}/infer", summary="Ask a version", **infer)
-    async def infer_version(request: Request, model: ModelName, version: Version) -> Response:
-        return await door.infer(request, model, version)
-
-    _metadata_routes(app, door, unknown, refusals[503])
-    _own_routes(app, door, refusals)
-
-
-def _metadata_routes(
-    app: FastAPI, door: RestDoor, unknown: dict[int | str, Any], not_ready: dict[str, Any]
-) -> None:
-    tags: list[Any] = ["inference"]
-    maybe: dict[int | str, Any] = {**unknown, 503: {"description": not_ready["description"]}}
-
-    @app.get("/v2", summary="Who answers here", tags=tags)
-    async def server_metadata() -> dict[str, Any]:
-        return {"name": NAME, "version": server_version(), "extensions": list(EXTENSIONS)}
-
-    @app.get("/v2/health/live", summary="Is the process up?", tags=tags)
-    async def live() -> dict[str, bool]:
-        return {"live": True}
-
-    @app.get("/healthz", include_in_schema=False)
-    async def healthz() -> dict[str, bool]:
-        return {"live": True}
-
-    @app.get("/v2/health/ready", summary="Can the model be asked?", tags=tags, responses=maybe)
-    async def ready() -> Response:
-        return door.ready()
-
-    @app.get("/v2/models/{model}", summary="Its tensors", tags=tags, responses=unknown)
-    async def model_metadata(model: ModelName) -> dict[str, Any]:
-        return door.model_metadata(model, "")
-
-    @app.get("/v2/models/{model}/versions/{version}", tags=tags, responses=unknown)
-    async def version_metadata(model: ModelName, version: Version) -> dict[str, Any]:
-        return door.model_metadata(model, version)
-
-    @app.get("/v2/models/{model}/ready", tags=tags, responses=maybe)
-    async def model_ready(model: ModelName) -> Response:
-        return door.ready(model)
-
-    @app.get("/v2/models/{model}/versions/{version}/ready", tags=tags, responses=maybe)
-    async def version_ready(model: ModelName, version: Version) -> Response:
-        return door.ready(model, version)
-
-
-def _own_routes(app: FastAPI, door: RestDoor, refusals: dict[int | str, Any]) -> None:
-    tags: list[Any] = ["monitoring"]
-
-    @app.get("/metrics", include_in_schema=False)
-    async def metrics(request: Request) -> Response:
-        return door.metrics(request.headers.get("Accept", ""))
-
-    @app.get("/v1/alarms", summary="Alarms of the drift watch", tags=tags)
-    async def alarms() -> list[AlarmReply]:
-        return door.alarms()
-
-    @app.post(
-        "/v1/alarms/acknowledge",
-        summary="Acknowledge an alarm, from the sidecar's own machine",
-        tags=tags,
-        responses={400: refusals[400], 404: refusals[404], 403: {"model": ErrorReply}},
-    )
-    async def acknowledge(request: Request, name: AlarmName) -> list[AlarmReply]:
-        return door.acknowledge(request, name)
-
-
-def _schema() -> dict[str, Any]:
-    """The schema of a request's body in one piece, since nothing else refers to its parts."""
-    schema = InferBody.model_json_schema()
-    parts = schema.pop("$defs")
-
-    def whole(found: Any) -> Any:
-        if isinstance(found, dict):
-            if "$ref" in found:
-                return whole(parts[found["$ref"].rpartition("/")[2]])
-            return {key: whole(value) for key, value in found.items()}
-        return [whole(value) for value in found] if isinstance(found, list) else found
-
-    inlined: dict[str, Any] = whole(schema)
-    return inlined
 
 
 async def _body(request: Request, most: int) -> bytes:
@@ -366,7 +240,7 @@ async def _body(request: Request, most: int) -> bytes:
         if size > most:
             raise TooLargeError(told)
         parts.append(chunk)
-    return unpacked(b"".join(parts), request.headers.get("Content-Encoding", ""), most)
+    return unpacked(b"".join(parts), request.headers.get("Content-Encoding", "").lower(), most)
 
 
 def _bound(config: ServerConfig) -> socket.socket:
@@ -382,22 +256,6 @@ def _bound(config: ServerConfig) -> socket.socket:
             f"cannot listen for REST on {config.host}:{config.rest_port}: {error.strerror or error}"
         ) from None
     return listener
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _alarm(found: Alarm) -> AlarmReply:
-    return AlarmReply(
-        detector=found.watcher.kind,
-        attribute=found.watcher.attribute,
-        at_prediction=found.at,
-        cause=found.cause,
-    )
 
 
 async def _refused(_: Request, error: Exception) -> Response:

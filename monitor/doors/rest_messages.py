@@ -10,11 +10,19 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import to_json
 
 from monitor.call import Answer, Call, InputTensor, OutputTensor
-from monitor.codec import DATATYPES
+from monitor.codec import DATATYPES, MOST_TENSORS
 from monitor.doors.tensors import raw_bytes
 from monitor.errors import BadRequestError, TooLargeError
 
-__all__ = ["HEADER", "InferBody", "InferReply", "read_call", "unpacked", "write_answer"]
+__all__ = [
+    "HEADER",
+    "InferBody",
+    "InferReply",
+    "problem_in_words",
+    "read_call",
+    "unpacked",
+    "write_answer",
+]
 
 HEADER = "Inference-Header-Content-Length"
 _DEEPEST = 8
@@ -50,8 +58,8 @@ class InferBody(BaseModel):
 
     id: str = ""
     parameters: Parameters | None = None
-    inputs: list[InputBody]
-    outputs: list[OutputBody] | None = None
+    inputs: Annotated[list[InputBody], Field(max_length=MOST_TENSORS)]
+    outputs: Annotated[list[OutputBody], Field(max_length=MOST_TENSORS)] | None = None
 
 
 class ReplyTensor(BaseModel):
@@ -89,7 +97,7 @@ def read_call(
     try:
         request = InferBody.model_validate_json(body[:split])
     except ValidationError as error:
-        raise BadRequestError(_in_words(error)) from None
+        raise BadRequestError(problem_in_words(error)) from None
     binary = memoryview(body)[split:]
     inputs = []
     for tensor in request.inputs:
@@ -217,7 +225,7 @@ def _listed(tensor: OutputTensor) -> list[Any]:
     return listed
 
 
-def _in_words(error: ValidationError) -> str:
+def problem_in_words(error: ValidationError) -> str:
     """The first problem of a body: where it is, and never what stands there."""
     problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
     if problem["type"] == "json_invalid":

@@ -90,6 +90,7 @@ def test_a_tensor_of_all_and_a_tensor_for_each_mean_the_same(values):
             "holds an element that is no number",
         ),
         (InputTensor("features", "BYTES", [1, 5], [b"1" * 65] * 5), "an element that is no number"),
+        (InputTensor("features", "BYTES", [1, 5], [b"1_0"] * 5), "an element that is no number"),
         (InputTensor("features", "BYTES", [1, 5], [1] * 5), "holds elements that are not text"),
         (
             InputTensor("features", "BYTES", [1, 5], b"\xff\xff\xff\xff"),

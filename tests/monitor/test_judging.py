@@ -146,3 +146,31 @@ def test_parts_join_to_the_whole(judge):
     joined = Judged.joined(parts)
     for name in ("output", "scores", "contributions", "p_values", "verdicts", "actions"):
         assert np.array_equal(getattr(joined, name), getattr(whole, name)), name
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+def test_a_classifier_of_another_precision_answers_and_is_judged(dtype, judge):
+    class Other(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = seeded("MLP")
+
+        def forward(self, features):
+            return self.inner(features).to(dtype)
+
+    module = Other().eval()
+    classifier = replace(judge.classifier, module=module)
+    sensitivity = replace(judge.sensitivity, logit=classifier.logit, first_layer=None)
+    found = judging(replace(judge, classifier=classifier, sensitivity=sensitivity)).judge(ROWS)
+    assert not found.fault
+    with torch.no_grad():
+        expected = module(torch.from_numpy(ROWS)).double().numpy()
+    assert found.output.dtype == (np.float64 if dtype == torch.float64 else np.float32)
+    assert np.array_equal(found.output.astype(float), expected)
+
+
+def test_without_a_gradient_nothing_is_said_of_sensitivity(judge):
+    found = judging(judge)
+    assert found.has_gradient
+    step = replace(judge.sensitivity, logit=lambda x: (x[:, 0] > 0).float(), first_layer=None)
+    assert not judging(replace(judge, sensitivity=step)).has_gradient

@@ -31,11 +31,12 @@ def slow(config: PolicyConfig, p_values, flips):
                 "either": above or over,
                 "both": above and over,
             }[rule]
-            verdict_row.append(2 if np.isnan(p) else int(above))
+            unknown = np.isnan(p) or (np.isnan(flip) and rule != "p_value")
+            verdict_row.append(2 if unknown else int(above))
             called_row.append(does)
             if does:
                 action = max(action, Action[((own and own.action) or config.action).upper()])
-            if np.isnan(p) and config.on_fault == "withhold":
+            if unknown and config.on_fault == "withhold":
                 action = max(action, Action.WITHHOLD)
         verdicts.append(verdict_row)
         called.append(called_row)
@@ -55,6 +56,7 @@ def test_a_ruling_is_that_of_one_prediction_after_the_other(rule, on_fault, own)
     rng = np.random.default_rng(3)
     p_values, flips = rng.random((400, 2)), rng.random((400, 2))
     p_values[::7, 0], flips[::7, 0], p_values[1, 1], flips[2, 1] = np.nan, np.nan, 0.2, 0.5
+    flips[3, 0] = np.nan
     ruling = Policy(config, NAMES).on(p_values, flips)
     verdicts, called, actions = slow(config, p_values, flips)
     assert np.array_equal(ruling.verdicts, verdicts)

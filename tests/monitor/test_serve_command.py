@@ -14,6 +14,7 @@ from tests.commands import evenhand
         (["--bundle", "nowhere"], "error: nowhere: "),
         (["--bundle", "nowhere", "--pin", "x"], "--pin takes a SHA-256 digest"),
         (["--bundle", "nowhere", "--grpc-port", "70000"], "70000"),
+        (["--bundle", "nowhere", "--host", ""], "error: server.host: '' is not allowed"),
         (["--config", "nowhere.yaml"], "error: nowhere.yaml: cannot be read"),
     ],
 )

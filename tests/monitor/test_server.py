@@ -305,17 +305,30 @@ def test_outcomes_are_not_taken_yet_and_it_says_so(lending):
     assert "keeps no outcomes" in refusal.details()
 
 
-def test_alarms_cannot_be_acknowledged_from_afar(lending, monkeypatch):
-    monkeypatch.setattr("monitor.doors.rest_door._is_loopback", lambda host: False)
+async def acknowledge(server: Server, address: str = "127.0.0.1", body: bytes = b"{}") -> Any:
+    way = httpx.AsyncHTTPTransport(local_address=address)
+    headers = {"X-Forwarded-For": "127.0.0.1"}
+    async with httpx.AsyncClient(transport=way, trust_env=False, headers=headers) as http:
+        port = server.rest.port
+        return await http.post(f"http://127.0.0.1:{port}/v1/alarms/acknowledge", content=body)
 
+
+def test_alarms_cannot_be_acknowledged_from_afar_or_where_nobody_may(lending):
+    async def elsewhere(server: Server):
+        # From where a mesh hands on what others ask.
+        return await acknowledge(server, "127.0.0.6")
+
+    for settings, use in (({}, elsewhere), ({"server": {"acknowledge": "never"}}, acknowledge)):
+        found = served(lending, use, **settings)
+        assert found.status_code == 403
+        assert "kubectl port-forward" in found.json()["error"]
+
+
+def test_an_acknowledgement_cannot_be_as_large_as_one_likes(lending):
     async def use(server: Server):
-        async with rest(server) as http:
-            name = {"detector": "margin"}
-            return await http.post("/v1/alarms/acknowledge", json=name)
+        return await acknowledge(server, body=b"x" * 5_000)
 
-    found = served(lending, use)
-    assert found.status_code == 403
-    assert "kubectl port-forward" in found.json()["error"]
+    assert served(lending, use).status_code == 413
 
 
 def test_a_server_says_what_it_is_over_rest(lending):
@@ -402,7 +415,10 @@ def test_a_bundle_that_cannot_judge_is_refused(bundle_path):
         make(config(bundle_path))
 
 
-def test_a_review_aside_is_a_mistake(lending, tmp_path):
-    policy = {"action": "review", "review_path": tmp_path}
-    with pytest.raises(ConfigError, match="only mode inline"):
+@pytest.mark.parametrize(
+    "policy",
+    [{"action": "flag"}, {"attributes": {"sex": {"action": "withhold"}}}, {"on_fault": "withhold"}],
+)
+def test_a_policy_that_cannot_act_aside_is_a_mistake(lending, policy):
+    with pytest.raises(ConfigError, match="aside answers before it judges"):
         make(config(lending, policy=policy, monitoring={"mode": "aside"}))

@@ -55,6 +55,8 @@ def spoiled(kind: str) -> bytes:
             message.raw_input_contents.append(bytes(8))
         case "another field":
             tensor(message, "FP32").contents.fp64_contents.append(1.0)
+        case "too many":
+            return b"\x2a\x00" * 20_001
         case "halves listed":
             tensor(message, "FP16").contents.fp32_contents.append(1.0)
     return message.SerializeToString()
@@ -67,6 +69,7 @@ def spoiled(kind: str) -> bytes:
         ("too few raw", "raw_input_contents has 1 entries for 2 inputs"),
         ("both", "input 'features' has contents in a request with raw_input_contents"),
         ("another field", "belong in fp32_contents, not in fp64_contents"),
+        ("too many", "holds more than 20000 tensors"),
         ("halves listed", "is FP16, which travels in raw_input_contents only"),
     ],
 )
