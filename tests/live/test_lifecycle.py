@@ -78,7 +78,9 @@ def test_a_connection_that_breaks_within_a_body_leaves_nothing_behind(serving, f
 
 def test_an_order_to_stop_under_load_answers_or_refuses_and_ends_well(fitted, tmp_path):
     """Callers go on until they are refused, and then turn to another replica."""
-    with sidecar(fitted, tmp_path, {"server": {"drain_seconds": 3}}) as serving:
+    # The same people over and over are a change that the drift watch would rightly tell of.
+    config = {"server": {"drain_seconds": 3}, "drift": {"enabled": False}}
+    with sidecar(fitted, tmp_path, config) as serving:
         codes, seconds = asyncio.run(stopped_under_load(serving, fitted.rows))
     assert codes["OK"] > 100
     assert codes["200"] > 20
