@@ -5,6 +5,7 @@
     ├── FitError                 data or a spec from which nothing can be fitted
     ├── PopulationError          a world that cannot exist or a group it does not have
     ├── ServeError               a sidecar that cannot start or stop as told
+    ├── TrafficError             a log or outcomes that cannot be read, written or changed
     ├── RequestError             a request that gets no prediction
     │   ├── BadRequestError      it says something that cannot be read or used
     │   ├── UnknownModelError    it asks for a model, a version or an alarm that is not here
@@ -48,6 +49,7 @@ __all__ = [
     "RequestError",
     "ServeError",
     "TooLargeError",
+    "TrafficError",
     "UnknownModelError",
     "UnsafeArchiveError",
     "WithheldError",
@@ -79,6 +81,10 @@ class PopulationError(EvenhandError):
 
 class ServeError(EvenhandError):
     """The sidecar cannot start, or cannot stop, as it was told to."""
+
+
+class TrafficError(EvenhandError):
+    """A log or its outcomes cannot be read, written or changed."""
 
 
 class RequestError(EvenhandError):

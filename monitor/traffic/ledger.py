@@ -1,0 +1,125 @@
+"""The ledger: of every segment, which files it became, and what of it was lost.
+
+A JSON file a segment, `_ledger/date=…/<segment>.json` beside the log's files. A window reads it to
+say what is there, what is missing and what was never written down.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+
+from monitor.bundle.manifest import Sha256
+from monitor.errors import TrafficError
+from monitor.traffic.store import Store
+
+__all__ = ["LEDGER", "Cause", "Kind", "LedgerFile", "SegmentEntry", "read_ledger", "write_entry"]
+
+LEDGER = "_ledger"
+
+Kind = Literal["traffic", "outcomes"]
+# Why rows are not in the log: the write took too long; the disk refused it; there was no room left
+# and writing was to stop; a crash cut them off (they may never have been answered); bytes changed
+# on the disk; the encoder failed on them.
+Cause = Literal["slow", "disk", "full", "torn", "damaged", "fault"]
+Count = Annotated[int, Field(ge=0)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class LedgerFile(_Part):
+    """A file of the log.
+
+    Attributes:
+        path: From the log's root.
+        rows: How many it holds.
+        bytes: Its size.
+        sha256: Its digest.
+        erased: Rows of people who were erased from it since.
+        removed: Why it is no longer there, if it was taken away on purpose.
+    """
+
+    path: str
+    rows: Count
+    bytes: Count
+    sha256: Sha256
+    erased: Count = 0
+    removed: Literal["expired", "room", "erased"] | None = None
+
+
+class SegmentEntry(_Part):
+    """What became of a segment.
+
+    Attributes:
+        segment: Its name, which no other has.
+        kind: Which log it is of.
+        model: Whose predictions.
+        version: Of the model.
+        since: When it was begun.
+        until: When its last record was written.
+        rows: That were found good in it.
+        lost: Rows that are not in the log, by cause.
+        files: What it became.
+    """
+
+    format: Literal[1] = 1
+    segment: str
+    kind: Kind
+    model: str
+    version: str
+    since: AwareDatetime
+    until: AwareDatetime
+    rows: Count
+    lost: Mapping[Cause, Count] = {}
+    files: tuple[LedgerFile, ...] = ()
+
+    @property
+    def path(self) -> str:
+        """Where it stands in the store."""
+        return f"{LEDGER}/date={self.since:%Y-%m-%d}/{self.segment}.json"
+
+
+def write_entry(store: Store, entry: SegmentEntry) -> None:
+    """Put an entry into the ledger, or in place of what it said before.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    store.put(entry.path, entry.model_dump_json(indent=1).encode())
+
+
+def read_ledger(
+    store: Store, since: dt.datetime | None = None, until: dt.datetime | None = None
+) -> tuple[list[SegmentEntry], list[str]]:
+    """Entries of segments that may hold rows of a span of time, and paths of unreadable ones.
+
+    Raises:
+        TrafficError: The store cannot be listed.
+    """
+    try:
+        files = store.files(LEDGER, ".json")
+    except OSError as error:
+        raise TrafficError(f"{store.place}: the ledger cannot be listed: {error}") from None
+    entries, unreadable = [], []
+    for file in files:
+        if until is not None and _day(file.path) > until.date().isoformat():
+            continue
+        try:
+            entry = SegmentEntry.model_validate_json(store.read(file.path))
+        except (OSError, ValidationError):
+            unreadable.append(file.path)
+            continue
+        if (until is None or entry.since < until) and (since is None or entry.until >= since):
+            entries.append(entry)
+    return entries, unreadable
+
+
+def _day(path: str) -> str:
+    found = re.search(r"date=(\d{4}-\d{2}-\d{2})", path)
+    return found[1] if found else ""

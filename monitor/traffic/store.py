@@ -1,0 +1,233 @@
+"""Where a log's files are: a local folder or object storage, behind the few things we do there."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Self
+
+import pyarrow as pa
+from pyarrow import fs
+
+from monitor.errors import TrafficError
+
+__all__ = ["Store", "StoredFile"]
+
+_CHUNK = 1 << 20
+_CONNECT_SECONDS, _REQUEST_SECONDS = 5.0, 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredFile:
+    """A file of a store.
+
+    Attributes:
+        path: From the store's root, with slashes.
+        bytes: Its size.
+    """
+
+    path: str
+    bytes: int
+
+
+class Store:
+    """A folder of files that are whole or not there.
+
+    Attributes:
+        place: As it was named: a path, or an address such as `s3://bucket/prefix`.
+        filesystem: Pyarrow's view of it.
+        root: Where it begins in that.
+        is_local: Whether it is a folder on this machine.
+    """
+
+    def __init__(self, place: str, filesystem: fs.FileSystem, root: str, mode: int) -> None:
+        self.place, self.filesystem, self.root = place, filesystem, root.rstrip("/")
+        self.is_local = isinstance(filesystem, fs.LocalFileSystem)
+        self._mode = mode
+
+    @classmethod
+    def open(cls, place: str | Path, *, mode: int = 0o750) -> Self:
+        """The store of a path or an address; nothing is made or asked for yet.
+
+        Args:
+            place: A path, or an address such as `s3://bucket/prefix`.
+            mode: Permissions of local folders; files have the same without the right to execute.
+
+        Raises:
+            TrafficError: The address is of no kind that can be used.
+        """
+        text = str(place)
+        if "://" not in text:
+            return cls(text, fs.LocalFileSystem(), str(Path(text).absolute()), mode)
+        try:
+            found, root = fs.FileSystem.from_uri(text)
+        except (pa.ArrowInvalid, OSError, ValueError) as error:
+            raise TrafficError(f"{text}: no such kind of storage: {error}") from None
+        if isinstance(found, fs.S3FileSystem):
+            found = _patient_for_long_enough(text)
+        return cls(text, found, root, mode)
+
+    def path(self, inside: str) -> str:
+        """A file's full path in the filesystem."""
+        return f"{self.root}/{inside}"
+
+    def files(self, under: str = "", suffix: str = "") -> list[StoredFile]:
+        """Every file below a folder whose name ends so, in the order of their paths.
+
+        Raises:
+            OSError: They cannot be listed.
+        """
+        below = self.path(under) if under else self.root
+        selector = fs.FileSelector(below, recursive=True, allow_not_found=True)
+        start = len(self.root) + 1
+        return sorted(
+            (
+                StoredFile(path=info.path[start:], bytes=info.size)
+                for info in self.filesystem.get_file_info(selector)
+                if info.type == fs.FileType.File
+                and info.path.endswith(suffix)
+                and not PurePosixPath(info.path).name.startswith(".")
+            ),
+            key=lambda file: file.path,
+        )
+
+    def exists(self, inside: str) -> bool:
+        """Whether there is such a file.
+
+        Raises:
+            OSError: The store does not say.
+        """
+        return bool(self.filesystem.get_file_info(self.path(inside)).type == fs.FileType.File)
+
+    def read(self, inside: str) -> bytes:
+        """A file's bytes.
+
+        Raises:
+            OSError: It cannot be read.
+        """
+        with self.filesystem.open_input_stream(self.path(inside)) as stream:
+            data: bytes = stream.read()
+            return data
+
+    def open_file(self, inside: str) -> Any:
+        """A file to read from at any place.
+
+        Raises:
+            OSError: It cannot be opened.
+        """
+        return self.filesystem.open_input_file(self.path(inside))
+
+    def sha256(self, inside: str) -> str:
+        """A file's digest.
+
+        Raises:
+            OSError: It cannot be read.
+        """
+        digest = hashlib.sha256()
+        with self.filesystem.open_input_stream(self.path(inside)) as stream:
+            while chunk := stream.read(_CHUNK):
+                digest.update(chunk)
+        return digest.hexdigest()
+
+    def put(self, inside: str, data: bytes) -> None:
+        """Write a file, in place of one of that name if there is one; whole or not at all.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        self._put(inside, iter((data,)), len(data))
+
+    def put_file(self, inside: str, source: Path) -> None:
+        """The same with the bytes of a local file.
+
+        Raises:
+            OSError: It cannot be read or written.
+        """
+        self._put(inside, _chunks(source), source.stat().st_size)
+
+    def remove(self, inside: str) -> None:
+        """Delete a file, and local folders that are left empty.
+
+        Raises:
+            OSError: It cannot be deleted.
+        """
+        if not self.is_local:
+            self.filesystem.delete_file(self.path(inside))
+            return
+        file = Path(self.path(inside))
+        file.unlink()
+        for folder in file.parents:
+            if folder == Path(self.root) or any(folder.iterdir()):
+                break
+            folder.rmdir()
+
+    def make_folder(self, inside: str = "") -> Path:
+        """A local folder, made with the store's permissions.
+
+        Raises:
+            OSError: It cannot be made.
+        """
+        folder = Path(self.path(inside) if inside else self.root)
+        missing = [f for f in (folder, *folder.parents) if not f.exists()]
+        for each in reversed(missing):
+            each.mkdir(mode=self._mode, exist_ok=True)
+        return folder
+
+    @property
+    def file_mode(self) -> int:
+        """Permissions of local files."""
+        return self._mode & 0o666
+
+    def _put(self, inside: str, chunks: Iterator[bytes], size: int) -> None:
+        if self.is_local:
+            self._put_locally(inside, chunks)
+            return
+        with self.filesystem.open_output_stream(self.path(inside)) as stream:
+            for chunk in chunks:
+                stream.write(chunk)
+        stored = self.filesystem.get_file_info(self.path(inside))
+        if stored.size != size:
+            raise OSError(f"{stored.size} of {size} bytes were stored")
+
+    def _put_locally(self, inside: str, chunks: Iterator[bytes]) -> None:
+        folder = self.make_folder(str(PurePosixPath(inside).parent))
+        target = Path(self.path(inside))
+        draft = folder / f".{target.name}.{os.getpid()}"
+        try:
+            handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, self.file_mode)
+            with os.fdopen(handle, "wb") as file:
+                for chunk in chunks:
+                    file.write(chunk)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(target)
+        except OSError:
+            draft.unlink(missing_ok=True)
+            raise
+
+
+def _chunks(source: Path) -> Iterator[bytes]:
+    with source.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            yield chunk
+
+
+def _patient_for_long_enough(address: str) -> fs.S3FileSystem:
+    """An S3 store as its address says, which gives up in time."""
+    from urllib.parse import parse_qsl, urlsplit
+
+    parts = urlsplit(address)
+    options: dict[str, Any] = dict(parse_qsl(parts.query))
+    allow = options.pop("allow_bucket_creation", "false").lower() == "true"
+    if parts.username:
+        options |= {"access_key": parts.username, "secret_key": parts.password or ""}
+    return fs.S3FileSystem(
+        **options,
+        allow_bucket_creation=allow,
+        connect_timeout=_CONNECT_SECONDS,
+        request_timeout=_REQUEST_SECONDS,
+        retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=3),
+    )
