@@ -166,11 +166,23 @@ class Judging:
             raise PredictionError("the classifier fails on this input") from None
         return Judged(output=output)
 
+    def margins(self, output: NDArray[np.generic]) -> NDArray[np.float32]:
+        """Logit minus that of the threshold, of each row of the classifier's own output, `[n]`."""
+        found: NDArray[np.float32] = self._judge.sensitivity.shifted(self._logits(output)).numpy()
+        return found
+
+    def logits(self, output: NDArray[np.generic]) -> NDArray[np.float32]:
+        """Of each row of the classifier's own output, `[n]`."""
+        found: NDArray[np.float32] = self._logits(output).numpy()
+        return found
+
     def decisions(self, output: NDArray[np.generic]) -> NDArray[np.bool_]:
         """Whether each row of the classifier's own output decides for class 1, `[n]`."""
-        logit = self._classifier.as_logit(torch.from_numpy(np.ascontiguousarray(output)))
-        decided: NDArray[np.bool_] = (self._judge.sensitivity.shifted(logit) >= 0).numpy()
+        decided: NDArray[np.bool_] = self.margins(output) >= 0
         return decided
+
+    def _logits(self, output: NDArray[np.generic]) -> torch.Tensor:
+        return self._classifier.as_logit(torch.from_numpy(np.ascontiguousarray(output)))
 
     def judge(self, features: Features) -> Judged:
         """Predictions and what is found of them, `[n, d]`; a fault of monitoring obeys policy.

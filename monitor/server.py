@@ -11,6 +11,7 @@ import gc
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -43,6 +44,9 @@ from monitor.review import ReviewLog
 from monitor.settings import Config
 from monitor.state_file import read_state_file, write_state_file
 from monitor.stream import Stream
+
+if TYPE_CHECKING:
+    from monitor.traffic.log import OutcomeLog, TrafficLog
 
 __all__ = ["Server"]
 
@@ -87,6 +91,7 @@ class Server:
             exemplars=config.metrics.exemplars,
         )
         self._review = self._opened_review()
+        self._traffic, self.outcomes = self._opened_logs()
         self._aside_rows = 0
         answers = Answers(manifest, columns, self._judging, config)
         batcher = Batcher(
@@ -146,6 +151,7 @@ class Server:
         if self._saving is not None:
             await self._saving
         await self._save()
+        await self._stop_logs()
         _LOG.info("stopped")
 
     @property
@@ -160,6 +166,7 @@ class Server:
             f"  REST    http://{host}:{self.rest.port}  (/v2, /metrics, /docs, /v1/alarms)",
             f"  judges  {self._mode_in_words}",
             f"  policy  {self.policy.in_words}",
+            f"  log     {self._log_in_words}",
             f"  drift   {self._drift_in_words}",
         ]
         return "\n".join(lines)
@@ -186,11 +193,25 @@ class Server:
         kept = "its state is lost on a restart" if path is None else f"its state is kept in {path}"
         return f"watched, {self.drift.seen:,} predictions so far; {kept}"
 
+    @property
+    def _log_in_words(self) -> str:
+        if self._traffic is None:
+            return "none: traffic.path is not given"
+        after = ", after answering" if self.config.monitoring.mode == "aside" else ""
+        apart = self.config.outcomes.store or self.config.outcomes.path
+        kept = "outcomes are refused" if apart is None else f"outcomes in {apart}"
+        return f"{self._traffic.in_words}{after}; {kept}"
+
     def _run(self, batch: list[Waiting], features: Features) -> Judged:
         """Predict a batch, and judge it first where that is to be done before answering."""
         if self.config.monitoring.mode != "inline":
-            return self._judging.predict(features)
+            predicted = self._judging.predict(features)
+            if self._traffic is not None and not self._judges:
+                self._traffic.record(batch, features, predicted)
+            return predicted
         judged = self._judging.judge(features)
+        if self._traffic is not None:
+            self._traffic.record(batch, features, judged)
         if self._metrics is not None:
             self._metrics.count_added(self._judging.added_seconds(len(features)))
             if judged.fault:
@@ -216,13 +237,22 @@ class Server:
         elif self._aside_rows + len(judged) <= self.config.monitoring.aside_rows:
             self._aside_rows += len(judged)
             asyncio.get_running_loop().call_soon(self._judge_aside, batch)
-        elif self._metrics is not None:
-            self._metrics.not_judged.inc(len(judged))
+        else:
+            self._log_unjudged(batch, judged)
+            if self._metrics is not None:
+                self._metrics.not_judged.inc(len(judged))
+
+    def _log_unjudged(self, batch: Sequence[Waiting], predicted: Judged) -> None:
+        if self._traffic is not None:
+            features = np.concatenate([waiting.features for waiting in batch])
+            self._traffic.record(batch, features, predicted)
 
     def _judge_aside(self, batch: Sequence[Waiting]) -> None:
         features = np.concatenate([waiting.features for waiting in batch])
         try:
             judged = self._judging.judge(features)
+            if self._traffic is not None:
+                self._traffic.record(batch, features, judged)
             self.stream.take(batch, judged)
             if self._metrics is not None:
                 self._metrics.count_added(self._judging.added_seconds(len(features)))
@@ -304,6 +334,21 @@ class Server:
         return ReviewLog(
             policy.review_path, policy.review_max_bytes, self.bundle.manifest, self._judging
         )
+
+    def _opened_logs(self) -> tuple[TrafficLog | None, OutcomeLog | None]:
+        if self.config.traffic.path is None and self.config.outcomes.path is None:
+            return None, None
+        # It brings Parquet along, which takes a while to load.
+        from monitor.traffic.log import open_logs
+
+        columns = self.judge.sensitivity.columns
+        return open_logs(self.config, self.bundle, self._judging, columns)
+
+    async def _stop_logs(self) -> None:
+        """Both at once: each may wait for its store."""
+        logs = [log for log in (self._traffic, self.outcomes) if log is not None]
+        seconds = self.config.server.drain_seconds
+        await asyncio.gather(*(asyncio.to_thread(log.stop, seconds) for log in logs))
 
     async def _save_now_and_then(self) -> None:
         while not self._stopping.is_set():

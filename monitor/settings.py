@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -18,12 +18,16 @@ __all__ = [
     "ComputeConfig",
     "Config",
     "DriftConfig",
+    "FeatureTreatment",
     "LogConfig",
     "MetricsConfig",
     "MonitoringConfig",
+    "OutcomesConfig",
     "PolicyConfig",
+    "RetentionConfig",
     "ServerConfig",
     "Settings",
+    "TrafficConfig",
 ]
 
 
@@ -291,6 +295,122 @@ class DriftConfig(Settings):
         return self
 
 
+class FeatureTreatment(Settings):
+    """What is written of one feature."""
+
+    treatment: Literal["keep", "hash", "drop", "bucket"]
+    width: Annotated[float, Field(gt=0)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_word_will_do(cls, given: Any) -> Any:
+        return {"treatment": given} if isinstance(given, str) else given
+
+    @model_validator(mode="after")
+    def _only_a_bucket_is_wide(self) -> Self:
+        if self.width is not None and self.treatment != "bucket":
+            raise ValueError(f"a width is given, but the treatment is {self.treatment}")
+        return self
+
+
+class TrafficConfig(Settings):
+    """The traffic log: what was predicted, for audits, and for those who have to answer for it."""
+
+    path: NamedPath | None = Field(
+        None,
+        description="Folder of the log, one for each sidecar; without it nothing is written down.",
+    )
+    store: Annotated[str, Field(min_length=1)] | None = Field(
+        None,
+        description="Where the log's Parquet files go if not into `path`: another folder, or "
+        "object storage such as `s3://bucket/prefix`, which many sidecars may share.",
+    )
+    durability: Literal["process", "interval", "always"] = Field(
+        "interval",
+        description="What a prediction survives once it is answered: the end of the process; with "
+        "`interval` also that of the machine, but for the last `sync_seconds`; with `always` that "
+        "of the machine, for which every answer waits for the disk.",
+    )
+    sync_seconds: float = Field(
+        1.0, gt=0, le=3600, description="How often the disk is made sure of, with `interval`."
+    )
+    max_write_seconds: Annotated[float, Field(gt=0, le=60)] | None = Field(
+        0.1,
+        description="How long answers wait for a write. Until a slower one is done, nothing is "
+        "written, and what is left out is counted. `null` waits for as long as it takes, and saves "
+        "the handing over to another thread.",
+    )
+    roll_bytes: int = Field(
+        64 << 20,
+        ge=1 << 16,
+        le=1 << 30,
+        strict=True,
+        description="Size at which a segment is turned into Parquet.",
+    )
+    roll_seconds: float = Field(
+        300.0, gt=0, le=86400, description="Age at which a segment is turned into Parquet."
+    )
+    max_bytes: int = Field(
+        10 << 30, ge=1 << 20, strict=True, description="Room for everything in `path`."
+    )
+    when_full: Literal["drop_oldest", "stop"] = Field(
+        "drop_oldest",
+        description="What gives way when there is no room left: the oldest files, or new rows. "
+        "Either is counted.",
+    )
+    features: Mapping[str, FeatureTreatment] = Field(
+        {},
+        description="What is written of single features, or of a one-hot group: `keep`, `drop`, "
+        "`hash` (by the key), `bucket` (the lower end of its bucket; the width is a twentieth of "
+        "the range in the bundle unless `{treatment: bucket, width: 5}` says otherwise).",
+    )
+    key_path: NamedPath | None = Field(
+        None,
+        description="File with a secret key. With it the log holds pseudonyms instead of request "
+        "ids.",
+    )
+
+    @model_validator(mode="after")
+    def _a_hash_has_a_key(self) -> Self:
+        hashed = [name for name, told in self.features.items() if told.treatment == "hash"]
+        if hashed and self.key_path is None:
+            raise ValueError(f"traffic.features.{hashed[0]}: hash needs traffic.key_path")
+        return self
+
+
+class OutcomesConfig(Settings):
+    """Outcomes: true labels and protected groups, kept apart from the traffic."""
+
+    path: NamedPath | None = Field(
+        None,
+        description="Folder that only the sidecar's user can read; without it outcomes are "
+        "refused.",
+    )
+    store: Annotated[str, Field(min_length=1)] | None = Field(
+        None, description="Where their Parquet files go if not into `path`; as for the traffic."
+    )
+    max_bytes: int = Field(
+        10 << 30,
+        ge=1 << 20,
+        strict=True,
+        description="Room for everything in `path`. When it is full, outcomes are refused.",
+    )
+
+
+class RetentionConfig(Settings):
+    """For how long things are kept, in days; `evenhand log expire` deletes what is older."""
+
+    traffic_days: Annotated[int, Field(ge=1, strict=True)] | None = Field(
+        None, description="Of the traffic log; for ever unless given."
+    )
+    outcomes_days: Annotated[int, Field(ge=1, strict=True)] | None = Field(
+        None, description="Of outcomes; likewise."
+    )
+    findings_days: Annotated[int, Field(ge=1, strict=True)] | None = Field(
+        None, description="Of the audits' findings; likewise."
+    )
+
+
 class LogConfig(Settings):
     """The application's log, on stderr. It never holds a value of a person."""
 
@@ -308,4 +428,7 @@ class Config(Settings):
     policy: PolicyConfig = PolicyConfig()
     metrics: MetricsConfig = MetricsConfig()
     drift: DriftConfig = DriftConfig()
+    traffic: TrafficConfig = TrafficConfig()
+    outcomes: OutcomesConfig = OutcomesConfig()
+    retention: RetentionConfig = RetentionConfig()
     log: LogConfig = LogConfig()

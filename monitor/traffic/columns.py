@@ -2,9 +2,9 @@
 
 Of every prediction: request_id, row, time; the features by name; score (the probability of class
 1), logit, decision (0 or 1), boundary_distance; of every protected attribute
-prediction_sensitivity_…, flip_probability_…, expected_change_…, p_value_…, verdict_…; action. Model,
-version, date and hour are in the path. A protected attribute that is itself a feature is not there:
-it goes to the outcomes' side.
+prediction_sensitivity_…, flip_probability_…, expected_change_…, p_value_…, verdict_…; action.
+Model, version, date and hour are in the path. A protected attribute that is itself a feature is
+not there: it goes to the outcomes' side.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def group_column(attribute: str) -> str:
 
 
 def outcome_schema(attributes: tuple[str, ...]) -> pa.Schema:
-    """The columns of outcomes in Arrow; everything but the first two and the last three is optional.
+    """The columns of outcomes in Arrow; the label and the groups are optional.
 
     `observed_at` decides which of several outcomes holds; `source` is rpc, rest, file or feature.
     """

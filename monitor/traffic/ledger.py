@@ -17,7 +17,17 @@ from monitor.bundle.manifest import Sha256
 from monitor.errors import TrafficError
 from monitor.traffic.store import Store
 
-__all__ = ["LEDGER", "Cause", "Kind", "LedgerFile", "SegmentEntry", "read_ledger", "write_entry"]
+__all__ = [
+    "LEDGER",
+    "Cause",
+    "Kind",
+    "LedgerFile",
+    "SegmentEntry",
+    "entry_of",
+    "mark_removed",
+    "read_ledger",
+    "write_entry",
+]
 
 LEDGER = "_ledger"
 
@@ -123,3 +133,33 @@ def read_ledger(
 def _day(path: str) -> str:
     found = re.search(r"date=(\d{4}-\d{2}-\d{2})", path)
     return found[1] if found else ""
+
+
+def entry_of(store: Store, path: str) -> SegmentEntry | None:
+    """The entry that lists a file, if there is one that can be read."""
+    name = path.rpartition("/")[2].removesuffix(".parquet")
+    for file in store.files(LEDGER, f"/{name}.json"):
+        try:
+            entry = SegmentEntry.model_validate_json(store.read(file.path))
+        except (OSError, ValidationError):
+            continue
+        if any(listed.path == path for listed in entry.files):
+            return entry
+    return None
+
+
+def mark_removed(
+    store: Store, entry: SegmentEntry, paths: set[str], reason: Literal["expired", "room", "erased"]
+) -> SegmentEntry:
+    """Say in the ledger that files were taken away on purpose.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    files = tuple(
+        file.model_copy(update={"removed": reason}) if file.path in paths else file
+        for file in entry.files
+    )
+    changed = entry.model_copy(update={"files": files})
+    write_entry(store, changed)
+    return changed

@@ -1,0 +1,1 @@
+"""The traffic log and the outcomes: written by the sidecar, read by the audits."""

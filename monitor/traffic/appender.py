@@ -1,0 +1,271 @@
+"""Appends records to the segment that is open; the only place where the log is written to.
+
+Any thread may write. What cannot be written is counted by cause, and the count is written down with
+the next record that can be.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import os
+import secrets
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from monitor.traffic.ledger import Cause
+from monitor.traffic.segment import header_bytes, lost_bytes, record_bytes
+
+__all__ = ["Appender", "BoundedAppender", "ClosedSegment"]
+
+
+class ClosedSegment:
+    """A segment that nothing more is written to.
+
+    Attributes:
+        path: Its file.
+        handle: Still open where the disk was not made sure of yet.
+    """
+
+    def __init__(self, path: Path, handle: int | None = None) -> None:
+        self.path, self.handle = path, handle
+
+    def settle(self) -> None:
+        """Make sure of the disk, once.
+
+        Raises:
+            OSError: The disk refuses.
+        """
+        if self.handle is not None:
+            handle, self.handle = self.handle, None
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+
+
+class Appender:
+    """One segment at a time in a folder.
+
+    Attributes:
+        closed: Segments to be compacted, the oldest first.
+        rows: That were written.
+        lost: Rows that were not, by cause.
+        sync_failures: How often the disk refused to be made sure of.
+        used: Bytes in the folder, as its keeper last counted, and what was written since.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        about: Mapping[str, Any],
+        *,
+        roll_bytes: int,
+        max_bytes: int,
+        always_sync: bool,
+        file_mode: int,
+    ) -> None:
+        self._folder, self._about = folder, about
+        self._roll_bytes, self._max_bytes = roll_bytes, max_bytes
+        self._always_sync, self._file_mode = always_sync, file_mode
+        self._run, self._count = secrets.token_hex(4), 0
+        self._lock = threading.Lock()
+        self._handle, self._path = -1, Path()
+        self._size = self._first_row = 0
+        self._begun = 0.0
+        self._dirty = False
+        self._unreported: Counter[Cause] = Counter()
+        self.closed: deque[ClosedSegment] = deque()
+        self.rows = self.used = self.sync_failures = 0
+        self.lost: Counter[Cause] = Counter()
+
+    def write(self, payload: bytes, rows: int) -> bool:
+        """Append rows; whether they were written. If not, they are counted as lost."""
+        with self._lock:
+            if self.used + len(payload) > self._max_bytes:
+                self._lose("full", rows)
+                return False
+            try:
+                self._append(payload, rows)
+            except OSError:
+                self._lose("disk", rows)
+                return False
+            return True
+
+    def lose(self, cause: Cause, rows: int) -> None:
+        """Count rows that will not be written."""
+        with self._lock:
+            self._lose(cause, rows)
+
+    def roll(self, *, older_than: float = 0.0) -> None:
+        """Close the segment, if it is that old in seconds; the next record begins another."""
+        with self._lock:
+            if self._handle >= 0 and time.monotonic() - self._begun >= older_than:
+                self._close()
+
+    def finish(self) -> None:
+        """Write down what was lost last, and close the segment."""
+        with self._lock:
+            if self._unreported:
+                with contextlib.suppress(OSError):
+                    self._append(b"", 0)
+            if self._handle >= 0:
+                self._close()
+
+    def sync(self) -> None:
+        """Make sure of the disk, without keeping anybody from writing.
+
+        Raises:
+            OSError: The disk refuses.
+        """
+        with self._lock:
+            if self._handle < 0 or not self._dirty:
+                return
+            handle, self._dirty = os.dup(self._handle), False
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def _append(self, payload: bytes, rows: int) -> None:
+        now = time.time_ns()
+        if self._handle < 0:
+            self._begin()
+        data = (
+            record_bytes(payload, rows=rows, first_row=self._first_row, time=now) if rows else b""
+        )
+        if self._unreported:
+            data = lost_bytes(self._unreported, first_row=self._first_row, time=now) + data
+        written = -1
+        try:
+            written = os.write(self._handle, data)
+        finally:
+            if written < len(data):
+                self._take_back()
+        if written < len(data):
+            raise OSError("the record was cut short")
+        self._unreported.clear()
+        self._size += written
+        self.used += written
+        self._first_row += rows
+        self.rows += rows
+        self._dirty = True
+        if self._always_sync:
+            self._sync_now()
+        if self._handle >= 0 and self._size >= self._roll_bytes:
+            self._close()
+
+    def _sync_now(self) -> None:
+        """It is written, whatever the disk says; but nothing more behind what it refuses."""
+        try:
+            os.fsync(self._handle)
+            self._dirty = False
+        except OSError:
+            self.sync_failures += 1
+            self._close()
+
+    def _take_back(self) -> None:
+        """Cut off what was written of a record that did not fit, or write no more behind it."""
+        try:
+            os.ftruncate(self._handle, self._size)
+        except OSError:
+            self._close()
+
+    def _begin(self) -> None:
+        moment = dt.datetime.now(dt.UTC)
+        self._count += 1
+        name = f"{moment:%Y%m%dT%H%M%SZ}-{self._run}-{self._count:05d}"
+        header = header_bytes({**self._about, "segment": name, "begun": moment.isoformat()})
+        path = self._folder / f"{name}.segment"
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        handle = os.open(path, flags, self._file_mode)
+        written = 0
+        try:
+            written = os.write(handle, header)
+        finally:
+            if written < len(header):
+                os.close(handle)
+                path.unlink(missing_ok=True)
+        if written < len(header):
+            raise OSError("the header was cut short")
+        self._handle, self._path, self._size, self._first_row = handle, path, len(header), 0
+        self._begun = time.monotonic()
+        self.used += len(header)
+
+    def _close(self) -> None:
+        self.closed.append(ClosedSegment(self._path, self._handle))
+        self._handle = -1
+
+    def _lose(self, cause: Cause, rows: int) -> None:
+        self.lost[cause] += rows
+        self._unreported[cause] += rows
+
+
+class BoundedAppender:
+    """Has another thread write, and waits for it no longer than it may.
+
+    Attributes:
+        late: Writes that took longer.
+    """
+
+    def __init__(self, appender: Appender, seconds: float) -> None:
+        self._appender, self._seconds = appender, seconds
+        self._job: tuple[bytes, int, Mapping[Cause, int]] | None = None
+        # Counted here while the appender may be held up; handed over with the next write.
+        self._lost: Counter[Cause] = Counter()
+        self._go, self._done = threading.Lock(), threading.Lock()
+        self._go.acquire()
+        self._done.acquire()
+        self._behind = False
+        self.late = 0
+        self._thread = threading.Thread(target=self._run, name="traffic-writer", daemon=True)
+        self._thread.start()
+
+    @property
+    def lost(self) -> Counter[Cause]:
+        """Rows that were not written, by cause."""
+        return self._appender.lost + self._lost
+
+    def write(self, payload: bytes, rows: int) -> None:
+        """Append rows; while a write takes too long, what comes is counted as lost."""
+        if self._behind:
+            if not self._done.acquire(blocking=False):
+                self._lost["slow"] += rows
+                return
+            self._behind = False
+        lost, self._lost = self._lost, Counter()
+        self._job = (payload, rows, lost)
+        self._go.release()
+        if not self._done.acquire(timeout=self._seconds):
+            self._behind = True
+            self.late += 1
+
+    def lose(self, cause: Cause, rows: int) -> None:
+        """Count rows that will not be written."""
+        self._lost[cause] += rows
+
+    def stop(self, seconds: float) -> None:
+        """End the thread once it has written, if that takes no longer."""
+        if self._behind and not self._done.acquire(timeout=seconds):
+            return
+        for cause, rows in self._lost.items():
+            self._appender.lose(cause, rows)
+        self._lost = Counter()
+        self._job = None
+        self._go.release()
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        while True:
+            self._go.acquire()
+            if self._job is None:
+                return
+            payload, rows, lost = self._job
+            for cause, count in lost.items():
+                self._appender.lose(cause, count)
+            self._appender.write(payload, rows)
+            self._done.release()

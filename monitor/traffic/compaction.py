@@ -1,0 +1,144 @@
+"""From a closed segment to Parquet files, partitioned, with an entry in the ledger.
+
+A segment's files are called after it, so doing the work again after a crash writes the same files
+again, and never a row twice. The segment is deleted when all of them, and the entry, are there.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import parquet as pq
+
+from monitor.traffic.columns import TrafficColumns, outcome_schema, with_metadata
+from monitor.traffic.ledger import LedgerFile, SegmentEntry, write_entry
+from monitor.traffic.outcomes import days, outcome_table
+from monitor.traffic.records import hours, traffic_table
+from monitor.traffic.segment import Record, Segment, read_segment
+from monitor.traffic.store import Store
+
+__all__ = ["compact", "write_table"]
+
+_EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
+_ROW_GROUP = 131_072
+_RECORD_ROWS = 65_536
+
+
+def compact(path: Path, store: Store, draft: Path) -> SegmentEntry:
+    """Turn a segment into files of a store. The segment is left where it is.
+
+    Args:
+        path: The segment.
+        store: Where its files go.
+        draft: A local file that may be overwritten, and is deleted.
+
+    Raises:
+        TrafficError: It is no segment.
+        OSError: Something cannot be read or written; all of it can be tried again.
+    """
+    segment = read_segment(path.read_bytes())
+    about = segment.about
+    name, times = about["segment"], [record.time for record in segment.records]
+    files = [
+        _write(store, f"{folder}/{name}.parquet", schema, tables, draft)
+        for folder, schema, tables in _partitions(segment)
+    ]
+    begun = dt.datetime.fromisoformat(about["begun"])
+    entry = SegmentEntry(
+        segment=name,
+        kind=about["kind"],
+        model=about["model"],
+        version=about["version"],
+        since=min(begun, _moment(min(times))) if times else begun,
+        until=max(begun, _moment(max(times))) if times else begun,
+        rows=segment.rows,
+        lost=dict(segment.lost),
+        files=tuple(files),
+    )
+    write_entry(store, entry)
+    return entry
+
+
+def write_table(store: Store, path: str, table: pa.Table, draft: Path) -> LedgerFile:
+    """Write one file of a store.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    return _write(store, path, table.schema, iter((table,)), draft)
+
+
+def _partitions(segment: Segment) -> Iterator[tuple[str, pa.Schema, Iterator[pa.Table]]]:
+    """Folder, schema and tables of every file that a segment becomes."""
+    about = segment.about
+    if about["kind"] == "traffic":
+        columns = TrafficColumns.from_json(about["columns"])
+        schema = with_metadata(columns.schema, about)
+        for hour, records in hours(segment.records):
+            when = _moment(hour * 3_600_000_000_000)
+            folder = (
+                f"model={about['model']}/version={about['version']}"
+                f"/date={when:%Y-%m-%d}/hour={when:%H}"
+            )
+            tables = (traffic_table(lot, columns) for lot in _lots(records))
+            yield folder, schema, tables
+    else:
+        attributes = tuple(about["attributes"])
+        schema = with_metadata(outcome_schema(attributes), about)
+        for day, records in days(segment.records):
+            table = outcome_table(records, attributes)
+            yield f"model={about['model']}/date={day}", schema, iter((table,))
+
+
+def _lots(records: Any) -> Iterator[list[Record]]:
+    """Records in lots of which a table can be made."""
+    lot: list[Record] = []
+    rows = 0
+    for record in records:
+        lot.append(record)
+        rows += record.rows
+        if rows >= _RECORD_ROWS:
+            yield lot
+            lot, rows = [], 0
+    if lot:
+        yield lot
+
+
+def _write(
+    store: Store, path: str, schema: pa.Schema, tables: Iterator[pa.Table], draft: Path
+) -> LedgerFile:
+    rows = 0
+    try:
+        with pq.ParquetWriter(draft, schema, **_options(schema)) as writer:
+            for table in tables:
+                writer.write_table(table.cast(schema), row_group_size=_ROW_GROUP)
+                rows += len(table)
+        with draft.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        size = draft.stat().st_size
+        store.put_file(path, draft)
+    finally:
+        draft.unlink(missing_ok=True)
+    return LedgerFile(path=path, rows=rows, bytes=size, sha256=digest)
+
+
+def _options(schema: pa.Schema) -> Mapping[str, Any]:
+    """A dictionary pays for words and for what has few values; ids share their beginnings."""
+    words = [field.name for field in schema if pa.types.is_dictionary(field.type)]
+    few = [f.name for f in schema if pa.types.is_float32(f.type) or pa.types.is_integer(f.type)]
+    return {
+        "compression": "zstd",
+        "use_dictionary": [*words, *few],
+        "column_encoding": {"request_id": "DELTA_BYTE_ARRAY"},
+        "write_page_checksum": True,
+        "coerce_timestamps": "us",
+    }
+
+
+def _moment(nanoseconds: int) -> dt.datetime:
+    return _EPOCH + dt.timedelta(microseconds=nanoseconds // 1000)

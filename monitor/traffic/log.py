@@ -1,0 +1,256 @@
+"""The two logs of a sidecar: traffic, written before answers leave, and outcomes, kept apart."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.batching import Waiting
+from monitor.bundle.reader import Bundle
+from monitor.errors import ConfigError, NotReadyError
+from monitor.judging import Judged, Judging
+from monitor.logs import told_without_values
+from monitor.scores import ScoreColumns
+from monitor.settings import Config, OutcomesConfig, TrafficConfig
+from monitor.traffic.appender import BoundedAppender
+from monitor.traffic.columns import FORMAT, TrafficColumns
+from monitor.traffic.ledger import Cause, Kind
+from monitor.traffic.outcomes import Outcome, OutcomeCheck, OwnGroups, Source, payload
+from monitor.traffic.privacy import FeatureGuard, Pseudonyms, treatments
+from monitor.traffic.records import TrafficEncoder
+from monitor.traffic.spool import Spool
+from monitor.traffic.store import Store
+
+__all__ = ["OutcomeLog", "Refusal", "TrafficLog", "open_logs"]
+
+_LOG = logging.getLogger(__name__)
+
+# Folders of people's groups and labels are for the sidecar's user only.
+OUTCOMES_MODE = 0o700
+_OUTCOME_ROLL_BYTES, _OUTCOME_SYNC_SECONDS = 16 << 20, 1.0
+
+Refusal = tuple[int, str]
+
+
+class OutcomeLog:
+    """Records what becomes known of predictions."""
+
+    def __init__(self, config: Config, bundle: Bundle) -> None:
+        settings: OutcomesConfig = config.outcomes
+        assert settings.path is not None
+        self._pseudonyms = Pseudonyms.read(config.traffic.key_path)
+        manifest = bundle.manifest
+        self._check = OutcomeCheck.of(manifest)
+        home = Store.open(settings.path, mode=OUTCOMES_MODE)
+        about = {
+            **_about(bundle, "outcomes", self._pseudonyms),
+            "attributes": {a.name: list(a.groups) for a in manifest.protected_attributes},
+        }
+        self.spool = Spool(
+            home,
+            home if settings.store is None else Store.open(settings.store, mode=OUTCOMES_MODE),
+            about,
+            roll_bytes=_OUTCOME_ROLL_BYTES,
+            roll_seconds=config.traffic.roll_seconds,
+            max_bytes=settings.max_bytes,
+            when_full="stop",
+            durability="always" if config.traffic.durability == "always" else "interval",
+            sync_seconds=_OUTCOME_SYNC_SECONDS,
+        )
+        self.recorded: Counter[Source] = Counter()
+        self.refused: Counter[Source] = Counter()
+        seconds = config.traffic.max_write_seconds
+        self._own = OwnGroups(manifest)
+        self._bounded = (
+            BoundedAppender(self.spool.appender, seconds) if seconds and self._own else None
+        )
+
+    def record(self, outcomes: Sequence[Outcome], source: Source) -> tuple[int, list[Refusal]]:
+        """Record outcomes that can be: how many, and why not the others, by their places.
+
+        Raises:
+            NotReadyError: They cannot be written now; nothing of them was recorded.
+        """
+        now = dt.datetime.now(dt.UTC)
+        flaws = [self._check.flaw(outcome, now) for outcome in outcomes]
+        good = [o for o, flaw in zip(outcomes, flaws, strict=True) if flaw is None]
+        refusals = [(place, flaw) for place, flaw in enumerate(flaws) if flaw is not None]
+        if good and not self.spool.appender.write(
+            payload(good, self._pseudonyms, source, now), len(good)
+        ):
+            raise NotReadyError("outcomes cannot be recorded now; send them again later")
+        self.recorded[source] += len(good)
+        self.refused[source] += len(refusals)
+        return len(good), refusals
+
+    def record_own(self, batch: Sequence[Waiting], features: NDArray[np.float32]) -> None:
+        """Record groups that can be read from the features `[n, d]` of a batch."""
+        if not self._own:
+            return
+        found = self._own.outcomes(batch, features)
+        if found:
+            now = dt.datetime.now(dt.UTC)
+            data = payload(found, self._pseudonyms, "feature", now)
+            (self._bounded or self.spool.appender).write(data, len(found))
+            self.recorded["feature"] += len(found)
+
+    @property
+    def lost(self) -> Counter[Cause]:
+        """Outcomes that were not written, by cause."""
+        written_by = self._bounded or self.spool.appender
+        return written_by.lost + self.spool.found_lost
+
+    def stop(self, seconds: float) -> None:
+        """Write down what is there, and close."""
+        if self._bounded is not None:
+            self._bounded.stop(seconds)
+        self.spool.stop(seconds)
+
+
+class TrafficLog:
+    """Writes down every prediction."""
+
+    def __init__(
+        self,
+        config: Config,
+        bundle: Bundle,
+        judging: Judging,
+        scores: ScoreColumns,
+        outcomes: OutcomeLog | None,
+    ) -> None:
+        settings: TrafficConfig = config.traffic
+        assert settings.path is not None
+        manifest = bundle.manifest
+        pseudonyms = Pseudonyms.read(settings.key_path)
+        told = treatments(manifest, settings.features)
+        columns = TrafficColumns.of(manifest, {n: t.treatment for n, t in told.items()})
+        self._outcomes = outcomes
+        self._check_own_groups(OwnGroups(manifest))
+        guard = FeatureGuard(columns, told, pseudonyms)
+        self._encoder = TrafficEncoder(columns, scores, guard, pseudonyms, judging)
+        home = Store.open(settings.path)
+        about = {**_about(bundle, "traffic", pseudonyms), **_meaning(bundle, columns)}
+        self.spool = Spool(
+            home,
+            home if settings.store is None else Store.open(settings.store),
+            about,
+            roll_bytes=settings.roll_bytes,
+            roll_seconds=settings.roll_seconds,
+            max_bytes=settings.max_bytes,
+            when_full=settings.when_full,
+            durability=settings.durability,
+            sync_seconds=settings.sync_seconds,
+        )
+        seconds = settings.max_write_seconds
+        self._bounded = None if seconds is None else BoundedAppender(self.spool.appender, seconds)
+        self._writer = self._bounded or self.spool.appender
+        self._place = settings.store or str(settings.path)
+        self._is_pseudonymous = not pseudonyms.kept
+
+    def record(
+        self, batch: Sequence[Waiting], features: NDArray[np.float32], judged: Judged
+    ) -> None:
+        """Write down a batch, whose features are `[n, d]`. It never raises: an answer waits."""
+        try:
+            data = self._encoder.payload(batch, features, judged)
+            self._writer.write(data, len(features))
+            if self._outcomes is not None:
+                self._outcomes.record_own(batch, features)
+        except Exception as error:  # noqa: BLE001 - the prediction leaves, logged or not
+            self._writer.lose("fault", len(features))
+            _LOG.error("predictions were not logged: %s", told_without_values(error))
+
+    @property
+    def lost(self) -> Counter[Cause]:
+        """Rows that are not in the log, by cause."""
+        return self._writer.lost + self.spool.found_lost
+
+    @property
+    def late(self) -> int:
+        """Writes that took longer than answers wait."""
+        return 0 if self._bounded is None else self._bounded.late
+
+    @property
+    def in_words(self) -> str:
+        """Where it goes, for people."""
+        names = "pseudonyms for request ids" if self._is_pseudonymous else "request ids as they are"
+        left = self.spool.recovered
+        return f"{self._place}, {names}" + (f"; {left} segments to recover" if left else "")
+
+    def stop(self, seconds: float) -> None:
+        """Write down what is there, and close."""
+        if self._bounded is not None:
+            self._bounded.stop(seconds)
+        self.spool.stop(seconds)
+
+    def _check_own_groups(self, own: OwnGroups) -> None:
+        if own and self._outcomes is None:
+            _LOG.warning(
+                "a protected attribute is a feature; without outcomes.path it is not written down"
+            )
+
+
+def _about(bundle: Bundle, kind: Kind, pseudonyms: Pseudonyms) -> dict[str, Any]:
+    model = bundle.manifest.model
+    return {
+        "format": FORMAT,
+        "kind": kind,
+        "model": model.name,
+        "version": model.version,
+        "bundle": bundle.manifest_sha256,
+        "pseudonyms": pseudonyms.fingerprint,
+        "evenhand": version("evenhand"),
+    }
+
+
+def _meaning(bundle: Bundle, columns: TrafficColumns) -> dict[str, Any]:
+    """What the numbers of the traffic log stand for."""
+    manifest = bundle.manifest
+    return {
+        "columns": columns.to_json(),
+        "attributes": {a.name: list(a.groups) for a in manifest.protected_attributes},
+        "class_names": list(manifest.decision.class_names),
+        "favourable": manifest.decision.favourable,
+        "threshold": manifest.decision.threshold,
+    }
+
+
+def open_logs(
+    config: Config, bundle: Bundle, judging: Judging, scores: ScoreColumns
+) -> tuple[TrafficLog | None, OutcomeLog | None]:
+    """The logs that a config asks for.
+
+    Raises:
+        ConfigError: Both are to lie in one folder, or a setting does not fit the bundle.
+        ServeError: A folder cannot be used.
+    """
+    traffic, outcomes = config.traffic.path, config.outcomes.path
+    if traffic is not None and outcomes is not None:
+        _check_apart(config)
+    kept = None if outcomes is None else OutcomeLog(config, bundle)
+    return (
+        None if traffic is None else TrafficLog(config, bundle, judging, scores, kept),
+        kept,
+    )
+
+
+def _check_apart(config: Config) -> None:
+    """Outcomes lie apart from the traffic, neither inside the other."""
+    places = [
+        [str(p) if "://" in str(p) else str(p.absolute() if hasattr(p, "absolute") else p)
+         for p in (part.path, part.store) if p is not None]
+        for part in (config.traffic, config.outcomes)
+    ]  # fmt: skip
+    for one in places[0]:
+        for other in places[1]:
+            if f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/"):
+                raise ConfigError(
+                    f"outcomes.path: {other} is not apart from the traffic log in {one}"
+                )

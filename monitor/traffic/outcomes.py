@@ -1,0 +1,192 @@
+"""Outcomes: what became of predictions, as it becomes known. They stand apart from the traffic."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from monitor.bundle.manifest import BundleSpec
+from monitor.request_ids import LONGEST
+from monitor.traffic.columns import TIME, outcome_schema
+from monitor.traffic.privacy import Pseudonyms
+from monitor.traffic.segment import Record
+
+if TYPE_CHECKING:
+    from monitor.batching import Waiting
+
+__all__ = ["Outcome", "OutcomeCheck", "OwnGroups", "Source", "days", "outcome_table", "payload"]
+
+Source = Literal["rpc", "rest", "file", "feature"]
+
+_LARGEST_ROW = 2**31 - 1
+# An outcome from further ahead would keep every later correction from being heard.
+_AHEAD = dt.timedelta(days=1)
+_EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
+_DAY = 86_400_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What is known of one row of one request.
+
+    Attributes:
+        request_id: As the sidecar returned it.
+        row: Of the request, counted from 0.
+        label: The true class, 0 or 1, if it is known.
+        groups: Protected attribute to group, as far as they are known.
+        observed_at: When; if None, when it arrived.
+    """
+
+    request_id: str
+    row: int = 0
+    label: int | None = None
+    groups: Mapping[str, str] = field(default_factory=dict)
+    observed_at: dt.datetime | None = None
+
+
+class OutcomeCheck:
+    """Tells outcomes that can be recorded from those that cannot."""
+
+    def __init__(self, groups: Mapping[str, Sequence[str]]) -> None:
+        self._groups = {name: frozenset(found) for name, found in groups.items()}
+
+    @classmethod
+    def of(cls, spec: BundleSpec) -> OutcomeCheck:
+        """By the attributes and groups of a bundle."""
+        return cls({a.name: a.groups for a in spec.protected_attributes})
+
+    def flaw(self, outcome: Outcome, now: dt.datetime) -> str | None:
+        """Why an outcome is refused, without its values; None if it is not."""
+        name = outcome.request_id
+        if not 0 < len(name) <= LONGEST or not name.isprintable():
+            return "request_id is no id that a request can have"
+        if not 0 <= outcome.row <= _LARGEST_ROW:
+            return "row is no row that a request can have"
+        if outcome.label is None and not outcome.groups:
+            return "neither label nor groups are given"
+        if outcome.label not in (None, 0, 1):
+            return "label is neither 0 nor 1"
+        observed = outcome.observed_at
+        if observed is not None and observed > now + _AHEAD:
+            return "observed_at lies in the future"
+        if observed is not None and observed < _EPOCH:
+            return "observed_at lies before 1970"
+        return self._flaw_of_groups(outcome)
+
+    def _flaw_of_groups(self, outcome: Outcome) -> str | None:
+        for attribute, group in outcome.groups.items():
+            known = self._groups.get(attribute)
+            if known is None:
+                return f"no such protected attribute; there are {', '.join(sorted(self._groups))}"
+            if group not in known:
+                return f"no such group of {attribute}; there are {', '.join(sorted(known))}"
+        return None
+
+
+class OwnGroups:
+    """Groups of people that can be read from their features: those are kept with the outcomes."""
+
+    def __init__(self, spec: BundleSpec) -> None:
+        place = {feature.name: index for index, feature in enumerate(spec.features)}
+        onehot = {group.name: group for group in spec.one_hot_groups}
+        self._columns: dict[str, tuple[list[int], tuple[str, ...]]] = {}
+        for attribute in spec.protected_attributes:
+            if attribute.feature in place:
+                self._columns[attribute.name] = ([place[attribute.feature]], attribute.groups)
+            elif attribute.feature in onehot:
+                columns = [place[name] for name in onehot[attribute.feature].features]
+                self._columns[attribute.name] = (columns, attribute.groups)
+
+    def __bool__(self) -> bool:
+        return bool(self._columns)
+
+    def outcomes(self, batch: Sequence[Waiting], features: NDArray[np.float32]) -> list[Outcome]:
+        """What the features `[n, d]` of a batch say of people's groups."""
+        named = {name: self._named(name, features) for name in self._columns}
+        found, start = [], 0
+        for waiting in batch:
+            for row in range(len(waiting.features)):
+                groups = {name: all_[start + row] for name, all_ in named.items()}
+                known = {name: group for name, group in groups.items() if group is not None}
+                if known:
+                    found.append(
+                        Outcome(
+                            request_id=waiting.request_id,
+                            row=waiting.first_row + row,
+                            groups=known,
+                        )
+                    )
+            start += len(waiting.features)
+        return found
+
+    def _named(self, attribute: str, features: NDArray[np.float32]) -> list[str | None]:
+        columns, groups = self._columns[attribute]
+        values = features[:, columns]
+        if len(columns) == 1 and len(groups) == 2:
+            codes = np.where(values[:, 0] == 1, 1, np.where(values[:, 0] == 0, 0, -1))
+        else:
+            codes = np.where((values == 1).sum(1) == 1, values.argmax(1), -1)
+            if len(groups) > len(columns):
+                # None of the columns stands for the category that was dropped, the last.
+                codes = np.where((values == 0).all(1), len(columns), codes)
+        return [None if code < 0 else groups[code] for code in codes.tolist()]
+
+
+def payload(
+    outcomes: Sequence[Outcome], pseudonyms: Pseudonyms, source: Source, now: dt.datetime
+) -> bytes:
+    """What a record says of outcomes that arrived together."""
+    arrived = _microseconds(now)
+    lines = [
+        [
+            pseudonyms.of(outcome.request_id),
+            outcome.row,
+            outcome.label,
+            dict(outcome.groups),
+            arrived if outcome.observed_at is None else _microseconds(outcome.observed_at),
+        ]
+        for outcome in outcomes
+    ]
+    return json.dumps([source, arrived, lines]).encode()
+
+
+def outcome_table(records: Sequence[Record], attributes: Sequence[str]) -> pa.Table:
+    """The named columns of some records."""
+    columns: list[list[object]] = [[] for _ in range(6 + len(attributes))]
+    for record in records:
+        source, arrived, lines = json.loads(bytes(record.payload))
+        for request_id, row, label, groups, observed in lines:
+            known = [groups.get(attribute) for attribute in attributes]
+            values = (request_id, row, label, *known, observed, arrived, source)
+            for column, value in zip(columns, values, strict=True):
+                column.append(value)
+    schema = outcome_schema(tuple(attributes))
+    return pa.table(
+        [
+            pa.array(values, pa.int64()).cast(TIME) if kind.type == TIME
+            else pa.array(values, kind.type)
+            for values, kind in zip(columns, schema, strict=True)
+        ],
+        schema=schema,
+    )  # fmt: skip
+
+
+def days(records: Sequence[Record]) -> list[tuple[str, list[Record]]]:
+    """Records by the day that they were written on, in order of the day."""
+    found: dict[int, list[Record]] = {}
+    for record in records:
+        found.setdefault(record.time // _DAY, []).append(record)
+    return [
+        (f"{_EPOCH + dt.timedelta(days=day):%Y-%m-%d}", lot) for day, lot in sorted(found.items())
+    ]
+
+
+def _microseconds(moment: dt.datetime) -> int:
+    return (moment - _EPOCH) // dt.timedelta(microseconds=1)

@@ -1,0 +1,202 @@
+"""Rows of the traffic log: from a judged batch to the bytes of a record, and on to named columns.
+
+A payload is the request ids, a line each, and then every row with a fixed width, so that thousands
+of records become columns in one go.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from monitor.policy import Action, VerdictCode
+from monitor.traffic.columns import SIGNALS, TIME, WORD, TrafficColumns
+from monitor.traffic.privacy import FeatureGuard, Pseudonyms
+from monitor.traffic.segment import Record
+
+if TYPE_CHECKING:
+    from monitor.batching import Waiting
+    from monitor.judging import Judged, Judging
+    from monitor.scores import ScoreColumns
+
+__all__ = ["TrafficEncoder", "hours", "traffic_table"]
+
+_IDS = struct.Struct("<II")
+_NOTHING = -1
+_SIGNALS_PER_ATTRIBUTE = 3
+_VERDICTS = pa.array([code.name.lower() for code in VerdictCode])
+_ACTIONS = pa.array([action.name.lower() for action in Action])
+
+
+class TrafficEncoder:
+    """Makes records of batches."""
+
+    def __init__(
+        self,
+        columns: TrafficColumns,
+        scores: ScoreColumns,
+        guard: FeatureGuard,
+        pseudonyms: Pseudonyms,
+        judging: Judging,
+    ) -> None:
+        self._guard, self._pseudonyms, self._judging = guard, pseudonyms, judging
+        self._dtype = _row_dtype(columns)
+        self._hashes = "hashed" in (self._dtype.names or ())
+        places = [scores.logit, scores.boundary_distance]
+        for name in columns.attributes:
+            own = scores.attributes[name]
+            places += [own.log_prediction_sensitivity, own.flip_probability, own.expected_change]
+        self._places = np.array(places, np.intp)
+        self._margin = scores.signed_margin
+
+    def payload(
+        self, batch: Sequence[Waiting], features: NDArray[np.float32], judged: Judged
+    ) -> bytes:
+        """What a record says of a batch, whose features are `[n, d]`."""
+        rows = np.zeros(len(features), self._dtype)
+        self._name_rows(rows, batch)
+        rows["features"] = self._guard.kept(features)
+        if self._hashes:
+            rows["hashed"] = self._guard.hashed(features)
+        if judged.scores is None:
+            rows["scores"] = np.nan
+            rows["scores"][:, 0] = self._judging.logits(judged.output)
+            rows["decision"] = _decisions(self._judging.margins(judged.output))
+            rows["p_values"] = np.nan
+        else:
+            rows["scores"] = judged.scores[:, self._places]
+            rows["decision"] = _decisions(judged.scores[:, self._margin])
+            rows["p_values"] = judged.p_values
+        rows["verdicts"] = _NOTHING if judged.verdicts is None else judged.verdicts
+        rows["action"] = Action.NONE if judged.actions is None else judged.actions
+        name = self._pseudonyms.of
+        ids = "\n".join([name(waiting.request_id) for waiting in batch]).encode()
+        return b"".join((_IDS.pack(len(batch), len(ids)), ids, rows.tobytes()))
+
+    def _name_rows(self, rows: NDArray[np.void], batch: Sequence[Waiting]) -> None:
+        if len(batch) == len(rows):
+            rows["request"] = np.arange(len(batch))
+            rows["row"] = [waiting.first_row for waiting in batch]
+            return
+        start = 0
+        for place, waiting in enumerate(batch):
+            stop = start + len(waiting.features)
+            rows["request"][start:stop] = place
+            rows["row"][start:stop] = np.arange(waiting.first_row, waiting.first_row + stop - start)
+            start = stop
+
+
+def traffic_table(records: Sequence[Record], columns: TrafficColumns) -> pa.Table:
+    """The named columns of some records."""
+    dtype = _row_dtype(columns)
+    ids, parts, counts = [], [], np.empty(len(records), np.int64)
+    for place, (_, _, payload) in enumerate(records):
+        counts[place], size = _IDS.unpack_from(payload)
+        ids.append(payload[_IDS.size : _IDS.size + size])
+        parts.append(payload[_IDS.size + size :])
+    rows = np.frombuffer(b"".join(parts), dtype)
+    per_record = np.array([record.rows for record in records])
+    before = np.cumsum(counts) - counts
+    requests = rows["request"].astype(np.int64) + np.repeat(before, per_record)
+    names = pa.array(b"\n".join(ids).split(b"\n"), pa.binary()).cast(pa.string())
+    if len(names) != len(rows) or not np.array_equal(requests, np.arange(len(rows))):
+        names = names.take(pa.array(requests))
+    times = np.repeat(np.array([record.time for record in records]) // 1000, per_record)
+    arrays = [names, pa.array(rows["row"].copy()), pa.array(times).cast(TIME)]
+    arrays += _feature_arrays(rows, columns)
+    arrays += _score_arrays(rows, columns)
+    arrays.append(_words(rows["action"], _ACTIONS))
+    return pa.table(arrays, schema=columns.schema)
+
+
+def hours(records: Sequence[Record]) -> list[tuple[int, Sequence[Record]]]:
+    """Records by the hour that they were written in, counted from 1970, in order of the hour."""
+    hour = np.array([record.time for record in records]) // 3_600_000_000_000
+    if len(records) and hour.min() == hour.max():
+        return [(int(hour[0]), records)]
+    order = np.argsort(hour, kind="stable")
+    cuts = np.flatnonzero(np.diff(hour[order])) + 1
+    edges = [0, *cuts.tolist(), len(records)]
+    return [
+        (int(hour[order[start]]), [records[place] for place in order[start:stop].tolist()])
+        for start, stop in pairwise(edges)
+        if stop > start
+    ]
+
+
+def _row_dtype(columns: TrafficColumns) -> np.dtype[np.void]:
+    hashed = sum(column.treatment == "hash" for column in columns.features)
+    attributes = len(columns.attributes)
+    fields: list[tuple[str, str, tuple[int, ...]]] = [
+        ("request", "<u4", ()),
+        ("row", "<i4", ()),
+        ("features", "<f4", (len(columns.features) - hashed,)),
+        ("scores", "<f4", (2 + _SIGNALS_PER_ATTRIBUTE * attributes,)),
+        ("p_values", "<f8", (attributes,)),
+        ("verdicts", "i1", (attributes,)),
+        ("decision", "i1", ()),
+        ("action", "i1", ()),
+    ]
+    if hashed:
+        fields.insert(2, ("hashed", "<u8", (hashed,)))
+    return np.dtype(fields)
+
+
+def _decisions(margin: NDArray[np.floating]) -> NDArray[np.int8]:
+    """Class 1 or 0, and nothing where the margin is no number."""
+    decided: NDArray[np.int8] = np.where(np.isnan(margin), _NOTHING, margin >= 0).astype(np.int8)
+    return decided
+
+
+def _feature_arrays(rows: NDArray[np.void], columns: TrafficColumns) -> list[pa.Array]:
+    arrays, kept, hashed = [], 0, 0
+    for column in columns.features:
+        if column.treatment == "hash":
+            numbers = rows["hashed"][:, hashed].tolist()
+            arrays.append(pa.array([f"{number:016x}" for number in numbers]))
+            hashed += 1
+        else:
+            arrays.append(_numbers(rows["features"][:, kept]))
+            kept += 1
+    return arrays
+
+
+def _score_arrays(rows: NDArray[np.void], columns: TrafficColumns) -> list[pa.Array]:
+    scores = rows["scores"]
+    logit = scores[:, 0].astype(np.float64)
+    with np.errstate(over="ignore"):
+        probability = 1 / (1 + np.exp(-logit))
+    decision = rows["decision"]
+    arrays = [
+        _numbers(probability.astype(np.float32)),
+        _numbers(scores[:, 0]),
+        pa.array(decision.copy(), mask=decision == _NOTHING),
+        _numbers(scores[:, 1]),
+    ]
+    for place in range(len(columns.attributes)):
+        first = 2 + _SIGNALS_PER_ATTRIBUTE * place
+        found = {
+            "prediction_sensitivity": _numbers(np.exp(scores[:, first])),
+            "flip_probability": _numbers(scores[:, first + 1]),
+            "expected_change": _numbers(scores[:, first + 2]),
+            "p_value": _numbers(rows["p_values"][:, place]),
+            "verdict": _words(rows["verdicts"][:, place], _VERDICTS),
+        }
+        arrays += [found[signal] for signal in SIGNALS]
+    return arrays
+
+
+def _numbers(values: NDArray[np.floating]) -> pa.Array:
+    """A column; what is not a number is null."""
+    return pa.array(np.ascontiguousarray(values), from_pandas=True)
+
+
+def _words(codes: NDArray[np.int8], words: pa.Array) -> pa.Array:
+    places = pa.array(codes.astype(np.int32), mask=codes == _NOTHING)
+    return pa.DictionaryArray.from_arrays(places, words).cast(WORD)

@@ -1,0 +1,175 @@
+"""A segment: what was answered, batch by batch, in the order in which it was written down.
+
+    header   magic, size, JSON that says what the records hold, checksum; twice
+    record   magic, kind, payload size, rows, number of the first row, time, two checksums; payload
+
+A record is written in one piece. The reader takes every record whose checksum is right. One that is
+not is skipped, and since rows are numbered, it is known how many were in it; an end that was cut
+off is left out. A record of kind `lost` holds how many rows were not written, by cause.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from monitor.errors import TrafficError
+from monitor.traffic.ledger import Cause
+
+__all__ = [
+    "Record",
+    "Segment",
+    "header_bytes",
+    "lost_bytes",
+    "read_segment",
+    "record_bytes",
+    "rows_in",
+]
+
+_FILE_MAGIC, _MAGIC = b"EVHSEG01", b"EVHR"
+_FILE_HEAD = struct.Struct("<8sI")
+# Magic, kind, payload size, rows, number of the first row, nanoseconds since 1970; then checksums
+# of that, and of that with the payload.
+_HEAD = struct.Struct("<4sBIIQq")
+_SUMS = struct.Struct("<II")
+_HEAD_SIZE = _HEAD.size + _SUMS.size
+_DATA, _LOST = 1, 2
+
+
+class Record(NamedTuple):
+    """A batch of rows.
+
+    Attributes:
+        time: Nanoseconds since 1970.
+        rows: How many.
+        payload: What is known of them.
+    """
+
+    time: int
+    rows: int
+    payload: memoryview
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """What could be read of a segment.
+
+    Attributes:
+        about: The header's JSON.
+        records: In the order in which they were written.
+        lost: Rows that are not among them, by cause.
+    """
+
+    about: Mapping[str, Any]
+    records: list[Record] = field(default_factory=list)
+    lost: Counter[Cause] = field(default_factory=Counter)
+
+    @property
+    def rows(self) -> int:
+        """How many could be read."""
+        return sum(record.rows for record in self.records)
+
+
+def header_bytes(about: Mapping[str, Any]) -> bytes:
+    """The start of a segment's file."""
+    text = json.dumps(about).encode()
+    return 2 * (_FILE_HEAD.pack(_FILE_MAGIC, len(text)) + text + _crc(text))
+
+
+def record_bytes(payload: bytes, *, rows: int, first_row: int, time: int) -> bytes:
+    """A record of rows."""
+    return _record(_DATA, payload, rows, first_row, time)
+
+
+def lost_bytes(lost: Mapping[Cause, int], *, first_row: int, time: int) -> bytes:
+    """A record of rows that were not written."""
+    return _record(_LOST, json.dumps(lost).encode(), 0, first_row, time)
+
+
+def read_segment(data: bytes) -> Segment:
+    """Everything good in a segment's bytes.
+
+    Raises:
+        TrafficError: Not even its header can be read.
+    """
+    about, place = _header(data)
+    view, size = memoryview(data), len(data)
+    found = Segment(about=about)
+    expected, records = 0, found.records
+    unpack, unpack_sums, crc32 = _HEAD.unpack_from, _SUMS.unpack_from, zlib.crc32
+    while place + _HEAD_SIZE <= size:
+        magic, kind, length, rows, first_row, time = unpack(data, place)
+        stop = place + _HEAD_SIZE + length
+        head_sum, whole_sum = unpack_sums(data, place + _HEAD.size)
+        payload = view[place + _HEAD_SIZE : stop]
+        sum_so_far = crc32(view[place : place + _HEAD.size])
+        if magic != _MAGIC or head_sum != sum_so_far:
+            place = _next_record(view, place + 1)
+            continue
+        if first_row > expected:
+            found.lost["damaged"] += first_row - expected
+        if stop > size or crc32(payload, sum_so_far) != whole_sum:
+            found.lost["torn" if stop >= size else "damaged"] += rows
+        elif kind == _LOST:
+            found.lost.update(json.loads(bytes(payload)))
+        else:
+            records.append(Record(time, rows, payload))
+        expected, place = first_row + rows, stop
+    if place < size:
+        # The head of a record was cut off, and with it how many rows there were: one at least.
+        found.lost["torn"] += 1
+    return found
+
+
+def _record(kind: int, payload: bytes, rows: int, first_row: int, time: int) -> bytes:
+    head = _HEAD.pack(_MAGIC, kind, len(payload), rows, first_row, time)
+    head_sum = zlib.crc32(head)
+    return b"".join((head, _SUMS.pack(head_sum, zlib.crc32(payload, head_sum)), payload))
+
+
+def _header(data: bytes) -> tuple[Mapping[str, Any], int]:
+    """What the records hold, and where they begin. The header stands there twice."""
+    half = data.find(_FILE_MAGIC, 1)
+    for start in (0, half):
+        if start < 0 or len(data) < start + _FILE_HEAD.size:
+            continue
+        magic, length = _FILE_HEAD.unpack_from(data, start)
+        text = data[start + _FILE_HEAD.size : start + _FILE_HEAD.size + length]
+        behind = start + _FILE_HEAD.size + length + 4
+        if magic == _FILE_MAGIC and data[behind - 4 : behind] == _crc(text):
+            return json.loads(text), behind if start else 2 * behind
+    raise TrafficError("the header of the segment cannot be read")
+
+
+def _next_record(view: memoryview, place: int) -> int:
+    """Where the next record begins whose head is whole; the end if there is none."""
+    data = bytes(view[place:])
+    found = data.find(_MAGIC)
+    while found >= 0:
+        head = data[found : found + _HEAD_SIZE]
+        if len(head) == _HEAD_SIZE and _SUMS.unpack_from(head, _HEAD.size)[0] == zlib.crc32(
+            head[: _HEAD.size]
+        ):
+            return place + found
+        found = data.find(_MAGIC, found + 1)
+    return len(view)
+
+
+def _crc(data: bytes) -> bytes:
+    return struct.pack("<I", zlib.crc32(data))
+
+
+def rows_in(data: bytes) -> int:
+    """How many rows a segment holds whose header cannot be read, by the heads of its records."""
+    view, rows = memoryview(data), 0
+    place = _next_record(view, 0)
+    while place + _HEAD_SIZE <= len(data):
+        _, _, length, count, _, _ = _HEAD.unpack_from(data, place)
+        rows += count
+        place = _next_record(view, place + _HEAD_SIZE + length)
+    return rows

@@ -1,0 +1,242 @@
+"""A log's segments on the local disk, and the thread that keeps them in order.
+
+One process at a time writes to a folder. The keeper makes sure of the disk, closes segments that
+are large or old enough, turns them into Parquet, and makes room. What a crash left is compacted
+like any other segment. Where the store fails, segments wait.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import struct
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from monitor.errors import ServeError, TrafficError
+from monitor.logs import told_without_values
+from monitor.traffic.appender import Appender, ClosedSegment
+from monitor.traffic.compaction import compact
+from monitor.traffic.ledger import Cause
+from monitor.traffic.room import drop_oldest_file, used_bytes
+from monitor.traffic.segment import rows_in
+from monitor.traffic.store import Store
+
+__all__ = ["ROLL_REQUEST", "SEGMENTS", "Spool"]
+
+_LOG = logging.getLogger(__name__)
+
+SEGMENTS = "_segments"
+# Whoever puts this file among the segments asks for all that is written to become Parquet; the
+# keeper takes it away when that is done.
+ROLL_REQUEST = "roll"
+_TICK = 0.5
+_RECOUNT_SECONDS = 30.0
+_LONGEST_PAUSE = 60.0
+# Files give way before there is no room at all, so that writing need not stop.
+_NEARLY_FULL = 0.9
+# What a file raises that is no segment, or says what no segment says.
+_NO_SEGMENT = (TrafficError, ValueError, KeyError, TypeError, IndexError, struct.error)
+
+
+class Spool:
+    """The segments of one log.
+
+    Attributes:
+        appender: Writes to them.
+        compacted: How many became Parquet.
+        failed: How often that did not work; it is tried again.
+        removed_rows: Rows of files that gave way to newer ones.
+
+    Raises:
+        ServeError: The folder cannot be used, or another process uses it.
+    """
+
+    def __init__(
+        self,
+        home: Store,
+        target: Store,
+        about: Mapping[str, Any],
+        *,
+        roll_bytes: int,
+        roll_seconds: float,
+        max_bytes: int,
+        when_full: Literal["drop_oldest", "stop"],
+        durability: Literal["process", "interval", "always"],
+        sync_seconds: float,
+    ) -> None:
+        self._home, self._target = home, target
+        self._roll_seconds, self._max_bytes = roll_seconds, max_bytes
+        self._drops = when_full == "drop_oldest"
+        self._sync_seconds = sync_seconds if durability == "interval" else None
+        try:
+            self._folder = home.make_folder(SEGMENTS)
+            self._guard = _locked(self._folder / "lock")
+            self._check_writable()
+        except OSError as error:
+            raise ServeError(f"{home.place}: {error.strerror or error}") from None
+        self.appender = Appender(
+            self._folder,
+            about,
+            roll_bytes=roll_bytes,
+            max_bytes=max_bytes,
+            always_sync=durability == "always",
+            file_mode=home.file_mode,
+        )
+        left = sorted(self._folder.glob("*.segment"))
+        self.appender.closed.extend(ClosedSegment(path) for path in left)
+        self.recovered = len(left)
+        self.appender.used = used_bytes(home)
+        self.compacted = self.failed = self.removed_rows = 0
+        self.found_lost: Counter[Cause] = Counter()
+        self._counted = self._synced = time.monotonic()
+        self._pause, self._next_try = 0.0, 0.0
+        self._stopping = threading.Event()
+        self._keeper = threading.Thread(target=self._keep, name="traffic-keeper", daemon=True)
+        self._keeper.start()
+
+    @property
+    def waiting(self) -> int:
+        """Segments that are still to become Parquet."""
+        return len(self.appender.closed)
+
+    def stop(self, seconds: float) -> None:
+        """Turn what is there into Parquet, for so long at most; the rest waits for a start."""
+        self._stopping.set()
+        self._keeper.join(seconds)
+        if self._keeper.is_alive():
+            _LOG.warning("%d segments are left for the next start", self.waiting)
+        os.close(self._guard)
+
+    def _keep(self) -> None:
+        while not self._stopping.wait(_TICK):
+            self._tidy()
+        self.appender.finish()
+        self._next_try = 0.0
+        self._try("compact", self._compact_all)
+
+    def _tidy(self) -> None:
+        now = time.monotonic()
+        if self._sync_seconds is not None and now - self._synced >= self._sync_seconds:
+            self._synced = now
+            self._try("make sure of the disk", self.appender.sync)
+        asked = (self._folder / ROLL_REQUEST).exists()
+        self.appender.roll(older_than=0.0 if asked else self._roll_seconds)
+        self._try("compact", self._compact_all)
+        if asked and not self.appender.closed:
+            self._try("answer", (self._folder / ROLL_REQUEST).unlink)
+        if now - self._counted >= _RECOUNT_SECONDS:
+            self._counted = now
+            self.appender.used = used_bytes(self._home)
+        if self._drops:
+            self._try("make room", self._make_room)
+
+    def _try(self, words: str, step: Any) -> None:
+        """The keeper goes on whatever happens."""
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001 - predictions do not depend on it
+            _LOG.error("the log's keeper could not %s: %s", words, told_without_values(error))
+
+    def _compact_all(self) -> None:
+        while self.appender.closed and time.monotonic() >= self._next_try:
+            segment = self.appender.closed[0]
+            try:
+                segment.settle()
+                self._compact(segment.path)
+            except (OSError, MemoryError) as error:
+                self.failed += 1
+                self._pause = min(max(2 * self._pause, 1.0), _LONGEST_PAUSE)
+                self._next_try = time.monotonic() + self._pause
+                _LOG.error(
+                    "a segment did not become Parquet, tried again in %g s: %s",
+                    *(self._pause, told_without_values(error)),
+                )
+                return
+            self._pause = 0.0
+            self.appender.closed.popleft()
+
+    def _compact(self, path: Path) -> None:
+        try:
+            entry = compact(path, self._target, self._folder / ".draft.parquet")
+        except _NO_SEGMENT:
+            self._set_aside(path)
+            return
+        found: dict[Cause, int] = {
+            cause: rows for cause, rows in entry.lost.items() if cause in ("torn", "damaged")
+        }
+        if found:
+            self.found_lost.update(found)
+            _LOG.error("rows of a segment could not be read: %s", found)
+        size = path.stat().st_size
+        path.unlink()
+        self.appender.used -= size
+        if self._target.root == self._home.root:
+            self.appender.used += sum(file.bytes for file in entry.files)
+        self.compacted += 1
+
+    def _set_aside(self, path: Path) -> None:
+        """A segment that nothing can be made of, but for the number of its rows."""
+        rows = rows_in(path.read_bytes())
+        if not rows:
+            path.unlink()
+            return
+        path.rename(path.with_suffix(".unreadable"))
+        self.appender.lose("damaged", rows)
+        _LOG.error("a segment of %d rows cannot be read and was set aside", rows)
+
+    def _make_room(self) -> None:
+        while self.appender.used > _NEARLY_FULL * self._max_bytes:
+            dropped = drop_oldest_file(self._home) if self._is_home else None
+            if dropped is not None:
+                self.appender.used -= dropped.bytes
+                self.removed_rows += dropped.rows
+                _LOG.warning("no room: the oldest file gave way, %d rows", dropped.rows)
+            elif self.appender.closed:
+                self._drop_segment(self.appender.closed.popleft())
+            else:
+                return
+
+    def _drop_segment(self, segment: ClosedSegment) -> None:
+        data = segment.path.read_bytes()
+        rows = rows_in(data)
+        with contextlib.suppress(OSError):
+            segment.settle()
+        segment.path.unlink()
+        self.appender.used -= len(data)
+        self.appender.lose("full", rows)
+        _LOG.warning("no room: the oldest segment gave way, %d rows", rows)
+
+    @property
+    def _is_home(self) -> bool:
+        return self._target.is_local and self._target.root == self._home.root
+
+    def _check_writable(self) -> None:
+        trial = self._folder / ".trial"
+        trial.write_bytes(b"")
+        trial.unlink()
+
+
+def _locked(path: Path) -> int:
+    """The folder's lock, held until the process ends.
+
+    Raises:
+        ServeError: Another process holds it.
+        OSError: There can be no lock.
+    """
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise ServeError(
+            f"{path.parent.parent}: another process writes there; give each sidecar a folder of "
+            "its own (they may share traffic.store)"
+        ) from None
+    return handle
