@@ -16,6 +16,7 @@ _COMMANDS = {
     "fit": ("monitor.fit.command:fit", "Learn what judges a classifier, audit it, write a bundle."),
     "serve": ("monitor.serve_command:serve", "Serve a classifier, and judge every prediction."),
     "bundle": ("monitor.bundle.command:bundle", "Inspect, verify or compile a bundle."),
+    "log": ("monitor.traffic.command:log", "Inspect, expire or erase from a log; add outcomes."),
     "config": ("monitor.config_command:config", "Check a config file and show what holds."),
 }
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from monitor.answers import Answers
 from monitor.batching import Batcher
 from monitor.bundle.manifest import Model
 from monitor.call import Answer, Call
 from monitor.codec import FeatureCodec
-from monitor.errors import NotReadyError, OverloadedError, UnknownModelError
+from monitor.errors import NotOfferedError, NotReadyError, OverloadedError, UnknownModelError
 from monitor.request_ids import RequestIds
+from monitor.traffic.outcome import Outcome, Refusal, Source
+
+if TYPE_CHECKING:
+    from monitor.traffic.log import OutcomeLog
 
 __all__ = ["Pipeline"]
 
@@ -29,12 +37,14 @@ class Pipeline:
         codec: FeatureCodec,
         batcher: Batcher,
         answers: Answers,
+        outcomes: OutcomeLog | None = None,
         *,
         max_in_flight: int,
     ) -> None:
         self.model, self.in_flight = model, 0
         self.ready = self.open = False
         self._codec, self._batcher, self._answers = codec, batcher, answers
+        self._outcomes = outcomes
         self._ids, self._max_in_flight = RequestIds(), max_in_flight
 
     async def infer(self, call: Call) -> Answer:
@@ -52,6 +62,24 @@ class Pipeline:
             request_id = self._ids.name(call.id)
             share = await self._batcher.judged(request_id, features)
             return self._answers.answer(call, request_id, share)
+        finally:
+            self.in_flight -= 1
+
+    async def record_outcomes(
+        self, outcomes: Sequence[Outcome], source: Source
+    ) -> tuple[int, list[Refusal]]:
+        """Write down what became of predictions: how much, and what was refused and why.
+
+        Raises:
+            RequestError: This sidecar keeps no outcomes, or cannot take these on now.
+        """
+        if self._outcomes is None:
+            raise NotOfferedError("this sidecar keeps no outcomes: outcomes.path is not given")
+        self.check_load()
+        self.in_flight += 1
+        try:
+            # They wait for the disk as long as it takes; predictions do not.
+            return await asyncio.to_thread(self._outcomes.record, outcomes, source)
         finally:
             self.in_flight -= 1
 

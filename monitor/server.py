@@ -37,7 +37,7 @@ from monitor.judge import Judge
 from monitor.judging import Judged, Judging
 from monitor.logs import told_without_values
 from monitor.metadata import ModelCard, server_version
-from monitor.metrics import DriftGauges, ServingMetrics
+from monitor.metrics import DriftGauges, LogCounters, ServingMetrics
 from monitor.pipeline import Pipeline
 from monitor.policy import Action, Policy
 from monitor.review import ReviewLog
@@ -91,7 +91,7 @@ class Server:
             exemplars=config.metrics.exemplars,
         )
         self._review = self._opened_review()
-        self._traffic, self.outcomes = self._opened_logs()
+        self._traffic, self._outcomes = self._opened_logs()
         self._aside_rows = 0
         answers = Answers(manifest, columns, self._judging, config)
         batcher = Batcher(
@@ -106,6 +106,7 @@ class Server:
             FeatureCodec(manifest, config.server),
             batcher,
             answers,
+            self._outcomes,
             max_in_flight=config.server.max_in_flight,
         )
         card = ModelCard.of(self.bundle, answers.cards, config.server)
@@ -309,6 +310,7 @@ class Server:
                 "level": "" if kernel is None else kernel.target.level,
             },
         )
+        metrics.registry.register(LogCounters(self._traffic, self._outcomes))
         if self.drift is not None:
             metrics.registry.register(
                 DriftGauges(self.drift, metrics.attributes, self.stream.settle)
@@ -346,7 +348,7 @@ class Server:
 
     async def _stop_logs(self) -> None:
         """Both at once: each may wait for its store."""
-        logs = [log for log in (self._traffic, self.outcomes) if log is not None]
+        logs = [log for log in (self._traffic, self._outcomes) if log is not None]
         seconds = self.config.server.drain_seconds
         await asyncio.gather(*(asyncio.to_thread(log.stop, seconds) for log in logs))
 

@@ -13,6 +13,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from monitor.doors.grpc_messages import parsed, read_call, write_answer
+from monitor.doors.outcome_messages import outcomes_message, read_outcomes
 from monitor.errors import (
     BadRequestError,
     ForbiddenError,
@@ -206,5 +207,6 @@ class GrpcDoor:
         ).SerializeToString()
 
     async def _record_outcomes(self, data: bytes) -> bytes:
-        parsed(own.RecordOutcomesRequest, data)
-        raise NotOfferedError("this sidecar keeps no outcomes")
+        outcomes = read_outcomes(parsed(own.RecordOutcomesRequest, data))
+        recorded, refusals = await self._pipeline.record_outcomes(outcomes, "rpc")
+        return outcomes_message(recorded, refusals).SerializeToString()

@@ -21,6 +21,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from monitor.doors.alarm_messages import AlarmName, AlarmReply, alarm_reply
+from monitor.doors.outcome_messages import OutcomesBody, OutcomesReply
 from monitor.doors.rest_messages import (
     HEADER,
     problem_in_words,
@@ -211,6 +212,16 @@ class RestDoor:
     def alarms(self) -> list[AlarmReply]:
         """Alarms that nobody has acknowledged."""
         return [alarm_reply(found) for found in self._stream.alarms]
+
+    async def record_outcomes(self, request: Request) -> OutcomesReply:
+        """Write down what became of predictions."""
+        body = await _body(request, self._config.max_message_bytes)
+        try:
+            outcomes = OutcomesBody.model_validate_json(body).read
+        except ValidationError as error:
+            raise BadRequestError(problem_in_words(error)) from None
+        recorded, refusals = await self._pipeline.record_outcomes(outcomes, "rest")
+        return OutcomesReply.of(recorded, refusals)
 
     async def acknowledge(self, request: Request) -> list[AlarmReply]:
         """Take an alarm down, for those who are on this machine."""

@@ -8,6 +8,7 @@ from fastapi import FastAPI, Path, Request, Response
 from pydantic import BaseModel
 
 from monitor.doors.alarm_messages import AlarmName, AlarmReply
+from monitor.doors.outcome_messages import OutcomesBody, OutcomesReply
 from monitor.doors.rest_messages import InferBody, InferReply
 from monitor.metadata import EXTENSIONS, NAME, server_version
 
@@ -107,6 +108,19 @@ def _own_routes(app: FastAPI, door: RestDoor, refusals: dict[int | str, Any]) ->
     @app.get("/metrics", include_in_schema=False)
     async def metrics(request: Request) -> Response:
         return door.metrics(request.headers.get("Accept", ""))
+
+    @app.post(
+        "/v1/outcomes",
+        summary="Tell what became of predictions",
+        tags=tags,
+        responses={
+            **{code: refusals[code] for code in (400, 413, 503)},
+            501: {"model": ErrorReply, "description": "This sidecar keeps no outcomes"},
+        },
+        openapi_extra={"requestBody": _json_body(OutcomesBody)},
+    )
+    async def outcomes(request: Request) -> OutcomesReply:
+        return await door.record_outcomes(request)
 
     @app.get("/v1/alarms", summary="Alarms of the drift watch", tags=tags)
     async def alarms() -> list[AlarmReply]:

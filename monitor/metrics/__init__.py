@@ -6,6 +6,7 @@ of people are nowhere; request ids stand beside histograms as exemplars, if the 
 
 from monitor.metrics.drift_gauges import DriftGauges
 from monitor.metrics.histogram import BatchHistogram
+from monitor.metrics.log_counters import LogCounters
 from monitor.metrics.serving import ServingMetrics
 
-__all__ = ["BatchHistogram", "DriftGauges", "ServingMetrics"]
+__all__ = ["BatchHistogram", "DriftGauges", "LogCounters", "ServingMetrics"]

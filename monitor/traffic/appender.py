@@ -17,8 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from monitor.traffic.ledger import Cause
-from monitor.traffic.segment import header_bytes, lost_bytes, record_bytes
+from monitor.traffic.segment import Cause, header_bytes, lost_bytes, record_bytes
 
 __all__ = ["Appender", "BoundedAppender", "ClosedSegment"]
 

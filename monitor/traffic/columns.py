@@ -25,9 +25,11 @@ __all__ = [
     "FeatureColumn",
     "TrafficColumns",
     "Treatment",
+    "about_file",
     "group_column",
     "outcome_schema",
     "own_features",
+    "with_metadata",
 ]
 
 FORMAT = 1
@@ -175,6 +177,15 @@ def outcome_schema(attributes: tuple[str, ...]) -> pa.Schema:
 def with_metadata(schema: pa.Schema, about: Mapping[str, Any]) -> pa.Schema:
     """A schema that says what it is of."""
     return schema.with_metadata({METADATA_KEY: json.dumps(about).encode()})
+
+
+def about_file(schema: pa.Schema) -> dict[str, Any]:
+    """What a file of the log says of itself; nothing if it is of another kind."""
+    try:
+        found = json.loads((schema.metadata or {})[METADATA_KEY])
+    except (KeyError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _own_names(attributes: tuple[str, ...]) -> list[str]:

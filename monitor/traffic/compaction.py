@@ -17,12 +17,12 @@ from pyarrow import parquet as pq
 
 from monitor.traffic.columns import TrafficColumns, outcome_schema, with_metadata
 from monitor.traffic.ledger import LedgerFile, SegmentEntry, write_entry
-from monitor.traffic.outcomes import days, outcome_table
+from monitor.traffic.outcome_records import days, outcome_table
 from monitor.traffic.records import hours, traffic_table
 from monitor.traffic.segment import Record, Segment, read_segment
 from monitor.traffic.store import Store
 
-__all__ = ["compact", "write_table"]
+__all__ = ["compact", "parquet_options", "write_table"]
 
 _EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 _ROW_GROUP = 131_072
@@ -114,7 +114,7 @@ def _write(
 ) -> LedgerFile:
     rows = 0
     try:
-        with pq.ParquetWriter(draft, schema, **_options(schema)) as writer:
+        with pq.ParquetWriter(draft, schema, **parquet_options(schema)) as writer:
             for table in tables:
                 writer.write_table(table.cast(schema), row_group_size=_ROW_GROUP)
                 rows += len(table)
@@ -127,8 +127,11 @@ def _write(
     return LedgerFile(path=path, rows=rows, bytes=size, sha256=digest)
 
 
-def _options(schema: pa.Schema) -> Mapping[str, Any]:
-    """A dictionary pays for words and for what has few values; ids share their beginnings."""
+def parquet_options(schema: pa.Schema) -> Mapping[str, Any]:
+    """How the log's files are written.
+
+    A dictionary pays for words and for what has few values; ids share their beginnings.
+    """
     words = [field.name for field in schema if pa.types.is_dictionary(field.type)]
     few = [f.name for f in schema if pa.types.is_float32(f.type) or pa.types.is_integer(f.type)]
     return {

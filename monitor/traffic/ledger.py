@@ -15,11 +15,11 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 
 from monitor.bundle.manifest import Sha256
 from monitor.errors import TrafficError
+from monitor.traffic.segment import Cause
 from monitor.traffic.store import Store
 
 __all__ = [
     "LEDGER",
-    "Cause",
     "Kind",
     "LedgerFile",
     "SegmentEntry",
@@ -32,10 +32,6 @@ __all__ = [
 LEDGER = "_ledger"
 
 Kind = Literal["traffic", "outcomes"]
-# Why rows are not in the log: the write took too long; the disk refused it; there was no room left
-# and writing was to stop; a crash cut them off (they may never have been answered); bytes changed
-# on the disk; the encoder failed on them.
-Cause = Literal["slow", "disk", "full", "torn", "damaged", "fault"]
 Count = Annotated[int, Field(ge=0)]
 
 

@@ -21,22 +21,22 @@ from monitor.scores import ScoreColumns
 from monitor.settings import Config, OutcomesConfig, TrafficConfig
 from monitor.traffic.appender import BoundedAppender
 from monitor.traffic.columns import FORMAT, TrafficColumns
-from monitor.traffic.ledger import Cause, Kind
-from monitor.traffic.outcomes import Outcome, OutcomeCheck, OwnGroups, Source, payload
+from monitor.traffic.ledger import Kind
+from monitor.traffic.outcome import Outcome, OutcomeCheck, Refusal, Source
+from monitor.traffic.outcome_records import OwnGroups, payload
 from monitor.traffic.privacy import FeatureGuard, Pseudonyms, treatments
 from monitor.traffic.records import TrafficEncoder
+from monitor.traffic.segment import Cause
 from monitor.traffic.spool import Spool
 from monitor.traffic.store import Store
 
-__all__ = ["OutcomeLog", "Refusal", "TrafficLog", "open_logs"]
+__all__ = ["OutcomeLog", "TrafficLog", "open_logs"]
 
 _LOG = logging.getLogger(__name__)
 
 # Folders of people's groups and labels are for the sidecar's user only.
 OUTCOMES_MODE = 0o700
 _OUTCOME_ROLL_BYTES, _OUTCOME_SYNC_SECONDS = 16 << 20, 1.0
-
-Refusal = tuple[int, str]
 
 
 class OutcomeLog:

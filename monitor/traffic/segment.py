@@ -16,12 +16,12 @@ import zlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from monitor.errors import TrafficError
-from monitor.traffic.ledger import Cause
 
 __all__ = [
+    "Cause",
     "Record",
     "Segment",
     "header_bytes",
@@ -30,6 +30,11 @@ __all__ = [
     "record_bytes",
     "rows_in",
 ]
+
+# Why rows are not in the log: the write took too long; the disk refused it; there was no room left
+# and writing was to stop; a crash cut them off (they may never have been answered); bytes changed
+# on the disk; the encoder failed on them.
+Cause = Literal["slow", "disk", "full", "torn", "damaged", "fault"]
 
 _FILE_MAGIC, _MAGIC = b"EVHSEG01", b"EVHR"
 _FILE_HEAD = struct.Struct("<8sI")

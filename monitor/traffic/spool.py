@@ -23,9 +23,8 @@ from monitor.errors import ServeError, TrafficError
 from monitor.logs import told_without_values
 from monitor.traffic.appender import Appender, ClosedSegment
 from monitor.traffic.compaction import compact
-from monitor.traffic.ledger import Cause
 from monitor.traffic.room import drop_oldest_file, used_bytes
-from monitor.traffic.segment import rows_in
+from monitor.traffic.segment import Cause, rows_in
 from monitor.traffic.store import Store
 
 __all__ = ["ROLL_REQUEST", "SEGMENTS", "Spool"]
@@ -53,6 +52,9 @@ class Spool:
         compacted: How many became Parquet.
         failed: How often that did not work; it is tried again.
         removed_rows: Rows of files that gave way to newer ones.
+        found_lost: Rows that segments lost while they lay on the disk, by cause.
+        recovered: Segments that were found at the start.
+        max_bytes: Room in the folder.
 
     Raises:
         ServeError: The folder cannot be used, or another process uses it.
@@ -72,7 +74,7 @@ class Spool:
         sync_seconds: float,
     ) -> None:
         self._home, self._target = home, target
-        self._roll_seconds, self._max_bytes = roll_seconds, max_bytes
+        self._roll_seconds, self.max_bytes = roll_seconds, max_bytes
         self._drops = when_full == "drop_oldest"
         self._sync_seconds = sync_seconds if durability == "interval" else None
         try:
@@ -125,7 +127,7 @@ class Spool:
         now = time.monotonic()
         if self._sync_seconds is not None and now - self._synced >= self._sync_seconds:
             self._synced = now
-            self._try("make sure of the disk", self.appender.sync)
+            self._try("make sure of the disk", self._sync)
         asked = (self._folder / ROLL_REQUEST).exists()
         self.appender.roll(older_than=0.0 if asked else self._roll_seconds)
         self._try("compact", self._compact_all)
@@ -136,6 +138,13 @@ class Spool:
             self.appender.used = used_bytes(self._home)
         if self._drops:
             self._try("make room", self._make_room)
+
+    def _sync(self) -> None:
+        try:
+            self.appender.sync()
+        except OSError:
+            self.appender.sync_failures += 1
+            raise
 
     def _try(self, words: str, step: Any) -> None:
         """The keeper goes on whatever happens."""
@@ -192,7 +201,7 @@ class Spool:
         _LOG.error("a segment of %d rows cannot be read and was set aside", rows)
 
     def _make_room(self) -> None:
-        while self.appender.used > _NEARLY_FULL * self._max_bytes:
+        while self.appender.used > _NEARLY_FULL * self.max_bytes:
             dropped = drop_oldest_file(self._home) if self._is_home else None
             if dropped is not None:
                 self.appender.used -= dropped.bytes

@@ -1,0 +1,99 @@
+"""The traffic log and the outcomes as counters, read when they are scraped."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, get_args
+
+from prometheus_client import Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from monitor.traffic.outcome import Source
+from monitor.traffic.segment import Cause
+
+if TYPE_CHECKING:
+    from monitor.traffic.log import OutcomeLog, TrafficLog
+    from monitor.traffic.spool import Spool
+
+__all__ = ["LogCounters"]
+
+
+class LogCounters(Collector):
+    """What a sidecar's logs took in, what they lost, and what waits."""
+
+    def __init__(self, traffic: TrafficLog | None, outcomes: OutcomeLog | None) -> None:
+        self._traffic, self._outcomes = traffic, outcomes
+
+    def collect(self) -> Iterable[Metric]:
+        """All families of the logs that there are."""
+        if self._traffic is not None:
+            spool = self._traffic.spool
+            yield _counter("traffic_rows", "Rows written to the traffic log.", spool.appender.rows)
+            yield _lost("traffic", "Rows that are not in the traffic log.", self._traffic.lost)
+            yield _counter(
+                "traffic_late_writes",
+                "Writes to the traffic log that answers did not wait for.",
+                self._traffic.late,
+            )
+            yield _counter(
+                "traffic_removed_rows",
+                "Rows of the traffic log's oldest files, which gave way for want of room.",
+                spool.removed_rows,
+            )
+            yield from _kept("traffic", spool)
+        if self._outcomes is not None:
+            yield self._recorded(self._outcomes)
+            yield _lost("outcomes", "Outcomes that are not in the log.", self._outcomes.lost)
+            yield from _kept("outcomes", self._outcomes.spool)
+
+    @staticmethod
+    def _recorded(outcomes: OutcomeLog) -> Metric:
+        found = CounterMetricFamily(
+            "evenhand_outcomes",
+            "Outcomes by where they came from and what became of them.",
+            labels=("source", "result"),
+        )
+        for source in get_args(Source):
+            found.add_metric((source, "recorded"), outcomes.recorded[source])
+            found.add_metric((source, "refused"), outcomes.refused[source])
+        return found
+
+
+def _counter(name: str, words: str, value: float) -> Metric:
+    return CounterMetricFamily(f"evenhand_{name}", words, value)
+
+
+def _lost(log: str, words: str, lost: Counter[Cause]) -> Metric:
+    found = CounterMetricFamily(f"evenhand_{log}_lost_rows", words, labels=("cause",))
+    for cause in get_args(Cause):
+        found.add_metric((cause,), lost[cause])
+    return found
+
+
+def _kept(log: str, spool: Spool) -> Iterable[Metric]:
+    yield GaugeMetricFamily(
+        f"evenhand_{log}_bytes", "Bytes in the local folder of the log.", spool.appender.used
+    )
+    yield GaugeMetricFamily(
+        f"evenhand_{log}_max_bytes", "Room in the local folder of the log.", spool.max_bytes
+    )
+    yield GaugeMetricFamily(
+        f"evenhand_{log}_segments_waiting",
+        "Closed segments of the log that are still to become Parquet.",
+        spool.waiting,
+    )
+    compactions = CounterMetricFamily(
+        f"evenhand_{log}_compactions",
+        "Attempts to turn a segment of the log into Parquet.",
+        labels=("outcome",),
+    )
+    compactions.add_metric(("ok",), spool.compacted)
+    compactions.add_metric(("failed",), spool.failed)
+    yield compactions
+    yield _counter(
+        f"{log}_sync_failures",
+        "How often the disk refused to be made sure of.",
+        spool.appender.sync_failures,
+    )

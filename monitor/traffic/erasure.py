@@ -1,0 +1,336 @@
+"""Erase a request from every file of a log and its outcomes, and say what was done.
+
+Parquet files are rewritten without its rows; everything else in them stays as it is. What is still
+in segments becomes Parquet first. Nothing that keeps the request's id, or its pseudonym, is left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import fcntl
+import hashlib
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import compute as pc
+from pyarrow import parquet as pq
+
+from monitor.errors import TrafficError
+from monitor.traffic.columns import about_file
+from monitor.traffic.compaction import compact, parquet_options
+from monitor.traffic.ledger import LedgerFile, entry_of, write_entry
+from monitor.traffic.privacy import Pseudonyms
+from monitor.traffic.spool import ROLL_REQUEST, SEGMENTS
+from monitor.traffic.store import Store
+
+__all__ = ["ErasedFile", "LogPlace", "Receipt", "erase"]
+
+_CHUNK = 1 << 20
+_POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPlace:
+    """Where a log is.
+
+    Attributes:
+        store: Its Parquet files and its ledger.
+        home: The local folder of its segments, if it is on this machine.
+    """
+
+    store: Store
+    home: Store | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErasedFile:
+    """A file that held rows of the request.
+
+    Attributes:
+        place: The log that it is of.
+        path: From the log's root.
+        erased: Rows that were taken out.
+        kept: Rows that are left; with none the file is deleted.
+        sha256_before: Its digest.
+        sha256_after: Its digest now; empty if it is deleted.
+    """
+
+    place: str
+    path: str
+    erased: int
+    kept: int
+    sha256_before: str
+    sha256_after: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """What an erasure did.
+
+    Attributes:
+        request_id_sha256: Digest of the request's id, so that the receipt holds no id.
+        at: When it was done.
+        searched: How many files were looked through.
+        files: Those that held the request.
+        blanked: Lines or bytes that were overwritten in files that are not Parquet, by path.
+        open: What could not be looked through or waited for, and why; empty if all is done.
+    """
+
+    request_id_sha256: str
+    at: dt.datetime
+    searched: int
+    files: tuple[ErasedFile, ...]
+    blanked: tuple[str, ...] = ()
+    open: tuple[str, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing of the request is left."""
+        return not self.open
+
+    @property
+    def rows(self) -> int:
+        """How many were erased."""
+        return sum(file.erased for file in self.files)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For a file that is kept as evidence."""
+        return {**asdict(self), "at": self.at.isoformat(), "complete": self.complete}
+
+
+@dataclass(slots=True, kw_only=True)
+class _Erasing:
+    """An erasure under way."""
+
+    names: frozenset[str]
+    pseudonyms: Pseudonyms
+    tell: Callable[[str], None]
+    searched: int = 0
+    files: list[ErasedFile] = field(default_factory=list)
+    blanked: list[str] = field(default_factory=list)
+    open: list[str] = field(default_factory=list)
+
+
+def erase(
+    request_id: str,
+    places: Sequence[LogPlace],
+    pseudonyms: Pseudonyms,
+    *,
+    review: Path | None = None,
+    patience: float = 60.0,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Receipt:
+    """Take every row of a request out of logs.
+
+    Args:
+        request_id: As the sidecar returned it.
+        places: The logs.
+        pseudonyms: With the key that the logs were written with, if they were written with one.
+        review: The folder of what was sent to a person, if there is one.
+        patience: How long a running sidecar may take to turn its segments into Parquet, in seconds.
+        tell: Is told the path of every file that is looked through.
+
+    Raises:
+        TrafficError: A log cannot be listed.
+    """
+    doing = _Erasing(
+        names=frozenset({request_id, pseudonyms.of(request_id)}), pseudonyms=pseudonyms, tell=tell
+    )
+    for place in places:
+        if place.home is not None:
+            _empty_segments(place.home, place.store, patience, doing)
+        _erase_from_store(place.store, doing)
+    if review is not None:
+        _blank_lines(review, doing)
+    return Receipt(
+        request_id_sha256=hashlib.sha256(request_id.encode()).hexdigest(),
+        at=dt.datetime.now(dt.UTC),
+        searched=doing.searched,
+        files=tuple(doing.files),
+        blanked=tuple(doing.blanked),
+        open=tuple(doing.open),
+    )
+
+
+def _empty_segments(home: Store, store: Store, patience: float, doing: _Erasing) -> None:
+    """Turn segments into Parquet, by the sidecar if one runs."""
+    folder = Path(home.path(SEGMENTS))
+    if not folder.is_dir():
+        return
+    with _lock(folder / "lock") as free:
+        if free:
+            _compact_left(folder, store, doing)
+        elif not _sidecar_rolled(folder, patience):
+            doing.open.append(
+                f"{folder}: a sidecar runs and has not turned its segments into Parquet within "
+                f"{patience:g} s; erase again later"
+            )
+    for path in sorted(folder.glob("*.unreadable")):
+        doing.searched += 1
+        _blank_bytes(path, doing)
+
+
+def _compact_left(folder: Path, store: Store, doing: _Erasing) -> None:
+    for path in sorted(folder.glob("*.segment")):
+        try:
+            compact(path, store, folder / ".draft.parquet")
+            path.unlink()
+        except TrafficError:
+            path.rename(path.with_suffix(".unreadable"))
+        except OSError as error:
+            doing.open.append(f"{path}: {error.strerror or error}")
+
+
+def _sidecar_rolled(folder: Path, patience: float) -> bool:
+    request = folder / ROLL_REQUEST
+    request.touch()
+    end = time.monotonic() + patience
+    while request.exists():
+        if time.monotonic() >= end:
+            request.unlink(missing_ok=True)
+            return False
+        time.sleep(_POLL_SECONDS)
+    return True
+
+
+@contextlib.contextmanager
+def _lock(path: Path) -> Iterator[bool]:
+    """Whether no sidecar writes there; if so, none does until the end."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(handle)
+
+
+def _erase_from_store(store: Store, doing: _Erasing) -> None:
+    try:
+        files = store.files(suffix=".parquet")
+    except OSError as error:
+        raise TrafficError(f"{store.place}: cannot be listed: {error}") from None
+    for file in files:
+        doing.tell(file.path)
+        doing.searched += 1
+        try:
+            _erase_from_file(store, file.path, doing)
+        except (OSError, pa.ArrowException) as error:
+            doing.open.append(f"{store.place}: {file.path} cannot be read or rewritten: {error}")
+
+
+def _erase_from_file(store: Store, path: str, doing: _Erasing) -> None:
+    wanted = pa.array(sorted(doing.names))
+    with store.open_file(path) as source:
+        parquet = pq.ParquetFile(source)
+        fingerprint = about_file(parquet.schema_arrow).get("pseudonyms")
+        if fingerprint is not None and fingerprint != doing.pseudonyms.fingerprint:
+            doing.open.append(
+                f"{store.place}: {path} holds pseudonyms by another key ({fingerprint}); give that"
+            )
+            return
+        found = sum(
+            pc.sum(pc.is_in(batch.column(0), wanted)).as_py() or 0
+            for batch in parquet.iter_batches(columns=["request_id"])
+        )
+        if found:
+            _rewrite(store, path, parquet, wanted, found, doing)
+
+
+def _rewrite(
+    store: Store, path: str, parquet: pq.ParquetFile, wanted: pa.Array, found: int, doing: _Erasing
+) -> None:
+    before, kept, after = store.sha256(path), parquet.metadata.num_rows - found, ""
+    if kept:
+        handle, name = tempfile.mkstemp(suffix=".parquet")
+        os.close(handle)
+        draft = Path(name)
+        try:
+            schema = parquet.schema_arrow
+            with pq.ParquetWriter(draft, schema, **parquet_options(schema)) as writer:
+                for group in range(parquet.num_row_groups):
+                    table = parquet.read_row_group(group)
+                    rest = table.filter(pc.invert(pc.is_in(table["request_id"], wanted)))
+                    writer.write_table(rest)
+            size = draft.stat().st_size
+            store.put_file(path, draft)
+        finally:
+            draft.unlink(missing_ok=True)
+        after = store.sha256(path)
+    else:
+        store.remove(path)
+        size = 0
+    _note(store, path, found, LedgerFile(path=path, rows=kept, bytes=size, sha256=after or before))
+    doing.files.append(
+        ErasedFile(
+            place=store.place,
+            path=path,
+            erased=found,
+            kept=kept,
+            sha256_before=before,
+            sha256_after=after,
+        )
+    )
+
+
+def _note(store: Store, path: str, found: int, now: LedgerFile) -> None:
+    """Say in the ledger that rows were erased."""
+    entry = entry_of(store, path)
+    if entry is None:
+        return
+    files = tuple(
+        now.model_copy(
+            update={
+                "erased": file.erased + found,
+                "removed": None if now.rows else "erased",
+            }
+        )
+        if file.path == path
+        else file
+        for file in entry.files
+    )
+    write_entry(store, entry.model_copy(update={"files": files}))
+
+
+def _blank_bytes(path: Path, doing: _Erasing) -> None:
+    """Overwrite the request's names in a file that nothing else can be made of."""
+    data = path.read_bytes()
+    blank = data
+    for name in doing.names:
+        blank = blank.replace(name.encode(), b"\0" * len(name.encode()))
+    if blank != data:
+        path.write_bytes(blank)
+        doing.blanked.append(str(path))
+
+
+def _blank_lines(folder: Path, doing: _Erasing) -> None:
+    """Overwrite the request's lines with spaces: a sidecar may be adding lines at the end."""
+    wanted = [b'"request_id": ' + _quoted(name) for name in doing.names]
+    for path in sorted(folder.glob("*.jsonl")):
+        doing.searched += 1
+        with path.open("r+b") as file:
+            place, changed = 0, False
+            for line in file.read().splitlines(keepends=True):
+                if any(name in line for name in wanted):
+                    file.seek(place)
+                    file.write(b" " * (len(line) - 1))
+                    changed = True
+                place += len(line)
+        if changed:
+            doing.blanked.append(str(path))
+
+
+def _quoted(name: str) -> bytes:
+    import json
+
+    return json.dumps(name).encode()
