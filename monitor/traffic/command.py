@@ -218,13 +218,13 @@ def expire(
         found = expire_store(store, today - dt.timedelta(days=kept), dry_run=dry_run)
         words = "would be deleted" if dry_run else "deleted"
         click.echo(
-            f"{name}: {found.files:,} files, {found.rows:,} rows, {found.bytes:,} bytes of more than "
-            f"{kept} days ago {words}"
+            f"{name}: {found.files:,} files, {found.rows:,} rows, {found.bytes:,} bytes of more "
+            f"than {kept} days ago {words}"
         )
     if not done:
         raise click.UsageError(
-            "Nothing to expire: name a place (--log, --outcomes, --findings or --config) and for how "
-            "long it is kept (--traffic-days and so on, or retention.* in the config)."
+            "Nothing to expire: name a place (--log, --outcomes, --findings or --config) and for "
+            "how long it is kept (--traffic-days and so on, or retention.* in the config)."
         )
 
 

@@ -227,4 +227,4 @@ def test_outcomes_are_not_taken_without_a_log(channel, served):
     with pytest.raises(grpc.RpcError) as refusal:
         channel.unary_unary("/evenhand.v1.Monitor/RecordOutcomes")(b"", timeout=30)
     assert refusal.value.code() == grpc.StatusCode.UNIMPLEMENTED
-    assert refusal.value.details() == "this sidecar keeps no outcomes"
+    assert refusal.value.details() == "this sidecar keeps no outcomes: outcomes.path is not given"

@@ -109,12 +109,13 @@ def test_metrics_count_what_was_answered(lending):
     assert "request_id" not in text
 
 
-def test_the_page_about_metrics_names_all_of_them_and_no_others(lending):
+def test_the_page_about_metrics_names_all_of_them_and_no_others(lending, tmp_path):
     async def use(server: Server):
         async with rest(server) as http:
             return (await http.get("/metrics")).text
 
-    text = served(lending, use)
+    logs = {"traffic": {"path": tmp_path / "log"}, "outcomes": {"path": tmp_path / "outcomes"}}
+    text = served(lending, use, **logs)
     shown = set(re.findall(r"^# TYPE (evenhand_\S+)", text, re.MULTILINE))
     page = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
     named = set(re.findall(r"^\| `(evenhand_\w+)`", page.read_text(), re.MULTILINE))
@@ -292,7 +293,7 @@ def test_a_review_that_cannot_be_recorded_stays_withheld_and_counts(lending, tmp
     assert faults >= 1
 
 
-def test_outcomes_are_not_taken_yet_and_it_says_so(lending):
+def test_outcomes_are_refused_where_nowhere_is_named_for_them(lending):
     async def use(server: Server):
         async with grpc.aio.insecure_channel(f"127.0.0.1:{server.grpc.port}") as channel:
             stub = evenhand_pb2_grpc.MonitorStub(channel)

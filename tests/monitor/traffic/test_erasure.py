@@ -1,0 +1,196 @@
+"""Who is erased is in no file any more, and everybody else is as before."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import compute as pc
+from pyarrow import dataset
+from pyarrow import parquet as pq
+
+from monitor.server import Server
+from monitor.traffic.erasure import LogPlace, Receipt, erase
+from monitor.traffic.ledger import read_ledger
+from monitor.traffic.privacy import Pseudonyms
+from monitor.traffic.store import Store
+from tests.commands import evenhand
+from tests.monitor.traffic.conftest import Logged, ask, tell
+from tests.serving import served
+
+ID = "person-8"
+PLAIN = Pseudonyms(None)
+
+
+def places(logged: Logged) -> list[LogPlace]:
+    stores = [Store.open(folder) for folder in (logged.log, logged.outcomes)]
+    return [LogPlace(store=store, home=store) for store in stores]
+
+
+def everything(*folders: Path) -> bytes:
+    """Every byte of every file, and every string that its compressed pages hold."""
+    found = []
+    for file in (f for folder in folders for f in folder.rglob("*") if f.is_file()):
+        found.append(file.read_bytes())
+        if file.suffix == ".parquet":
+            table = dataset.dataset(file).to_table()
+            found += [str(column.to_pylist()).encode() for column in table.columns]
+    return b"".join(found)
+
+
+def rest_of(folder: Path, names: set[str]) -> str:
+    """A digest of all rows but those of some requests, with their order and their columns."""
+    digest = hashlib.sha256()
+    for file in sorted(folder.rglob("*.parquet")):
+        table = pq.read_table(file, partitioning=None)
+        rest = table.filter(pc.invert(pc.is_in(table["request_id"], pa.array(sorted(names)))))
+        digest.update(str(rest.schema).encode() + str(rest.to_pylist()).encode())
+    return digest.hexdigest()
+
+
+def test_nothing_of_the_request_is_left_and_the_rest_is_untouched(logged):
+    assert b"person-8'" in everything(logged.log, logged.outcomes)
+    before = [rest_of(folder, {ID}) for folder in (logged.log, logged.outcomes)]
+    receipt = erase(ID, places(logged), PLAIN)
+    assert receipt.complete
+    assert receipt.rows == 3 + 1
+    assert b"person-8'" not in everything(logged.log, logged.outcomes)
+    assert b"person-8" not in b"".join(
+        f.read_bytes() for f in (*logged.log.rglob("*.parquet"), *logged.outcomes.rglob("*.json"))
+    )
+    assert [rest_of(folder, {ID}) for folder in (logged.log, logged.outcomes)] == before
+    assert ID not in str(receipt.to_dict())
+
+
+def test_the_ledger_knows_the_new_files_and_how_many_rows_were_erased(logged):
+    erase(ID, places(logged), PLAIN)
+    store = Store.open(logged.log)
+    (entry,), unreadable = read_ledger(store)
+    (file,) = entry.files
+    assert not unreadable
+    assert (file.erased, file.removed) == (3, None)
+    assert file.sha256 == store.sha256(file.path)
+    assert file.bytes == Path(store.path(file.path)).stat().st_size
+    assert file.rows == pq.read_metadata(store.path(file.path)).num_rows
+
+
+def test_a_file_of_which_nothing_is_left_is_deleted(logged):
+    for number in range(0, 60, 2):
+        receipt = erase(f"person-{number}", places(logged), PLAIN)
+    assert not list(logged.outcomes.rglob("*.parquet"))
+    assert receipt.files[-1].sha256_after == ""
+    (entry,), _ = read_ledger(Store.open(logged.outcomes))
+    assert entry.files[0].removed == "erased"
+    assert entry.files[0].erased == 30
+
+
+def test_an_unknown_request_changes_no_file(logged):
+    before = everything(logged.log, logged.outcomes)
+    receipt = erase("nobody", places(logged), PLAIN)
+    assert receipt.complete
+    assert receipt.rows == 0
+    assert everything(logged.log, logged.outcomes) == before
+
+
+def test_a_file_that_cannot_be_read_leaves_the_erasure_open(logged):
+    (file,) = logged.outcomes.rglob("*.parquet")
+    file.write_bytes(file.read_bytes()[:-20])
+    receipt = erase(ID, places(logged), PLAIN)
+    assert not receipt.complete
+    assert file.name in receipt.open[0]
+    assert receipt.rows == 3
+
+
+def test_a_running_sidecar_hands_its_segments_over_first(lending, tmp_path):
+    log, outcomes = tmp_path / "log", tmp_path / "outcomes"
+    logged = Logged(log, outcomes, {})
+
+    async def use(server: Server) -> Receipt:
+        await ask(server, 20)
+        await tell(server, [{"request_id": ID, "label": 1}])
+        import asyncio
+
+        return await asyncio.to_thread(erase, ID, places(logged), PLAIN)
+
+    receipt = served(lending, use, traffic={"path": log}, outcomes={"path": outcomes})
+    assert receipt.complete
+    assert receipt.rows == 4
+    assert b"person-8'" not in everything(log, outcomes)
+    assert b"person-9'" in everything(log, outcomes)
+
+
+def test_segments_that_a_crash_left_are_looked_through(lending, tmp_path):
+    live, left = tmp_path / "log", tmp_path / "left"
+
+    async def use(server: Server) -> None:
+        await ask(server, 20)
+        shutil.copytree(live, left)
+
+    served(lending, use, traffic={"path": live})
+    assert list(left.rglob("*.segment"))
+    store = Store.open(left)
+    receipt = erase(ID, [LogPlace(store=store, home=store)], PLAIN)
+    assert receipt.complete
+    assert receipt.rows == 3
+    assert b"person-8'" not in everything(left)
+    assert not list(left.rglob("*.segment"))
+
+
+def test_bytes_that_nothing_can_be_made_of_are_blanked(logged):
+    odd = logged.log / "_segments" / "x.unreadable"
+    odd.write_bytes(b"\x01person-8\x02")
+    receipt = erase(ID, places(logged), PLAIN)
+    assert odd.read_bytes() == b"\x01" + bytes(8) + b"\x02"
+    assert receipt.blanked == (str(odd),)
+
+
+def test_with_a_key_the_pseudonym_goes_and_without_it_the_erasure_is_open(lending, tmp_path):
+    log, key = tmp_path / "log", tmp_path / "key"
+    key.write_bytes(os.urandom(32))
+    served(lending, lambda server: ask(server, 20), traffic={"path": log, "key_path": key})
+    store = Store.open(log)
+    place = [LogPlace(store=store, home=store)]
+    assert not erase(ID, place, PLAIN).complete
+    assert not erase(ID, place, Pseudonyms(b"x" * 32)).complete
+    pseudonyms = Pseudonyms.read(key)
+    name = pseudonyms.of(ID)
+    assert name.encode() in everything(log)
+    receipt = erase(ID, place, pseudonyms)
+    assert (receipt.complete, receipt.rows) == (True, 3)
+    assert name.encode() not in everything(log)
+
+
+def test_what_was_sent_to_a_person_goes_too_while_lines_are_added(logged, tmp_path):
+    review = tmp_path / "review"
+    review.mkdir()
+    file = review / "review-2026-01-01.jsonl"
+    lines = [json.dumps({"request_id": f"person-{n}", "row": 0}) for n in (7, 8, 80)]
+    file.write_text("\n".join(lines) + "\n")
+    receipt = erase(ID, places(logged), PLAIN, review=review)
+    left = [json.loads(line) for line in file.read_text().splitlines() if line.strip()]
+    assert [record["request_id"] for record in left] == ["person-7", "person-80"]
+    assert receipt.blanked == (str(file),)
+    assert file.stat().st_size == len("\n".join(lines)) + 1
+
+
+def test_the_command_gives_a_receipt(logged, tmp_path):
+    target = tmp_path / "receipt.json"
+    options = ("--log", logged.log, "--outcomes", logged.outcomes, "--receipt", target)
+    result = evenhand("log", "erase", *options, "--request-id", ID)
+    assert result.exit_code == 0
+    receipt = json.loads(target.read_text())
+    assert receipt["complete"] is True
+    assert sum(file["erased"] for file in receipt["files"]) == 4
+    assert receipt["request_id_sha256"] == hashlib.sha256(ID.encode()).hexdigest()
+    again = evenhand("log", "erase", *options, "--request-id", ID)
+    assert "nothing was found" in again.stderr
+
+
+@pytest.mark.parametrize("options", [(), ("--request-id", "x")])
+def test_the_command_wants_a_request_and_a_place(options):
+    assert evenhand("log", "erase", *options).exit_code == 2

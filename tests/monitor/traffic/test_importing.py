@@ -1,0 +1,158 @@
+"""Outcomes from a file are checked as a whole, and never added twice."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pyarrow as pa
+import pytest
+from pyarrow import dataset
+from pyarrow import parquet as pq
+
+from monitor.errors import TrafficError
+from monitor.traffic.importing import import_outcomes
+from monitor.traffic.ledger import read_ledger
+from monitor.traffic.privacy import Pseudonyms
+from monitor.traffic.store import Store
+from tests.commands import evenhand
+
+PLAIN = Pseudonyms(None)
+KNOWN = {"sex": ("man", "woman"), "ethnicity": ("a", "b")}
+NOW = dt.datetime.now(dt.UTC)
+
+
+def written(tmp_path, **columns):
+    path = tmp_path / "outcomes.parquet"
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def read(folder) -> list[dict[str, object]]:
+    files = sorted(folder.rglob("*.parquet"))
+    return [row for f in files for row in dataset.dataset(f).to_table().to_pylist()]
+
+
+def imported(path, folder, **options):
+    chosen = {"model": "lending", "known": KNOWN, **options}
+    return import_outcomes(path, Store.open(folder, mode=0o700), PLAIN, **chosen)
+
+
+def test_labels_and_groups_are_stored_like_those_that_arrive(tmp_path):
+    path = written(
+        tmp_path,
+        request_id=["a", "b"],
+        row=pa.array([0, None], pa.int64()),
+        label=pa.array([1.0, None]),
+        group_sex=["man", None],
+        ethnicity=pa.array([None, "b"]).dictionary_encode(),
+        observed_at=pa.array([NOW, None], pa.timestamp("ns", "Europe/Berlin")),
+    )
+    found = imported(path, tmp_path / "out")
+    assert (found.rows, found.labels, dict(found.groups)) == (2, 1, {"sex": 1, "ethnicity": 1})
+    first, second = read(tmp_path / "out")
+    assert (first["request_id"], first["row"], first["label"]) == ("a", 0, 1)
+    assert (second["row"], second["label"], second["group_ethnicity"]) == (0, None, "b")
+    assert first["observed_at"] == NOW
+    assert first["source"] == second["source"] == "file"
+    (entry,), _ = read_ledger(Store.open(tmp_path / "out"))
+    assert (entry.kind, entry.rows) == ("outcomes", 2)
+
+
+def test_the_same_file_is_never_added_twice(tmp_path):
+    path = written(tmp_path, request_id=["a"], label=[1])
+    imported(path, tmp_path / "out")
+    assert imported(path, tmp_path / "out").already
+    assert len(read(tmp_path / "out")) == 1
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"request_id": ["a", "b"], "label": [1, 2]}, "row 1: label is neither 0 nor 1"),
+        ({"request_id": ["a", ""], "label": [1, 1]}, "row 1: request_id"),
+        ({"request_id": ["a", "x" * 101], "label": [1, 1]}, "row 1: request_id"),
+        ({"request_id": ["a", None], "label": [1, 1]}, "row 1: request_id"),
+        ({"request_id": ["a", "b"], "row": [0, -1], "label": [1, 1]}, "row 1: row"),
+        ({"request_id": ["a", "b"], "label": [1, None]}, "row 1: neither label nor groups"),
+        ({"request_id": ["a", "b"], "sex": ["man", "mann"]}, "row 1: no such group of sex"),
+        (
+            {
+                "request_id": ["a", "b"],
+                "label": [1, 1],
+                "observed_at": [NOW, NOW + dt.timedelta(days=2)],
+            },
+            "row 1: observed_at lies in the future",
+        ),
+    ],
+)
+def test_one_row_that_cannot_be_used_keeps_the_file_out_and_is_named(tmp_path, columns, words):
+    path = written(tmp_path, **columns)
+    with pytest.raises(TrafficError, match=words) as refusal:
+        imported(path, tmp_path / "out")
+    assert "mann" not in str(refusal.value)
+    assert "1 of 2 rows" in str(refusal.value)
+    assert not read(tmp_path / "out")
+    assert imported(path, tmp_path / "out", skip_bad=True).skipped == 1
+    assert len(read(tmp_path / "out")) == 1
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"id": ["a"], "label": [1]}, "no column request_id"),
+        ({"request_id": ["a"]}, "neither a label nor a group"),
+        ({"request_id": ["a"], "lable": [1]}, "'lable' is none of outcomes"),
+        ({"request_id": ["a"], "label": ["yes"]}, "does not become int8"),
+        ({"request_id": ["a"], "label": [0.5]}, "does not become int8"),
+        (
+            {"request_id": ["a"], "label": [1], "observed_at": [dt.datetime(2026, 1, 1)]},  # noqa: DTZ001
+            "no time zone",
+        ),
+    ],
+)
+def test_a_column_that_cannot_be_used_is_named(tmp_path, columns, words):
+    with pytest.raises(TrafficError, match=words):
+        imported(written(tmp_path, **columns), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_no_table_is_refused(tmp_path):
+    (tmp_path / "a.parquet").write_bytes(b"no")
+    with pytest.raises(TrafficError, match="neither Parquet nor CSV"):
+        imported(tmp_path / "a.parquet", tmp_path / "out")
+    with pytest.raises(TrafficError, match="No such file"):
+        imported(tmp_path / "b.parquet", tmp_path / "out")
+
+
+def test_csv_is_read_too_and_ids_stay_text(tmp_path):
+    path = tmp_path / "outcomes.csv"
+    path.write_text(
+        "request_id,label,group_sex,observed_at\n007,1,man,2026-01-02T03:04:05Z\n8,,woman,\n"
+    )
+    assert imported(path, tmp_path / "out").rows == 2
+    first, second = read(tmp_path / "out")
+    assert (first["request_id"], first["label"]) == ("007", 1)
+    assert first["observed_at"] == dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
+    assert (second["label"], second["group_sex"]) == (None, "woman")
+
+
+def test_ids_become_the_pseudonyms_that_the_log_holds(tmp_path):
+    pseudonyms = Pseudonyms(b"k" * 32)
+    path = written(tmp_path, request_id=["a"], label=[1])
+    import_outcomes(path, Store.open(tmp_path / "out"), pseudonyms, model="m")
+    assert read(tmp_path / "out")[0]["request_id"] == pseudonyms.of("a")
+
+
+def test_the_command_checks_against_the_bundle(lending, tmp_path):
+    path = written(tmp_path, request_id=["a"], sex=["woman"], label=[0])
+    options = ("log", "import", path, "--outcomes", tmp_path / "out")
+    result = evenhand(*options, "--bundle", lending)
+    assert result.exit_code == 0
+    assert "imported 1 outcomes, 1 with a label, 1 with sex" in result.stdout
+    assert "imported before" in evenhand(*options, "--bundle", lending).stdout
+    strange = written(tmp_path, request_id=["a"], sex=["femme"])
+    refused = evenhand(*options[:2], strange, *options[3:], "--bundle", lending)
+    assert refused.exit_code == 2
+    assert "no such group of sex; there are man, woman" in refused.stderr
+    assert "femme" not in refused.stderr
+    assert evenhand(*options).exit_code == 2
