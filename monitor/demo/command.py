@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 
 from monitor.bundle.writer import check_target
+from monitor.demo.evidence import clear_logs, evidence
 from monitor.demo.lender import lender
 from monitor.demo.production import production
 
@@ -29,13 +30,15 @@ __all__ = ["demo"]
     help="Compile what judges predictions.",
 )  # fmt: skip
 def demo(*, people: int, seed: int, out: Path, compiled: bool) -> None:
-    """Build a world with known truth, train a classifier, fit what judges it, and serve it."""
+    """Build a world with known truth, fit what judges a classifier, serve it, and keep evidence."""
     for name in ("bundle", "fair", "retrained"):
         check_target(out / name, replace=True)
     console = Console(highlight=False, markup=False)
     started = time.monotonic()
     found = lender(console, people, seed, out, compiled=compiled)
-    production(console, found, people, seed, out)
+    clear_logs(out)
+    answers = production(console, found, people, seed, out)
+    evidence(console, found, answers, seed, out)
     console.print(f"\nDone in {time.monotonic() - started:.0f} s. To go on from here:")
     command = "evenhand" if shutil.which("evenhand") else f"{sys.executable} -m monitor"
     pin = found.bundle.manifest_sha256

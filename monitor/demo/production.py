@@ -47,16 +47,23 @@ class _Sidecar:
     rest: str
 
 
-def production(console: Console, found: Lender, people: int, seed: int, out: Path) -> None:
-    """Serve what the first chapter made; then let a fair classifier be replaced by a biased one."""
+def production(
+    console: Console, found: Lender, people: int, seed: int, out: Path
+) -> list[Predictions]:
+    """Serve what the first chapter made; then let a fair classifier be replaced by a biased one.
+
+    Returns:
+        What clients were answered on the first day.
+    """
     console.print()
     console.rule("Chapter 2: in production")
-    _hold_back(console, found, out)
+    answers = _hold_back(console, found, out)
     fair = _fit_fair(console, found, people, seed, out)
     _go_astray(console, found, fair, out)
+    return answers
 
 
-def _hold_back(console: Console, found: Lender, out: Path) -> None:
+def _hold_back(console: Console, found: Lender, out: Path) -> list[Predictions]:
     """Serve the biased classifier, and withhold what would flip."""
     policy = {"action": "withhold", "rule": "flip_probability", "flip_probability": _BOUND}
     console.print(
@@ -64,7 +71,8 @@ def _hold_back(console: Console, found: Lender, out: Path) -> None:
         "any model server; nobody tells it who belongs to which group. Policy: withhold a "
         f"decision that would flip with a chance of {_BOUND:.0%} or more.\n"
     )
-    with _serving(found.path, found.bundle, out, {"policy": policy}) as sidecar:
+    logs = {"traffic": {"path": str(out / "log")}, "outcomes": {"path": str(out / "outcomes")}}
+    with _serving(found.path, found.bundle, out, {"policy": policy, **logs}) as sidecar:
         console.print(sidecar.introduction, soft_wrap=True)
         rows = found.test.features[:_REQUESTS]
         answers = _traffic(console, sidecar, rows, "asking")
@@ -85,6 +93,7 @@ def _hold_back(console: Console, found: Lender, out: Path) -> None:
         f"Prometheus sees that {share:.1%} of decisions would flip by sex (at every moment between "
         f"{low:.1%} and {high:.1%}), judged at {sidecar.rest}/metrics."
     )
+    return answers
 
 
 def _fit_fair(console: Console, found: Lender, people: int, seed: int, out: Path) -> Bundle:
