@@ -108,9 +108,5 @@ class ReviewLog:
 
 def _shown_features(manifest: Manifest) -> list[tuple[int, str]]:
     """Places and names of the features that are not protected attributes themselves."""
-    hidden = {attribute.feature for attribute in manifest.protected_attributes}
-    for group in manifest.one_hot_groups:
-        if group.name in hidden:
-            hidden |= set(group.features)
-    names = [feature.name for feature in manifest.features]
+    names, hidden = [feature.name for feature in manifest.features], manifest.protected_features
     return [(place, name) for place, name in enumerate(names) if name not in hidden]

@@ -179,6 +179,15 @@ class BundleSpec(_Part):
         return len(self.features)
 
     @property
+    def protected_features(self) -> frozenset[str]:
+        """Names of the encoded columns that are protected attributes themselves."""
+        named = {a.feature for a in self.protected_attributes if a.feature is not None}
+        for group in self.one_hot_groups:
+            if group.name in named:
+                named |= set(group.features)
+        return frozenset(named & {feature.name for feature in self.features})
+
+    @property
     def heads(self) -> dict[str, slice]:
         """Where each attribute's groups stand among the status model's logits."""
         found, start = {}, 0

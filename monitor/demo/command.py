@@ -33,10 +33,10 @@ def demo(*, people: int, seed: int, out: Path, compiled: bool) -> None:
     """Build a world with known truth, fit what judges a classifier, serve it, and keep evidence."""
     for name in ("bundle", "fair", "retrained"):
         check_target(out / name, replace=True)
+    clear_logs(out)
     console = Console(highlight=False, markup=False)
     started = time.monotonic()
     found = lender(console, people, seed, out, compiled=compiled)
-    clear_logs(out)
     answers = production(console, found, people, seed, out)
     evidence(console, found, answers, seed, out)
     console.print(f"\nDone in {time.monotonic() - started:.0f} s. To go on from here:")

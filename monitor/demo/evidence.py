@@ -1,4 +1,4 @@
-"""The demo's third chapter: what was answered is evidence, outcomes join it, and a person leaves."""
+"""The demo's third chapter: what was answered is evidence, outcomes join it, someone leaves."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from rich.table import Table
 from monitor.client import Predictions
 from monitor.demo.lender import Lender
 from monitor.errors import TrafficError
+from monitor.traffic.spool import SEGMENTS
 
 __all__ = ["clear_logs", "evidence"]
 
@@ -34,9 +35,16 @@ group by all order by sex"""
 
 
 def clear_logs(out: Path) -> None:
-    """Away with an earlier demo's traffic."""
-    for name in ("log", "outcomes"):
-        shutil.rmtree(out / name, ignore_errors=True)
+    """Away with an earlier demo's traffic.
+
+    Raises:
+        TrafficError: Something else stands in its place.
+    """
+    for folder in (out / "log", out / "outcomes"):
+        if folder.exists() and not (folder / SEGMENTS).is_dir():
+            raise TrafficError(f"{folder} is no log of a demo; name another --out")
+    for folder in (out / "log", out / "outcomes"):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def evidence(
@@ -48,9 +56,9 @@ def evidence(
     log, outcomes = out / "log", out / "outcomes"
     console.print(
         f"\nEvery decision of the first day was written to {log} before its answer left: features "
-        "by name, score, signals, p-values, verdict, action. Months later the bank knows who of "
-        f"those it lent to has repaid, and {_TOLD:.0%} of people have told their sex. That comes "
-        "from another system, and is kept apart from the traffic.\n"
+        "by name, score, signals, p-values, verdict, action. Months later (here, seconds) the bank "
+        f"knows who of those it lent to has repaid, and {_TOLD:.0%} of people have told "
+        "their sex. That comes from another system, and is kept apart from the traffic.\n"
     )
     file = _write_outcomes(found, answers, seed, out)
     _run(
@@ -60,8 +68,9 @@ def evidence(
     console.print("\nAn analyst opens both with DuckDB, and joins them:\n")
     _query(console, log, outcomes)
     console.print(
-        "\nOf people who told nothing the row without a name tells; of those who were refused "
-        "nobody knows whether they would have repaid. An audit has to know both, so:\n"
+        "\nThe last row is of people who told nothing. Of those who were refused nobody knows "
+        "whether they would have repaid, so no audit of repayment can speak for all. The log "
+        "says so:\n"
     )
     _run(console, "log", "inspect", "--log", str(log), "--outcomes", str(outcomes))
     console.print("\nOne of them asks to be forgotten.\n")

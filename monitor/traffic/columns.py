@@ -28,7 +28,6 @@ __all__ = [
     "about_file",
     "group_column",
     "outcome_schema",
-    "own_features",
     "with_metadata",
 ]
 
@@ -86,7 +85,7 @@ class TrafficColumns:
     def of(cls, spec: BundleSpec, treatments: Mapping[str, Treatment] | None = None) -> Self:
         """As a bundle names them; a feature is kept unless something else is said of it."""
         attributes = tuple(attribute.name for attribute in spec.protected_attributes)
-        told, hidden = treatments or {}, own_features(spec)
+        told, hidden = treatments or {}, spec.protected_features
         # Engines do not tell names apart by case.
         taken = {n.casefold() for n in (*_own_names(attributes), *_IN_PATH)}
         columns = []
@@ -140,15 +139,6 @@ _TYPES = {
     "p_value": pa.float64(),
     "verdict": WORD,
 }
-
-
-def own_features(spec: BundleSpec) -> set[str]:
-    """Names of the encoded features that are protected attributes themselves."""
-    hidden = {a.feature for a in spec.protected_attributes if a.feature is not None}
-    for group in spec.one_hot_groups:
-        if group.name in hidden:
-            hidden |= set(group.features)
-    return hidden & {feature.name for feature in spec.features}
 
 
 def group_column(attribute: str) -> str:

@@ -246,8 +246,9 @@ def erase(
 ) -> None:
     """Take a request out of every file of the log and its outcomes, and give a receipt.
 
-    What is sent to a person for review is looked through too, where the config names it. Exits with
-    1 if something could not be looked through: then say it again once that is mended.
+    The receipt holds the hashes of every file before and after, and not the request. What is sent
+    to a person for review is looked through too, where the config names it. Exits with 1 if
+    something could not be looked through: then say it again once that is mended.
     """
     from monitor.traffic.erasure import erase as erase_request
 
@@ -264,11 +265,10 @@ def erase(
             patience=wait,
             tell=lambda _: progress.advance(task),
         )
-    text = json.dumps(found.to_dict(), indent=1)
     if receipt is not None:
-        receipt.write_text(text + "\n")
-    click.echo(text)
+        receipt.write_text(json.dumps(found.to_dict(), indent=1) + "\n")
     if not found.rows and not found.blanked:
         click.echo("nothing was found of that request", err=True)
+    click.echo(str(found))
     if not found.complete:
         ctx.exit(_INCOMPLETE)

@@ -100,6 +100,15 @@ class Receipt:
         """How many were erased."""
         return sum(file.erased for file in self.files)
 
+    def __str__(self) -> str:
+        found = f"erased {self.rows:,} rows from {len(self.files):,} files"
+        lines = [f"{found}; looked through {self.searched:,}"]
+        lines += [f"  {f.path}: {f.erased:,} rows, {f.kept:,} are left" for f in self.files]
+        lines += [f"  {path}: overwritten" for path in self.blanked]
+        lines += [f"not done: {words}" for words in self.open]
+        lines.append("nothing of the request is left" if self.complete else "say it again then")
+        return "\n".join(lines)
+
     def to_dict(self) -> dict[str, Any]:
         """For a file that is kept as evidence."""
         return {**asdict(self), "at": self.at.isoformat(), "complete": self.complete}

@@ -132,6 +132,7 @@ def _columns(
     if not attributes and "label" not in found.column_names:
         raise TrafficError(f"{path}: there is neither a label nor a group; {_expected(known)}")
     empty = pa.nulls(len(found))
+    attributes = {name: attributes.get(name, "") for name in known or attributes}
     schema = outcome_schema(tuple(attributes))
     for field in schema:
         name = attributes.get(field.name.removeprefix(_GROUP), field.name)

@@ -36,6 +36,7 @@ SEGMENTS = "_segments"
 # keeper takes it away when that is done.
 ROLL_REQUEST = "roll"
 _TICK = 0.5
+_NICE = 10
 _RECOUNT_SECONDS = 30.0
 _LONGEST_PAUSE = 60.0
 # Files give way before there is no room at all, so that writing need not stop.
@@ -117,6 +118,9 @@ class Spool:
         os.close(self._guard)
 
     def _keep(self) -> None:
+        # Threads have priorities of their own on Linux. Predictions come first.
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         while not self._stopping.wait(_TICK):
             self._tidy()
         self.appender.finish()

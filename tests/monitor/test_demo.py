@@ -25,10 +25,15 @@ def test_the_demo_leaves_a_sound_bundle_and_says_so(tmp_path, bundle_path):
     assert "were withheld" in words
     assert "of predictions above the baseline, no alarm." in words
     assert "share of sex after" in words
+    assert "imported" in words
+    assert "Labels exist for decision 1 only" in words
+    assert "erased 2 rows from 2 files" in words
+    assert len(list((out / "log").rglob("*.parquet"))) == 1
     left = {"bundle", "fair", "retrained"}
     assert {path.name for path in out.iterdir()} == {
         *left,
         *(f"{name}.yaml" for name in left),
+        *("log", "outcomes", "outcomes.parquet", "receipt.json"),
         "serve.log",
     }
 
@@ -39,3 +44,12 @@ def test_the_demo_leaves_a_folder_alone_that_it_did_not_make(tmp_path):
     done = evenhand("demo", "--people", 5_000, "--out", tmp_path)
     assert done.exit_code == 2
     assert "not a bundle; it is left alone" in done.stderr
+
+
+def test_the_demo_leaves_a_log_alone_that_it_did_not_make(tmp_path):
+    (tmp_path / "log").mkdir()
+    (tmp_path / "log" / "mine.txt").write_text("mine")
+    done = evenhand("demo", "--people", 5_000, "--out", tmp_path)
+    assert done.exit_code == 2
+    assert "no log of a demo" in done.stderr
+    assert (tmp_path / "log" / "mine.txt").exists()
