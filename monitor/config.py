@@ -165,7 +165,8 @@ def _not_allowed(value: object, field: ConfigField) -> str:
 
 
 def _shown(value: object) -> str:
-    return repr(value)[:80]
+    """A value that is not allowed, without what may be a password before a host."""
+    return re.sub(r"//[^/\s]*@", "//…@", repr(value))[:80]
 
 
 def _guess(name: str, known: list[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -44,6 +45,15 @@ def _named(path: Path) -> Path:
 
 
 NamedPath = Annotated[Path, AfterValidator(_named)]
+
+
+def _without_credentials(address: str) -> str:
+    if "@" in urlsplit(address).netloc:
+        raise ValueError("credentials belong in the environment, not in an address")
+    return address
+
+
+StoreAddress = Annotated[str, Field(min_length=1), AfterValidator(_without_credentials)]
 Port = Annotated[int, Field(ge=0, le=65535, strict=True)]
 TensorName = Annotated[str, Field(min_length=1, max_length=200)]
 PolicyAction = Literal["observe", "flag", "withhold", "review"]
@@ -320,10 +330,11 @@ class TrafficConfig(Settings):
         None,
         description="Folder of the log, one for each sidecar; without it nothing is written down.",
     )
-    store: Annotated[str, Field(min_length=1)] | None = Field(
+    store: StoreAddress | None = Field(
         None,
         description="Where the log's Parquet files go if not into `path`: another folder, or "
-        "object storage such as `s3://bucket/prefix`, which many sidecars may share.",
+        "object storage such as `s3://bucket/prefix`, without credentials (those belong in the "
+        "environment). Many sidecars may share it.",
     )
     durability: Literal["process", "interval", "always"] = Field(
         "interval",
@@ -386,7 +397,7 @@ class OutcomesConfig(Settings):
         description="Folder that only the sidecar's user can read; without it outcomes are "
         "refused.",
     )
-    store: Annotated[str, Field(min_length=1)] | None = Field(
+    store: StoreAddress | None = Field(
         None, description="Where their Parquet files go if not into `path`; as for the traffic."
     )
     max_bytes: int = Field(

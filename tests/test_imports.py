@@ -48,7 +48,7 @@ ONLY_IN = {
         "monitor.traffic.command",
     },
     "rich": {"monitor.demo", "monitor.fit.command", "monitor.traffic.command"},
-    "pyarrow": {"monitor.fit", "monitor.traffic", "offline_audit"},
+    "pyarrow": {"monitor.demo", "monitor.fit", "monitor.traffic", "offline_audit"},
     "duckdb": {"monitor.demo", "offline_audit"},
     "ibis": {"offline_audit"},
     "pyspark": {"offline_audit"},

@@ -11,6 +11,7 @@ from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Fiel
 __all__ = [
     "FORMAT_VERSION",
     "MANIFEST_FILE",
+    "MODEL_NAME",
     "BundleSpec",
     "ClassifierFile",
     "Decision",
@@ -26,6 +27,8 @@ __all__ = [
 
 FORMAT_VERSION = 1
 MANIFEST_FILE = "manifest.json"
+# Of models and their versions; safe in a path.
+MODEL_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 
 Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")]
 Text = Annotated[str, Field(max_length=2000, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
@@ -51,8 +54,8 @@ class _Part(BaseModel):
 class Model(_Part):
     """Which deployed model the bundle stands beside."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-    version: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+    name: Annotated[str, Field(pattern=MODEL_NAME)]
+    version: Annotated[str, Field(pattern=MODEL_NAME)]
 
 
 class Feature(_Part):

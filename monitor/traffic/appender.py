@@ -82,18 +82,20 @@ class Appender:
         self.rows = self.used = self.sync_failures = 0
         self.lost: Counter[Cause] = Counter()
 
-    def write(self, payload: bytes, rows: int) -> bool:
-        """Append rows; whether they were written. If not, they are counted as lost."""
+    def write(self, payload: bytes, rows: int, *, can_be_sent_again: bool = False) -> bool:
+        """Append rows; whether they were written. If not, they count as lost, unless sent again."""
         with self._lock:
-            if self.used + len(payload) > self._max_bytes:
-                self._lose("full", rows)
-                return False
-            try:
-                self._append(payload, rows)
-            except OSError:
-                self._lose("disk", rows)
-                return False
-            return True
+            cause: Cause = "full"
+            if self.used + len(payload) <= self._max_bytes:
+                try:
+                    self._append(payload, rows)
+                except OSError:
+                    cause = "disk"
+                else:
+                    return True
+            if not can_be_sent_again:
+                self._lose(cause, rows)
+            return False
 
     def lose(self, cause: Cause, rows: int) -> None:
         """Count rows that will not be written."""

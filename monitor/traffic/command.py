@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import importlib
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
+from monitor.bundle.manifest import MODEL_NAME
 from monitor.config import load_config
 from monitor.errors import TrafficError
 from monitor.settings import Config
@@ -121,7 +123,10 @@ def inspect(
         raise TrafficError(
             f"{error.name} is not installed; `pip install 'evenhand[audit]'` brings what reads logs"
         ) from None
-    summary = summarise(places.log, places.outcomes)
+    try:
+        summary = summarise(places.log, places.outcomes)
+    except importlib.import_module("offline_audit.errors").OfflineAuditError as error:
+        raise TrafficError(str(error)) from None
     click.echo(json.dumps(summary.to_dict(), indent=1) if as_json else str(summary))
 
 
@@ -175,6 +180,8 @@ def _model_of(
     if path is None:
         if model is None:
             raise click.UsageError("Say whose outcomes they are: --bundle or --model.")
+        if not re.fullmatch(MODEL_NAME, model):
+            raise click.UsageError("--model is no name that a model can have.")
         return model, None
     from monitor.bundle.reader import Bundle
 

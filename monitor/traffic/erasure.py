@@ -78,6 +78,8 @@ class Receipt:
         request_id_sha256: Digest of the request's id, so that the receipt holds no id.
         at: When it was done.
         searched: How many files were looked through.
+        segments: Folders whose segments were looked through too. What a sidecar elsewhere has not
+            yet turned into Parquet is not among them.
         files: Those that held the request.
         blanked: Lines or bytes that were overwritten in files that are not Parquet, by path.
         open: What could not be looked through or waited for, and why; empty if all is done.
@@ -86,6 +88,7 @@ class Receipt:
     request_id_sha256: str
     at: dt.datetime
     searched: int
+    segments: tuple[str, ...]
     files: tuple[ErasedFile, ...]
     blanked: tuple[str, ...] = ()
     open: tuple[str, ...] = ()
@@ -162,6 +165,7 @@ def erase(
         request_id_sha256=hashlib.sha256(request_id.encode()).hexdigest(),
         at=dt.datetime.now(dt.UTC),
         searched=doing.searched,
+        segments=tuple(place.home.place for place in places if place.home is not None),
         files=tuple(doing.files),
         blanked=tuple(doing.blanked),
         open=tuple(doing.open),

@@ -114,7 +114,7 @@ def read_ledger(
         raise TrafficError(f"{store.place}: the ledger cannot be listed: {error}") from None
     entries, unreadable = [], []
     for file in files:
-        if until is not None and _day(file.path) > until.date().isoformat():
+        if not _first(since) <= _day(file.path) <= _last(until):
             continue
         try:
             entry = SegmentEntry.model_validate_json(store.read(file.path))
@@ -124,6 +124,15 @@ def read_ledger(
         if (until is None or entry.since < until) and (since is None or entry.until >= since):
             entries.append(entry)
     return entries, unreadable
+
+
+def _first(since: dt.datetime | None) -> str:
+    """The first day whose entries may reach into the span: a segment lives for a day at most."""
+    return "" if since is None else (since.date() - 2 * dt.timedelta(days=1)).isoformat()
+
+
+def _last(until: dt.datetime | None) -> str:
+    return "9999" if until is None else until.date().isoformat()
 
 
 def _day(path: str) -> str:

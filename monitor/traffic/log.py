@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -66,6 +67,7 @@ class OutcomeLog:
         )
         self.recorded: Counter[Source] = Counter()
         self.refused: Counter[Source] = Counter()
+        self._counting = threading.Lock()
         seconds = config.traffic.max_write_seconds
         self._own = OwnGroups(manifest)
         self._bounded = (
@@ -82,12 +84,13 @@ class OutcomeLog:
         flaws = [self._check.flaw(outcome, now) for outcome in outcomes]
         good = [o for o, flaw in zip(outcomes, flaws, strict=True) if flaw is None]
         refusals = [(place, flaw) for place, flaw in enumerate(flaws) if flaw is not None]
-        if good and not self.spool.appender.write(
-            payload(good, self._pseudonyms, source, now), len(good)
-        ):
+        data = payload(good, self._pseudonyms, source, now)
+        written = not good or self.spool.appender.write(data, len(good), can_be_sent_again=True)
+        with self._counting:
+            self.recorded[source] += len(good) if written else 0
+            self.refused[source] += len(refusals) if written else len(outcomes)
+        if not written:
             raise NotReadyError("outcomes cannot be recorded now; send them again later")
-        self.recorded[source] += len(good)
-        self.refused[source] += len(refusals)
         return len(good), refusals
 
     def record_own(self, batch: Sequence[Waiting], features: NDArray[np.float32]) -> None:

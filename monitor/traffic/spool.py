@@ -114,15 +114,17 @@ class Spool:
         self._stopping.set()
         self._keeper.join(seconds)
         if self._keeper.is_alive():
+            # The folder stays ours until the process ends.
             _LOG.warning("%d segments are left for the next start", self.waiting)
-        os.close(self._guard)
+        else:
+            os.close(self._guard)
 
     def _keep(self) -> None:
         # Threads have priorities of their own on Linux. Predictions come first.
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         while not self._stopping.wait(_TICK):
-            self._tidy()
+            self._try("keep it in order", self._tidy)
         self.appender.finish()
         self._next_try = 0.0
         self._try("compact", self._compact_all)
@@ -165,6 +167,8 @@ class Spool:
                 self._compact(segment.path)
             except (OSError, MemoryError) as error:
                 self.failed += 1
+                # Another may fare better, and the next try is for that one.
+                self.appender.closed.rotate(-1)
                 self._pause = min(max(2 * self._pause, 1.0), _LONGEST_PAUSE)
                 self._next_try = time.monotonic() + self._pause
                 _LOG.error(

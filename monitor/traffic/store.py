@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Self
+from urllib.parse import parse_qsl, urlsplit
 
 import pyarrow as pa
 from pyarrow import fs
@@ -62,6 +63,8 @@ class Store:
         text = str(place)
         if "://" not in text:
             return cls(text, fs.LocalFileSystem(), str(Path(text).absolute()), mode)
+        if "@" in urlsplit(text).netloc:
+            raise TrafficError("an address holds no credentials; they belong in the environment")
         try:
             found, root = fs.FileSystem.from_uri(text)
         except (pa.ArrowInvalid, OSError, ValueError) as error:
@@ -204,9 +207,19 @@ class Store:
                 file.flush()
                 os.fsync(file.fileno())
             draft.replace(target)
+            _settle_folder(folder)
         except OSError:
             draft.unlink(missing_ok=True)
             raise
+
+
+def _settle_folder(folder: Path) -> None:
+    """Make sure that the disk knows the folder's files by their names."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _chunks(source: Path) -> Iterator[bytes]:
@@ -217,16 +230,9 @@ def _chunks(source: Path) -> Iterator[bytes]:
 
 def _patient_for_long_enough(address: str) -> fs.S3FileSystem:
     """An S3 store as its address says, which gives up in time."""
-    from urllib.parse import parse_qsl, urlsplit
-
-    parts = urlsplit(address)
-    options: dict[str, Any] = dict(parse_qsl(parts.query))
-    allow = options.pop("allow_bucket_creation", "false").lower() == "true"
-    if parts.username:
-        options |= {"access_key": parts.username, "secret_key": parts.password or ""}
+    options: dict[str, Any] = dict(parse_qsl(urlsplit(address).query))
     return fs.S3FileSystem(
         **options,
-        allow_bucket_creation=allow,
         connect_timeout=_CONNECT_SECONDS,
         request_timeout=_REQUEST_SECONDS,
         retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=3),

@@ -80,10 +80,9 @@ def test_the_ledger_knows_the_new_files_and_how_many_rows_were_erased(logged):
 
 
 def test_a_file_of_which_nothing_is_left_is_deleted(logged):
-    for number in range(0, 60, 2):
-        receipt = erase(f"person-{number}", places(logged), PLAIN)
+    receipts = [erase(f"person-{number}", places(logged), PLAIN) for number in range(0, 60, 2)]
     assert not list(logged.outcomes.rglob("*.parquet"))
-    assert receipt.files[-1].sha256_after == ""
+    assert receipts[-1].files[-1].sha256_after == ""
     (entry,), _ = read_ledger(Store.open(logged.outcomes))
     assert entry.files[0].removed == "erased"
     assert entry.files[0].erased == 30

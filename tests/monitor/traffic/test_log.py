@@ -82,10 +82,11 @@ def test_every_answer_is_in_the_log_under_its_name_with_what_the_library_says(lo
 
 def test_an_analyst_sees_named_columns_in_duckdb_and_joins_outcomes(logged):
     log, outcomes = (f"'{place}/**/*.parquet'" for place in (logged.log, logged.outcomes))
-    count, labelled, model, version = duckdb.sql(
-        f"select count(*), count(label), any_value(model), any_value(version) "  # noqa: S608
-        f"from {log} left join {outcomes} using (request_id, row, model)"
-    ).fetchall()[0]
+    with duckdb.connect() as connection:
+        ((count, labelled, model, version),) = connection.execute(
+            f"select count(*), count(label), any_value(model), any_value(version) "  # noqa: S608
+            f"from {log} left join {outcomes} using (request_id, row, model)"
+        ).fetchall()
     assert (count, labelled) == (2 * REQUESTS, REQUESTS // 2)
     assert (model, str(version)) == ("lending", "1")
 

@@ -1,0 +1,63 @@
+"""`evenhand log` finds its places by options or by the config, and says what is wrong with them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from monitor.errors import TrafficError
+from monitor.traffic.store import Store
+from tests.commands import evenhand
+
+
+def test_inspect_says_what_a_log_holds(logged):
+    options = ("log", "inspect", "--log", logged.log, "--outcomes", logged.outcomes)
+    words = " ".join(evenhand(*options).stdout.split())
+    assert "lending" in words
+    assert "120" in words
+    found = evenhand(*options, "--json")
+    assert found.exit_code == 0
+    assert json.loads(found.stdout)
+
+
+def test_inspect_reads_the_config(logged, tmp_path):
+    config = tmp_path / "config.yaml"
+    places = {"traffic": {"path": str(logged.log)}, "outcomes": {"path": str(logged.outcomes)}}
+    config.write_text(json.dumps(places))
+    assert "lending" in evenhand("log", "inspect", "--config", config).stdout
+
+
+def test_inspect_wants_a_log_that_is_there(tmp_path):
+    assert evenhand("log", "inspect").exit_code == 2
+    absent = evenhand("log", "inspect", "--log", tmp_path / "nowhere")
+    assert absent.exit_code == 2
+    assert "nowhere" in absent.stderr
+
+
+def test_credentials_have_no_place_in_an_address(tmp_path):
+    address = "s3://AKIA:hidden@bucket/prefix"
+    with pytest.raises(TrafficError, match="belong in the environment") as refusal:
+        Store.open(address)
+    assert "hidden" not in str(refusal.value)
+    config = tmp_path / "config.yaml"
+    config.write_text(f"traffic: {{path: log, store: '{address}'}}")
+    refused = evenhand("config", "check", config)
+    assert refused.exit_code == 2
+    assert "traffic.store" in refused.stderr
+    assert "hidden" not in refused.stderr + refused.stdout
+
+
+def test_a_store_of_no_known_kind_is_refused():
+    with pytest.raises(TrafficError, match="no such kind of storage"):
+        Store.open("ftp://somewhere/log")
+
+
+@pytest.mark.parametrize("model", ["../other", "a/b", ""])
+def test_a_model_is_no_path(tmp_path, model):
+    (tmp_path / "o.csv").write_text("request_id,label\na,1\n")
+    refused = evenhand(
+        *("log", "import", tmp_path / "o.csv", "--outcomes", tmp_path / "out", "--model", model)
+    )
+    assert refused.exit_code == 2
+    assert not (tmp_path / "out").exists()
