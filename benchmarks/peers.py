@@ -31,6 +31,7 @@ PEERS = {
     "mlserver": ("torch==2.13.0", "mlserver==1.7.1"),
     "kserve": ("torch==2.13.0", "kserve==0.21.0"),
     "schemathesis": ("schemathesis==4.32.5",),
+    "moto": ("moto[server]==5.2.5",),
 }
 
 

@@ -102,6 +102,11 @@ class Appender:
         with self._lock:
             self._lose(cause, rows)
 
+    def report(self, lost: Mapping[Cause, int]) -> None:
+        """Write down once more what a segment told that is no longer there."""
+        with self._lock:
+            self._unreported.update(lost)
+
     def roll(self, *, older_than: float = 0.0) -> None:
         """Close the segment, if it is that old in seconds; the next record begins another."""
         with self._lock:
@@ -265,8 +270,13 @@ class BoundedAppender:
             self._go.acquire()
             if self._job is None:
                 return
-            payload, rows, lost = self._job
-            for cause, count in lost.items():
-                self._appender.lose(cause, count)
-            self._appender.write(payload, rows)
+            self._write(*self._job)
             self._done.release()
+
+    def _write(self, payload: bytes, rows: int, lost: Mapping[Cause, int]) -> None:
+        for cause, count in lost.items():
+            self._appender.lose(cause, count)
+        try:
+            self._appender.write(payload, rows)
+        except Exception:  # noqa: BLE001 - this thread has to outlive whatever happens
+            self._appender.lose("fault", rows)

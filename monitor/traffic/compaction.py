@@ -9,24 +9,26 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyarrow import parquet as pq
 
-from monitor.traffic.columns import TrafficColumns, outcome_schema, with_metadata
+from monitor.traffic.columns import TrafficColumns, about_file, outcome_schema, with_metadata
 from monitor.traffic.ledger import LedgerFile, SegmentEntry, write_entry
 from monitor.traffic.outcome_records import days, outcome_table
 from monitor.traffic.records import hours, traffic_table
-from monitor.traffic.segment import Record, Segment, read_segment
+from monitor.traffic.segment import Records, Segment, read_segment
 from monitor.traffic.store import Store
 
 __all__ = ["compact", "parquet_options", "write_table"]
 
 _EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 _ROW_GROUP = 131_072
-_RECORD_ROWS = 65_536
+_LOT_ROWS = 65_536
 
 
 def compact(path: Path, store: Store, draft: Path) -> SegmentEntry:
@@ -43,7 +45,7 @@ def compact(path: Path, store: Store, draft: Path) -> SegmentEntry:
     """
     segment = read_segment(path.read_bytes())
     about = segment.about
-    name, times = about["segment"], [record.time for record in segment.records]
+    name, times = about["segment"], segment.records.times
     files = [
         _write(store, f"{folder}/{name}.parquet", schema, tables, draft)
         for folder, schema, tables in _partitions(segment)
@@ -95,18 +97,12 @@ def _partitions(segment: Segment) -> Iterator[tuple[str, pa.Schema, Iterator[pa.
             yield f"model={about['model']}/date={day}", schema, iter((table,))
 
 
-def _lots(records: Any) -> Iterator[list[Record]]:
+def _lots(records: Records) -> Iterator[Records]:
     """Records in lots of which a table can be made."""
-    lot: list[Record] = []
-    rows = 0
-    for record in records:
-        lot.append(record)
-        rows += record.rows
-        if rows >= _RECORD_ROWS:
-            yield lot
-            lot, rows = [], 0
-    if lot:
-        yield lot
+    lot = np.cumsum(records.rows) // _LOT_ROWS
+    cuts = [0, *(np.flatnonzero(np.diff(lot)) + 1).tolist(), len(records)]
+    for start, stop in pairwise(cuts):
+        yield records if stop - start == len(records) else records.chosen(range(start, stop))
 
 
 def _write(
@@ -130,10 +126,13 @@ def _write(
 def parquet_options(schema: pa.Schema) -> Mapping[str, Any]:
     """How the log's files are written.
 
-    A dictionary pays for words and for what has few values; ids share their beginnings.
+    A dictionary pays for words and for features with few values: of a number that hardly comes
+    twice it would hold every value, and an index besides. Ids share their beginnings.
     """
-    words = [field.name for field in schema if pa.types.is_dictionary(field.type)]
-    few = [f.name for f in schema if pa.types.is_float32(f.type) or pa.types.is_integer(f.type)]
+    types = pa.types
+    words = [f.name for f in schema if types.is_dictionary(f.type) or types.is_integer(f.type)]
+    columns = about_file(schema).get("columns", {"features": []})["features"]
+    few = [c["name"] for c in columns if c["kind"] != "numeric" or c["treatment"] == "bucket"]
     return {
         "compression": "zstd",
         "use_dictionary": [*words, *few],

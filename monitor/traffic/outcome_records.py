@@ -15,7 +15,7 @@ from monitor.bundle.manifest import BundleSpec
 from monitor.traffic.columns import TIME, outcome_schema
 from monitor.traffic.outcome import Outcome, Source
 from monitor.traffic.privacy import Pseudonyms
-from monitor.traffic.segment import Record
+from monitor.traffic.segment import Records
 
 if TYPE_CHECKING:
     from monitor.batching import Waiting
@@ -93,7 +93,7 @@ def payload(
     return json.dumps([source, arrived, lines]).encode()
 
 
-def outcome_table(records: Sequence[Record], attributes: Sequence[str]) -> pa.Table:
+def outcome_table(records: Records, attributes: Sequence[str]) -> pa.Table:
     """The named columns of some records."""
     columns: list[list[object]] = [[] for _ in range(6 + len(attributes))]
     for record in records:
@@ -114,13 +114,14 @@ def outcome_table(records: Sequence[Record], attributes: Sequence[str]) -> pa.Ta
     )  # fmt: skip
 
 
-def days(records: Sequence[Record]) -> list[tuple[str, list[Record]]]:
+def days(records: Records) -> list[tuple[str, Records]]:
     """Records by the day that they were written on, in order of the day."""
-    found: dict[int, list[Record]] = {}
-    for record in records:
-        found.setdefault(record.time // _DAY, []).append(record)
+    found: dict[int, list[int]] = {}
+    for place, time in enumerate(records.times):
+        found.setdefault(time // _DAY, []).append(place)
     return [
-        (f"{_EPOCH + dt.timedelta(days=day):%Y-%m-%d}", lot) for day, lot in sorted(found.items())
+        (f"{_EPOCH + dt.timedelta(days=day):%Y-%m-%d}", records.chosen(places))
+        for day, places in sorted(found.items())
     ]
 
 

@@ -65,8 +65,9 @@ class Pseudonyms:
     def of_value(self, feature: str, value: float) -> int:
         """A number that stands for a feature's value, and for no other's."""
         name = hashlib.blake2b(feature.encode(), digest_size=8).digest()
+        # Zero has two signs, and is one value.
         found = hashlib.blake2b(
-            np.float32(value).tobytes(), digest_size=8, key=self._key or b"", salt=name
+            np.float32(value + 0.0).tobytes(), digest_size=8, key=self._key or b"", salt=name
         )
         return int.from_bytes(found.digest(), "little")
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from monitor.policy import Action, VerdictCode
 from monitor.traffic.columns import SIGNALS, TIME, WORD, TrafficColumns
 from monitor.traffic.privacy import FeatureGuard, Pseudonyms
-from monitor.traffic.segment import Record
+from monitor.traffic.segment import Records
 
 if TYPE_CHECKING:
     from monitor.batching import Waiting
@@ -92,22 +92,26 @@ class TrafficEncoder:
             start = stop
 
 
-def traffic_table(records: Sequence[Record], columns: TrafficColumns) -> pa.Table:
+def traffic_table(records: Records, columns: TrafficColumns) -> pa.Table:
     """The named columns of some records."""
-    dtype = _row_dtype(columns)
-    ids, parts, counts = [], [], np.empty(len(records), np.int64)
-    for place, (_, _, payload) in enumerate(records):
-        counts[place], size = _IDS.unpack_from(payload)
-        ids.append(payload[_IDS.size : _IDS.size + size])
-        parts.append(payload[_IDS.size + size :])
-    rows = np.frombuffer(b"".join(parts), dtype)
-    per_record = np.array([record.rows for record in records])
-    before = np.cumsum(counts) - counts
+    data, unpack, head = records.data, _IDS.unpack_from, _IDS.size
+    ids: list[bytes] = []
+    parts: list[bytes] = []
+    counts: list[int] = []
+    for start, stop in zip(records.starts, records.stops, strict=True):
+        count, size = unpack(data, start)
+        counts.append(count)
+        behind = start + head + size
+        ids.append(data[start + head : behind])
+        parts.append(data[behind:stop])
+    rows = np.frombuffer(b"".join(parts), _row_dtype(columns))
+    per_record = np.array(records.rows)
+    before = np.cumsum(counts) - np.array(counts)
     requests = rows["request"].astype(np.int64) + np.repeat(before, per_record)
     names = pa.array(b"\n".join(ids).split(b"\n"), pa.binary()).cast(pa.string())
     if len(names) != len(rows) or not np.array_equal(requests, np.arange(len(rows))):
         names = names.take(pa.array(requests))
-    times = np.repeat(np.array([record.time for record in records]) // 1000, per_record)
+    times = np.repeat(np.array(records.times) // 1000, per_record)
     arrays = [names, pa.array(rows["row"].copy()), pa.array(times).cast(TIME)]
     arrays += _feature_arrays(rows, columns)
     arrays += _score_arrays(rows, columns)
@@ -115,16 +119,16 @@ def traffic_table(records: Sequence[Record], columns: TrafficColumns) -> pa.Tabl
     return pa.table(arrays, schema=columns.schema)
 
 
-def hours(records: Sequence[Record]) -> list[tuple[int, Sequence[Record]]]:
+def hours(records: Records) -> list[tuple[int, Records]]:
     """Records by the hour that they were written in, counted from 1970, in order of the hour."""
-    hour = np.array([record.time for record in records]) // 3_600_000_000_000
+    hour = np.array(records.times) // 3_600_000_000_000
     if len(records) and hour.min() == hour.max():
         return [(int(hour[0]), records)]
     order = np.argsort(hour, kind="stable")
     cuts = np.flatnonzero(np.diff(hour[order])) + 1
     edges = [0, *cuts.tolist(), len(records)]
     return [
-        (int(hour[order[start]]), [records[place] for place in order[start:stop].tolist()])
+        (int(hour[order[start]]), records.chosen(order[start:stop].tolist()))
         for start, stop in pairwise(edges)
         if stop > start
     ]

@@ -14,7 +14,7 @@ import json
 import struct
 import zlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -23,6 +23,7 @@ from monitor.errors import TrafficError
 __all__ = [
     "Cause",
     "Record",
+    "Records",
     "Segment",
     "header_bytes",
     "lost_bytes",
@@ -61,6 +62,51 @@ class Record(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Records:
+    """Many records, by columns: an object for each would keep the garbage collector busy.
+
+    Attributes:
+        data: What their payloads are parts of.
+        times: Nanoseconds since 1970.
+        rows: How many rows each has.
+        starts: Where its payload begins.
+        stops: Where it ends.
+    """
+
+    data: bytes
+    times: list[int] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
+    stops: list[int] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def __iter__(self) -> Iterator[Record]:
+        view = memoryview(self.data)
+        for time, rows, start, stop in zip(
+            self.times, self.rows, self.starts, self.stops, strict=True
+        ):
+            yield Record(time, rows, view[start:stop])
+
+    def append(self, time: int, rows: int, start: int, stop: int) -> None:
+        """Take in one more."""
+        self.times.append(time)
+        self.rows.append(rows)
+        self.starts.append(start)
+        self.stops.append(stop)
+
+    def chosen(self, places: Iterable[int]) -> Records:
+        """Some of them, by their places."""
+        found = Records(data=self.data)
+        for place in places:
+            found.append(
+                *(self.times[place], self.rows[place], self.starts[place], self.stops[place])
+            )
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
     """What could be read of a segment.
 
@@ -71,13 +117,13 @@ class Segment:
     """
 
     about: Mapping[str, Any]
-    records: list[Record] = field(default_factory=list)
+    records: Records
     lost: Counter[Cause] = field(default_factory=Counter)
 
     @property
     def rows(self) -> int:
         """How many could be read."""
-        return sum(record.rows for record in self.records)
+        return sum(self.records.rows)
 
 
 def header_bytes(about: Mapping[str, Any]) -> bytes:
@@ -104,29 +150,31 @@ def read_segment(data: bytes) -> Segment:
     """
     about, place = _header(data)
     view, size = memoryview(data), len(data)
-    found = Segment(about=about)
-    expected, records = 0, found.records
+    found = Segment(about=about, records=Records(data=data))
+    expected, keep = 0, found.records.append
     unpack, unpack_sums, crc32 = _HEAD.unpack_from, _SUMS.unpack_from, zlib.crc32
     while place + _HEAD_SIZE <= size:
         magic, kind, length, rows, first_row, time = unpack(data, place)
-        stop = place + _HEAD_SIZE + length
+        start, stop = place + _HEAD_SIZE, place + _HEAD_SIZE + length
         head_sum, whole_sum = unpack_sums(data, place + _HEAD.size)
-        payload = view[place + _HEAD_SIZE : stop]
         sum_so_far = crc32(view[place : place + _HEAD.size])
         if magic != _MAGIC or head_sum != sum_so_far:
-            place = _next_record(view, place + 1)
+            place = _next_record(data, place + 1)
+            if place == size:
+                # With the head went how many rows there were: one at least.
+                found.lost["torn"] += 1
             continue
         if first_row > expected:
             found.lost["damaged"] += first_row - expected
-        if stop > size or crc32(payload, sum_so_far) != whole_sum:
+        if stop > size or crc32(view[start:stop], sum_so_far) != whole_sum:
             found.lost["torn" if stop >= size else "damaged"] += rows
         elif kind == _LOST:
-            found.lost.update(json.loads(bytes(payload)))
+            found.lost.update(json.loads(data[start:stop]))
         else:
-            records.append(Record(time, rows, payload))
+            keep(time, rows, start, stop)
         expected, place = first_row + rows, stop
     if place < size:
-        # The head of a record was cut off, and with it how many rows there were: one at least.
+        # The end of a head is missing.
         found.lost["torn"] += 1
     return found
 
@@ -151,18 +199,15 @@ def _header(data: bytes) -> tuple[Mapping[str, Any], int]:
     raise TrafficError("the header of the segment cannot be read")
 
 
-def _next_record(view: memoryview, place: int) -> int:
+def _next_record(data: bytes, place: int) -> int:
     """Where the next record begins whose head is whole; the end if there is none."""
-    data = bytes(view[place:])
-    found = data.find(_MAGIC)
-    while found >= 0:
-        head = data[found : found + _HEAD_SIZE]
-        if len(head) == _HEAD_SIZE and _SUMS.unpack_from(head, _HEAD.size)[0] == zlib.crc32(
-            head[: _HEAD.size]
-        ):
-            return place + found
+    found = data.find(_MAGIC, place)
+    while 0 <= found <= len(data) - _HEAD_SIZE:
+        (head_sum, _) = _SUMS.unpack_from(data, found + _HEAD.size)
+        if head_sum == zlib.crc32(data[found : found + _HEAD.size]):
+            return found
         found = data.find(_MAGIC, found + 1)
-    return len(view)
+    return len(data)
 
 
 def _crc(data: bytes) -> bytes:
@@ -171,10 +216,9 @@ def _crc(data: bytes) -> bytes:
 
 def rows_in(data: bytes) -> int:
     """How many rows a segment holds whose header cannot be read, by the heads of its records."""
-    view, rows = memoryview(data), 0
-    place = _next_record(view, 0)
-    while place + _HEAD_SIZE <= len(data):
+    rows, place = 0, _next_record(data, 0)
+    while place < len(data):
         _, _, length, count, _, _ = _HEAD.unpack_from(data, place)
         rows += count
-        place = _next_record(view, place + _HEAD_SIZE + length)
+        place = _next_record(data, place + _HEAD_SIZE + length)
     return rows

@@ -24,7 +24,7 @@ from monitor.logs import told_without_values
 from monitor.traffic.appender import Appender, ClosedSegment
 from monitor.traffic.compaction import compact
 from monitor.traffic.room import drop_oldest_file, used_bytes
-from monitor.traffic.segment import Cause, rows_in
+from monitor.traffic.segment import Cause, read_segment, rows_in
 from monitor.traffic.store import Store
 
 __all__ = ["ROLL_REQUEST", "SEGMENTS", "Spool"]
@@ -222,7 +222,12 @@ class Spool:
 
     def _drop_segment(self, segment: ClosedSegment) -> None:
         data = segment.path.read_bytes()
-        rows = rows_in(data)
+        try:
+            found = read_segment(data)
+            rows = found.rows
+            self.appender.report(found.lost)
+        except TrafficError:
+            rows = rows_in(data)
         with contextlib.suppress(OSError):
             segment.settle()
         segment.path.unlink()

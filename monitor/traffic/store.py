@@ -198,7 +198,8 @@ class Store:
     def _put_locally(self, inside: str, chunks: Iterator[bytes]) -> None:
         folder = self.make_folder(str(PurePosixPath(inside).parent))
         target = Path(self.path(inside))
-        draft = folder / f".{target.name}.{os.getpid()}"
+        # Of the same name whenever it is tried again, so that a crash leaves nothing behind.
+        draft = folder / f".{target.name}.draft"
         try:
             handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, self.file_mode)
             with os.fdopen(handle, "wb") as file:
@@ -230,7 +231,9 @@ def _chunks(source: Path) -> Iterator[bytes]:
 
 def _patient_for_long_enough(address: str) -> fs.S3FileSystem:
     """An S3 store as its address says, which gives up in time."""
-    options: dict[str, Any] = dict(parse_qsl(urlsplit(address).query))
+    words = {"true": True, "false": False}
+    told = parse_qsl(urlsplit(address).query)
+    options: dict[str, Any] = {name: words.get(value.lower(), value) for name, value in told}
     return fs.S3FileSystem(
         **options,
         connect_timeout=_CONNECT_SECONDS,

@@ -1,0 +1,188 @@
+"""One count of a log in a process of its own, for `benchmarks.traffic`: what, in how long, in what.
+
+    python -m benchmarks.traffic_count_run <kind> <since> <until> <log> [<outcomes>]
+
+Prints JSON: seconds from the first look at the files to the counts, the peak of the resident memory
+in GiB, and the counts by groups, label and decision.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+__all__ = ["KINDS", "SPARK", "Asked"]
+
+_ATTRIBUTES = ("sex", "ethnicity")
+# What the window's DuckDB may take, for the other too.
+_MEMORY = "3GB"
+SPARK = "local-cluster[2,1,1024]"
+
+# Groups, label, decision and how many rows.
+Counts = list[list[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What is to be counted: predictions of a span, with outcomes or without."""
+
+    since: dt.datetime
+    until: dt.datetime
+    log: Path
+    outcomes: Path | None
+
+    @property
+    def places(self) -> tuple[Path, Path | None, dt.datetime, dt.datetime]:
+        """As a window takes them."""
+        return self.log, self.outcomes, self.since, self.until
+
+
+def _window(asked: Asked, *, verify: bool = False) -> Counts:
+    from offline_audit.window import Window
+
+    with Window.read(*asked.places, verify=verify) as window:
+        return _cells(window.counts(_ATTRIBUTES))
+
+
+def _verified(asked: Asked) -> Counts:
+    return _window(asked, verify=True)
+
+
+def _sql(asked: Asked) -> Counts:
+    """As somebody would write it who knows the files: of every field the latest value holds."""
+    import duckdb
+
+    with (
+        tempfile.TemporaryDirectory() as spill,
+        duckdb.connect(
+            config={
+                "memory_limit": _MEMORY,
+                "temp_directory": spill,
+                "preserve_insertion_order": False,
+            }
+        ) as engine,
+    ):
+        query = _COUNT if asked.outcomes is None else _JOINED_COUNT
+        return _sorted(engine.execute(query.format(**dataclasses.asdict(asked))).fetchall())
+
+
+_COUNT = """
+SELECT NULL, NULL, NULL, decision, count(*)
+FROM read_parquet('{log}/model=*/**/*.parquet', hive_partitioning = false)
+WHERE time >= TIMESTAMPTZ '{since}' AND time < TIMESTAMPTZ '{until}'
+GROUP BY decision
+"""
+# One number orders as the pair of both times does, and takes less than a pair.
+_JOINED_COUNT = """
+WITH told AS (
+  SELECT *, epoch_us(observed_at)::HUGEINT * 18446744073709551616 + epoch_us(received_at) AS moment
+  FROM read_parquet('{outcomes}/model=*/*/*.parquet', hive_partitioning = false)
+), known AS (
+  SELECT
+    request_id, row,
+    arg_max(label, moment) AS label,
+    arg_max(group_sex, moment) AS group_sex,
+    arg_max(group_ethnicity, moment) AS group_ethnicity
+  FROM told GROUP BY request_id, row
+)
+SELECT group_sex, group_ethnicity, label, decision, count(*)
+FROM read_parquet('{log}/model=*/**/*.parquet', hive_partitioning = false)
+LEFT JOIN known USING (request_id, row)
+WHERE time >= TIMESTAMPTZ '{since}' AND time < TIMESTAMPTZ '{until}'
+GROUP BY ALL
+"""
+
+
+def _spark(asked: Asked) -> Counts:
+    with tempfile.TemporaryDirectory() as home:
+        return _count_on_spark(_spark_home(Path(home)), asked)
+
+
+def _spark_home(home: Path) -> Path:
+    """Executors leave files in Spark's home, so it has one for this count alone."""
+    import pyspark
+
+    installed = Path(pyspark.__file__).parent
+    for part in ("bin", "jars"):
+        (home / part).symlink_to(installed / part)
+    return home
+
+
+def _count_on_spark(home: Path, asked: Asked) -> Counts:
+    from pyspark.sql import SparkSession
+
+    from offline_audit.engine import Engine
+    from offline_audit.window import Window
+
+    os.environ["SPARK_HOME"] = str(home)
+    session = (
+        SparkSession.builder.master(SPARK)
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "16")
+        .config("spark.sql.warehouse.dir", str(home / "warehouse"))
+        .getOrCreate()
+    )
+    try:
+        with (
+            Engine.spark(session) as engine,
+            Window.read(*asked.places, engine=engine, verify=False) as window,
+        ):
+            return _cells(window.counts(_ATTRIBUTES))
+    finally:
+        session.stop()
+
+
+KINDS: dict[str, Callable[[Asked], Counts]] = {
+    "window": _window,
+    "verified": _verified,
+    "sql": _sql,
+    "spark": _spark,
+}
+
+
+def _cells(counts: Any) -> Counts:
+    return _sorted([(*c.groups, c.label, c.decision, c.rows) for c in counts.cells])
+
+
+def _sorted(rows: list[tuple[Any, ...]]) -> Counts:
+    """What is not known comes last."""
+    return [list(row) for row in sorted(rows, key=lambda row: [(v is None, v) for v in row])]
+
+
+def _peak_gib() -> float:
+    """Of this program alone: the peak that getrusage(2) tells of begins with the parent's."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    (peak,) = (line.split()[1] for line in lines if line.startswith("VmHWM"))
+    return int(peak) / 2**20
+
+
+if __name__ == "__main__":
+    kind, since, until, log, *further = sys.argv[1:]
+    asked = Asked(
+        since=dt.datetime.fromisoformat(since),
+        until=dt.datetime.fromisoformat(until),
+        log=Path(log),
+        outcomes=Path(further[0]) if further else None,
+    )
+    # What is imported once a process is not measured.
+    for module in (
+        ("duckdb",) if kind == "sql" else ("offline_audit.window", "ibis.backends.duckdb")
+    ):
+        import_module(module)
+    started = time.perf_counter()
+    found = KINDS[kind](asked)
+    seconds = time.perf_counter() - started
+    print(json.dumps({"seconds": seconds, "peak": _peak_gib(), "counts": found}))

@@ -1,0 +1,194 @@
+"""How long a window's counts take, beside SQL that somebody wrote for the same files.
+
+Every count runs in a process of its own, so that its memory is its own. The files are read once
+before, so that nobody waits for the disk.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.claims import Claim, PairedRatio, Say
+from benchmarks.traffic_count_run import SPARK
+from benchmarks.traffic_log import LargeLog, large_log
+
+__all__ = ["Count", "measure_counting"]
+
+_ROOT = Path(__file__).parents[1]
+_WINDOW, _SQL, _VERIFIED, _SPARK = "window", "sql", "verified", "spark"
+_NAMES = {
+    _WINDOW: "evenhand's window",
+    _SQL: "DuckDB, SQL by hand",
+    _VERIFIED: "evenhand's window, hashes checked",
+}
+_ALONE, _JOINED = "predictions alone", "joined with outcomes"
+_SPARK_ROWS = 1_000_000
+_MOST, _MOST_GIB = 1.3, 4.0
+# No count may take longer.
+_SECONDS = 3600
+_CHUNK = 1 << 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Count:
+    """One count.
+
+    Attributes:
+        seconds: From the first look at the files to the counts.
+        peak: Of the resident memory, in GiB.
+        counts: Rows by groups, label and decision.
+    """
+
+    seconds: float
+    peak: float
+    counts: list[list[Any]]
+
+
+Counted = Mapping[str, list[Count]]
+
+
+def measure_counting(quick: bool, say: Say) -> list[Claim]:  # noqa: FBT001 - as a benchmark's
+    """Count a large log, and a smaller one on Spark; print every row and return the claims."""
+    rows, rounds = (10_000_000, 2) if quick else (100_000_000, 3)
+    log = large_log(rows, say)
+    say("reading the files once")
+    _read_once(log.home)
+    found = {}
+    for words, outcomes in ((_ALONE, False), (_JOINED, True)):
+        found[words] = _counted(log, rounds, say, outcomes=outcomes)
+        _check(words, log, found[words])
+    Console().print(_table(found, log))
+    claims = [claim for words, counted in found.items() for claim in _claims(words, counted, log)]
+    return claims + _spark_claims(large_log(_SPARK_ROWS, say), say)
+
+
+def _counted(log: LargeLog, rounds: int, say: Say, *, outcomes: bool) -> Counted:
+    """In turns about who goes first; what is not claimed runs once."""
+    found: dict[str, list[Count]] = {kind: [] for kind in _NAMES}
+    for number in range(rounds):
+        for kind in (_WINDOW, _SQL) if number % 2 == 0 else (_SQL, _WINDOW):
+            say(f"counting {log.rows:,} rows: {_NAMES[kind]}, round {number + 1} of {rounds}")
+            found[kind].append(_run(kind, log, outcomes=outcomes))
+    say(f"counting {log.rows:,} rows: {_NAMES[_VERIFIED]}")
+    found[_VERIFIED].append(_run(_VERIFIED, log, outcomes=outcomes))
+    return found
+
+
+def _run(kind: str, log: LargeLog, *, outcomes: bool) -> Count:
+    asked = [log.since.isoformat(), log.until.isoformat(), log.traffic]
+    asked += [log.outcomes] * outcomes
+    command = [sys.executable, "-m", "benchmarks.traffic_count_run", kind, *map(str, asked)]
+    done = subprocess.run(
+        command, check=False, cwd=_ROOT, capture_output=True, text=True, timeout=_SECONDS
+    )
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise SystemExit(f"{kind} does not count {log.rows:,} rows: {last}")
+    return Count(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def _read_once(home: Path) -> None:
+    for file in home.rglob("*.parquet"):
+        with file.open("rb") as opened:
+            while opened.read(_CHUNK):
+                pass
+
+
+def _check(words: str, log: LargeLog, found: Counted) -> None:
+    """Nothing was measured if the counts are others."""
+    every = [count.counts for counts in found.values() for count in counts]
+    if any(counts != every[0] for counts in every):
+        raise SystemExit(f"{words}: the counts differ")
+    if sum(cell[-1] for cell in every[0]) != log.rows:
+        raise SystemExit(f"{words}: the counts are not of {log.rows:,} rows")
+
+
+def _table(found: Mapping[str, Counted], log: LargeLog) -> Table:
+    table = Table("count", title=f"{log.rows:,} predictions, {log.gib:.1f} GiB with outcomes")
+    for heading in ("s", "lowest", "highest", "million rows/s", "peak GiB", "× SQL"):
+        table.add_column(heading, justify="right")
+    for words, counted in found.items():
+        table.add_section()
+        table.add_row(f"[bold]{words}[/bold]")
+        beside = statistics.median(count.seconds for count in counted[_SQL])
+        for kind, counts in counted.items():
+            seconds = [count.seconds for count in counts]
+            middle = statistics.median(seconds)
+            table.add_row(
+                _NAMES[kind],
+                *(f"{each:.2f}" for each in (middle, min(seconds), max(seconds))),
+                f"{log.rows / middle / 1e6:.1f}",
+                f"{max(count.peak for count in counts):.2f}",
+                f"{middle / beside:.2f}",
+            )
+    return table
+
+
+def _claims(words: str, found: Counted, log: LargeLog) -> list[Claim]:
+    ours, sql = found[_WINDOW], found[_SQL]
+    pairs = zip(ours, sql, strict=True)
+    ratio = PairedRatio(ratios=tuple(one.seconds / other.seconds for one, other in pairs))
+    return [
+        Claim(
+            claim=f"counts of {log.rows:,} rows, {words}",
+            figure=ratio.median,
+            unit="× SQL by hand",
+            side="at most",
+            bar=_MOST,
+            rounds=len(ours),
+            details=ratio.details
+            | {
+                "seconds": statistics.median(count.seconds for count in ours),
+                "with hashes checked": found[_VERIFIED][0].seconds,
+            },
+        ),
+        Claim(
+            claim=f"peak memory of the same, {words}",
+            figure=max(count.peak for count in ours),
+            unit="GiB",
+            side="at most",
+            bar=_MOST_GIB,
+            rounds=len(ours),
+            details={
+                "SQL": max(count.peak for count in sql),
+                "with hashes checked": found[_VERIFIED][0].peak,
+            },
+        ),
+    ]
+
+
+def _spark_claims(log: LargeLog, say: Say) -> list[Claim]:
+    """None where Spark is not installed."""
+    try:
+        import pyspark  # noqa: F401
+    except ImportError as error:
+        print(f"without Spark: {error}")
+        return []
+    say(f"counting {log.rows:,} rows on Spark")
+    theirs, ours = (_run(kind, log, outcomes=True) for kind in (_SPARK, _WINDOW))
+    differing = {tuple(cell) for cell in theirs.counts} ^ {tuple(cell) for cell in ours.counts}
+    return [
+        Claim(
+            claim=f"counts of {log.rows:,} rows joined with outcomes that differ on Spark",
+            figure=len(differing),
+            unit="cells",
+            side="at most",
+            bar=0,
+            rounds=1,
+            details={
+                "cells": len(ours.counts),
+                "Spark": SPARK,
+                "seconds with its start": theirs.seconds,
+            },
+        )
+    ]

@@ -1,0 +1,176 @@
+"""Closed segments for `benchmarks.traffic`: made-up predictions, encoded as the sidecar does it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.kernel_subjects import Shape
+from monitor.batching import Waiting
+from monitor.bundle import (
+    BundleSpec,
+    ClassifierFile,
+    Decision,
+    Feature,
+    Fitted,
+    Model,
+    OneHotGroup,
+    ProtectedAttribute,
+)
+from monitor.judging import Judged
+from monitor.policy import Action, VerdictCode
+from monitor.scores import ScoreColumns
+from monitor.traffic.columns import FORMAT, TrafficColumns
+from monitor.traffic.privacy import FeatureGuard, Pseudonyms
+from monitor.traffic.records import TrafficEncoder
+from monitor.traffic.segment import header_bytes, record_bytes
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from monitor.batching import Share
+    from monitor.judging import Judging
+
+__all__ = ["about_traffic", "made_up_features", "made_up_spec", "write_segment"]
+
+# An hour's start, so that a segment becomes one file.
+START = dt.datetime(2026, 3, 2, 9, tzinfo=dt.UTC)
+_ATTRIBUTES = {"sex": ("female", "male"), "ethnicity": ("a", "b", "c")}
+# Of the baseline that p-values are ranks in.
+_BASELINE = 8_000
+_UNUSUAL = 0.01
+
+
+def made_up_spec(shape: Shape, *, attributes: int = 2) -> BundleSpec:
+    """A bundle with a shape's features, and up to two protected attributes beside them."""
+    plain: tuple[tuple[Literal["numeric", "integer", "binary"], int], ...] = (
+        ("numeric", shape.numeric),
+        ("integer", shape.integer),
+        ("binary", shape.binary),
+    )
+    groups, size = shape.one_hot
+    one_hot = tuple(
+        OneHotGroup(name=f"c{group}", features=tuple(f"c{group}={place}" for place in range(size)))
+        for group in range(groups)
+    )
+    return BundleSpec(
+        model=Model(name="judged", version="1"),
+        classifier=ClassifierFile(output="logit"),
+        features=(
+            *(
+                Feature(name=f"{kind} {i}", kind=kind)
+                for kind, count in plain
+                for i in range(count)
+            ),
+            *(Feature(name=name, kind="onehot") for group in one_hot for name in group.features),
+        ),
+        one_hot_groups=one_hot,
+        protected_attributes=tuple(
+            ProtectedAttribute(name=name, groups=names)
+            for name, names in list(_ATTRIBUTES.items())[:attributes]
+        ),
+        decision=Decision(),
+        fitted=Fitted.now(seed=0, rows=0),
+    )
+
+
+def made_up_features(shape: Shape, rows: int, rng: np.random.Generator) -> NDArray[np.float32]:
+    """People, `[n, d]`: no two of them alike where a feature is numeric."""
+    groups, size = shape.one_hot
+    chosen = rng.integers(size, size=(rows, groups))
+    columns = [
+        rng.normal(size=(rows, shape.numeric)),
+        rng.poisson(4, size=(rows, shape.integer)),
+        rng.random((rows, shape.binary)) < 0.3,
+        (chosen[:, :, None] == np.arange(size)).reshape(rows, -1),
+    ]
+    return np.concatenate([column.astype(np.float32) for column in columns], axis=1)
+
+
+def write_segment(
+    path: Path, spec: BundleSpec, features: NDArray[np.float32], *, batch: int, seed: int = 0
+) -> TrafficColumns:
+    """Write a segment of people's predictions, `[n, d]`, in batches of requests of a row each."""
+    columns = TrafficColumns.of(spec)
+    about = about_traffic(spec, columns, segment=path.stem)
+    with path.open("wb") as file:
+        file.write(header_bytes({**about, "begun": START.isoformat()}))
+        file.writelines(_records(spec, columns, features, batch, np.random.default_rng(seed)))
+    return columns
+
+
+def about_traffic(spec: BundleSpec, columns: TrafficColumns, *, segment: str) -> dict[str, Any]:
+    """What the sidecar says of a segment, and of the files that it becomes."""
+    return {
+        "format": FORMAT,
+        "kind": "traffic",
+        "model": spec.model.name,
+        "version": spec.model.version,
+        "bundle": "0" * 64,
+        "pseudonyms": None,
+        "evenhand": "benchmark",
+        "columns": columns.to_json(),
+        "attributes": {a.name: list(a.groups) for a in spec.protected_attributes},
+        "class_names": list(spec.decision.class_names),
+        "favourable": spec.decision.favourable,
+        "threshold": spec.decision.threshold,
+        "segment": segment,
+    }
+
+
+def _records(
+    spec: BundleSpec,
+    columns: TrafficColumns,
+    features: NDArray[np.float32],
+    batch: int,
+    rng: np.random.Generator,
+) -> Iterator[bytes]:
+    kept = Pseudonyms(None)
+    groups = {a.name: len(a.groups) for a in spec.protected_attributes}
+    places = ScoreColumns.of(groups)
+    # What was not judged is what it would ask the judging about; here everything is.
+    judging = cast("Judging", None)
+    encoder = TrafficEncoder(columns, places, FeatureGuard(columns, {}, kept), kept, judging)
+    run = rng.bytes(8).hex()
+    judged = _judged(len(features), places, rng)
+    # 300,000 rows of a second each would not fit an hour.
+    step = 3_000_000_000_000 // len(features)
+    begun = int(START.timestamp()) * 1_000_000_000
+    for start in range(0, len(features), batch):
+        lot = features[start : start + batch]
+        waiting = [_waiting(f"{run}-{start + i + 1}", lot[i : i + 1]) for i in range(len(lot))]
+        part = {name: values[start : start + batch] for name, values in judged.items()}
+        payload = encoder.payload(waiting, lot, Judged(**part))
+        yield record_bytes(payload, rows=len(lot), first_row=start, time=begun + step * start)
+
+
+def _judged(rows: int, places: ScoreColumns, rng: np.random.Generator) -> Mapping[str, Any]:
+    """Scores that differ from person to person, as a network's do."""
+    scores = rng.normal(size=(rows, places.width)).astype(np.float32)
+    scores[:, places.boundary_distance] = np.abs(scores[:, places.logit]) / 2
+    scores[:, places.signed_margin] = scores[:, places.logit]
+    for own in places.attributes.values():
+        scores[:, own.flip_probability] = rng.beta(0.3, 3, size=rows)
+        scores[:, own.expected_change] = rng.gamma(2, 0.05, size=rows)
+    ranks = rng.integers(1, _BASELINE + 2, size=(rows, len(places.attributes)))
+    p_values = ranks / (_BASELINE + 1)
+    verdicts = np.where(p_values < _UNUSUAL, VerdictCode.ABOVE, VerdictCode.WITHIN)
+    actions = np.where((p_values < _UNUSUAL).any(1), Action.FLAG, Action.NONE)
+    return {
+        "output": scores[:, places.logit],
+        "scores": scores,
+        "p_values": p_values,
+        "verdicts": verdicts.astype(np.int8),
+        "actions": actions.astype(np.int8),
+    }
+
+
+def _waiting(name: str, features: NDArray[np.float32]) -> Waiting:
+    """A request, of which nobody waits for the answer."""
+    nobody = cast("asyncio.Future[Share]", None)
+    return Waiting(name, 0, features, 0.0, nobody)

@@ -1,0 +1,163 @@
+"""Compaction: a segment becomes the same files however often it is done."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from unittest import mock
+
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import dataset
+
+from monitor.errors import TrafficError
+from monitor.traffic.columns import METADATA_KEY, outcome_schema
+from monitor.traffic.compaction import compact
+from monitor.traffic.outcome import Outcome
+from monitor.traffic.outcome_records import payload as outcome_payload
+from monitor.traffic.privacy import Pseudonyms
+from monitor.traffic.segment import header_bytes, lost_bytes, record_bytes
+from monitor.traffic.store import Store
+from tests.spooling import ABOUT, COLUMNS, entries, logged, moment, payload
+
+BEGUN = "2026-03-01T23:50:00+00:00"
+MIDNIGHT = moment(2026, 3, 2)
+MINUTE = 60 * 10**9
+
+
+@pytest.fixture
+def segment(tmp_path):
+    """Rows from before and after midnight, and three that were lost."""
+    records = [
+        record_bytes(payload((f"r{n}", [n, n + 0.5])), rows=2, first_row=2 * n, time=time)
+        for n, time in enumerate([MIDNIGHT - MINUTE, MIDNIGHT, MIDNIGHT + MINUTE])
+    ]
+    header = header_bytes({**ABOUT, "segment": "s1", "begun": BEGUN})
+    path = tmp_path / "s1.segment"
+    path.write_bytes(header + lost_bytes({"disk": 3}, first_row=0, time=1) + b"".join(records))
+    return path
+
+
+@pytest.fixture
+def store(tmp_path) -> Store:
+    return Store.open(tmp_path / "log")
+
+
+def test_rows_are_where_their_hour_is_and_the_ledger_tells_of_them(segment, store, tmp_path):
+    entry = compact(segment, store, tmp_path / "draft")
+    folder = "model=lending/version=1"
+    assert [file.path for file in store.files(suffix=".parquet")] == [
+        f"{folder}/date=2026-03-01/hour=23/s1.parquet",
+        f"{folder}/date=2026-03-02/hour=00/s1.parquet",
+    ]
+    assert [(file.rows, store.sha256(file.path) == file.sha256) for file in entry.files] == [
+        (2, True),
+        (4, True),
+    ]
+    assert entries(store) == [entry]
+    assert (entry.rows, entry.lost) == (6, {"disk": 3})
+    assert entry.since == dt.datetime.fromisoformat(BEGUN)
+    assert entry.until == dt.datetime(2026, 3, 2, 0, 1, tzinfo=dt.UTC)
+    assert logged(store) == [(f"r{n}", row, n + row / 2) for n in range(3) for row in range(2)]
+    assert segment.exists()
+    assert not (tmp_path / "draft").exists()
+
+
+def test_doing_it_again_gives_the_same_bytes(segment, store, tmp_path):
+    once = compact(segment, store, tmp_path / "draft")
+    assert compact(segment, store, tmp_path / "draft") == once
+    assert len(entries(store)) == 1
+
+
+def test_a_file_says_what_its_columns_are_of(segment, store, tmp_path):
+    entry = compact(segment, store, tmp_path / "draft")
+    file = pq.ParquetFile(store.path(entry.files[0].path))
+    about = json.loads(file.schema_arrow.metadata[METADATA_KEY])
+    assert about["model"] == "lending"
+    assert about["columns"] == COLUMNS.to_json()
+    assert file.schema_arrow.equals(COLUMNS.schema)
+
+
+def test_engines_read_the_log_as_one_partitioned_table(segment, store, tmp_path):
+    compact(segment, store, tmp_path / "draft")
+    table = dataset.dataset(store.root, partitioning="hive").to_table()
+    assert table.num_rows == 6
+    assert set(table["date"].to_pylist()) == {"2026-03-01", "2026-03-02"}
+
+
+def test_an_empty_segment_is_told_of_and_has_no_file(store, tmp_path):
+    path = tmp_path / "s1.segment"
+    path.write_bytes(header_bytes({**ABOUT, "segment": "s1", "begun": BEGUN}))
+    entry = compact(path, store, tmp_path / "draft")
+    assert (entry.rows, entry.files) == (0, ())
+    assert entries(store) == [entry]
+
+
+def test_what_is_no_segment_is_refused(store, tmp_path):
+    (tmp_path / "s1.segment").write_bytes(b"something else")
+    with pytest.raises(TrafficError):
+        compact(tmp_path / "s1.segment", store, tmp_path / "draft")
+    assert store.files() == []
+
+
+def test_nothing_is_in_the_ledger_before_all_files_are_there(segment, store, tmp_path):
+    real, calls = store.put_file, []
+
+    def put_file(inside, source):
+        calls.append(inside)
+        if len(calls) == 2:
+            raise OSError("the second file fails")
+        real(inside, source)
+
+    with (
+        mock.patch.object(store, "put_file", put_file),
+        pytest.raises(OSError, match="second file"),
+    ):
+        compact(segment, store, tmp_path / "draft")
+    assert entries(store) == []
+    assert not (tmp_path / "draft").exists()
+    compact(segment, store, tmp_path / "draft")
+    assert len(logged(store)) == 6
+
+
+def test_many_records_become_one_file(store, tmp_path):
+    """More rows than are made into a table at a time."""
+    count = 3000
+    records = [
+        record_bytes(payload((f"r{n}", [n] * 50)), rows=50, first_row=50 * n, time=MIDNIGHT)
+        for n in range(count)
+    ]
+    path = tmp_path / "s1.segment"
+    header = header_bytes({**ABOUT, "segment": "s1", "begun": BEGUN})
+    path.write_bytes(header + b"".join(records))
+    (file,) = compact(path, store, tmp_path / "draft").files
+    assert file.rows == 50 * count
+    rows = logged(store)
+    assert rows[:: 50 * 100] == [(f"r{n}", 0, float(n)) for n in range(0, count, 100)]
+
+
+def test_outcomes_become_a_file_for_each_day(store, tmp_path):
+    about = {**ABOUT, "kind": "outcomes", "attributes": {"sex": ["female", "male"]}}
+    header = header_bytes({**about, "segment": "o1", "begun": BEGUN})
+    now = dt.datetime.fromisoformat(BEGUN)
+    lots = [
+        outcome_payload([Outcome(request_id=f"r{n}", label=n % 2)], Pseudonyms(None), "rpc", now)
+        for n in range(3)
+    ]
+    times = (MIDNIGHT - MINUTE, MIDNIGHT, MIDNIGHT + MINUTE)
+    path = tmp_path / "o1.segment"
+    path.write_bytes(
+        header
+        + b"".join(
+            record_bytes(data, rows=1, first_row=n, time=time)
+            for n, (data, time) in enumerate(zip(lots, times, strict=True))
+        )
+    )
+    entry = compact(path, store, tmp_path / "draft")
+    assert [(file.path, file.rows) for file in entry.files] == [
+        ("model=lending/date=2026-03-01/o1.parquet", 1),
+        ("model=lending/date=2026-03-02/o1.parquet", 2),
+    ]
+    table = pq.read_table(store.path(entry.files[1].path), partitioning=None)
+    assert table["request_id"].to_pylist() == ["r1", "r2"]
+    assert table.schema.equals(outcome_schema(("sex",)))

@@ -1,0 +1,131 @@
+"""Outcomes: what cannot be is refused without its values, and the rest comes back by its names."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from monitor.traffic.outcome import Outcome, OutcomeCheck
+from monitor.traffic.outcome_records import OwnGroups, days, outcome_table, payload
+from monitor.traffic.privacy import Pseudonyms
+from monitor.traffic.segment import Records
+from tests.serving import NAMES, SPEC
+from tests.spooling import Asked, moment
+
+NOW = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
+GROUPS = {"sex": ("female", "male"), "ethnicity": ("a", "b", "c")}
+CHECK = OutcomeCheck(GROUPS)
+
+outcomes = st.builds(
+    Outcome,
+    request_id=st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=9),
+    row=st.integers(0, 2**31 - 1),
+    label=st.sampled_from([0, 1, None]),
+    groups=st.fixed_dictionaries(
+        {}, optional={name: st.sampled_from(found) for name, found in GROUPS.items()}
+    ),
+    observed_at=st.none()
+    | st.datetimes(dt.datetime(1970, 1, 1), dt.datetime(2026, 3, 2), timezones=st.just(dt.UTC)),  # noqa: DTZ001
+)
+
+
+def record(data: bytes, rows: int, time: int = 0) -> tuple[int, int, bytes]:
+    return time, rows, data
+
+
+def together(*records: tuple[int, int, bytes]) -> Records:
+    found = Records(data=b"".join(data for _, _, data in records))
+    start = 0
+    for time, rows, data in records:
+        found.append(time, rows, start, start := start + len(data))
+    return found
+
+
+@given(st.lists(outcomes, min_size=1, max_size=6))
+def test_outcomes_come_back_as_they_were_told(told):
+    data = payload(told, Pseudonyms(None), "rest", NOW)
+    found = outcome_table(together(record(data, len(told))), tuple(GROUPS)).to_pylist()
+    assert found == [
+        {
+            "request_id": one.request_id,
+            "row": one.row,
+            "label": one.label,
+            "group_sex": one.groups.get("sex"),
+            "group_ethnicity": one.groups.get("ethnicity"),
+            "observed_at": one.observed_at or NOW,
+            "received_at": NOW,
+            "source": "rest",
+        }
+        for one in told
+    ]
+
+
+@given(outcomes)
+def test_what_can_be_recorded_is_not_refused(told):
+    flaw = CHECK.flaw(told, NOW)
+    assert (flaw is None) == (told.label is not None or bool(told.groups))
+
+
+@pytest.mark.parametrize(
+    ("parts", "flaw"),
+    [
+        ({"request_id": ""}, "request_id is no id"),
+        ({"request_id": "x" * 101}, "request_id is no id"),
+        ({"request_id": "secret\n"}, "request_id is no id"),
+        ({"row": -1}, "row is no row"),
+        ({"row": 2**31}, "row is no row"),
+        ({"label": None}, "neither label nor groups"),
+        ({"label": 2}, "label is neither 0 nor 1"),
+        ({"observed_at": NOW + dt.timedelta(days=2)}, "in the future"),
+        ({"observed_at": dt.datetime(1969, 1, 1, tzinfo=dt.UTC)}, "before 1970"),
+        ({"groups": {"secret": "male"}}, "no such protected attribute; there are ethnicity, sex"),
+        ({"groups": {"sex": "secret"}}, "no such group of sex; there are female, male"),
+    ],
+)
+def test_an_outcome_is_refused_for_a_reason_that_does_not_hold_its_values(parts, flaw):
+    told = Outcome(**{"request_id": "r", "label": 1, **parts})
+    found = CHECK.flaw(told, NOW)
+    assert found is not None
+    assert flaw in found
+    assert "secret" not in found
+
+
+def test_outcomes_are_parted_by_the_day_they_were_written_on():
+    times = [moment(2026, 3, 2), moment(2026, 3, 1, 23, 59, 59), moment(2026, 3, 2, 5)]
+    records = [record(b"", n, time) for n, time in enumerate(times)]
+    assert [(day, [r.rows for r in lot]) for day, lot in days(together(*records))] == [
+        ("2026-03-01", [1]),
+        ("2026-03-02", [0, 2]),
+    ]
+
+
+def own(**features: str | None):
+    """Groups that are read from these features."""
+    attributes = tuple(
+        a.model_copy(update={"feature": features.get(a.name)}) for a in SPEC.protected_attributes
+    )
+    return OwnGroups(SPEC.model_copy(update={"protected_attributes": attributes}))
+
+
+def test_groups_are_read_from_a_feature_that_is_one():
+    binary = next(f.name for f in SPEC.features if f.kind == "binary")
+    groups = own(sex=binary)
+    first, second = SPEC.protected_attributes[0].groups
+    rows = np.zeros((4, len(NAMES)), np.float32)
+    rows[:, NAMES.index(binary)] = [0, 1, 0.5, np.nan]
+    batch: Any = [Asked("a", 256, rows[:2]), Asked("b", 0, rows[2:])]
+    # Of what is neither 0 nor 1 nobody knows the group.
+    assert groups.outcomes(batch, rows) == [
+        Outcome(request_id="a", row=256, groups={"sex": first}),
+        Outcome(request_id="a", row=257, groups={"sex": second}),
+    ]
+
+
+def test_there_is_nothing_to_read_where_no_attribute_is_a_feature():
+    assert not own()
+    assert own(sex=NAMES[0])

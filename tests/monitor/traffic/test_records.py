@@ -1,0 +1,152 @@
+"""Records of the traffic: what was judged comes back under its name, row by row."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from monitor.settings import FeatureTreatment
+from monitor.traffic.columns import FeatureColumn, TrafficColumns
+from monitor.traffic.privacy import FeatureGuard, Pseudonyms
+from monitor.traffic.records import TrafficEncoder, hours, traffic_table
+from monitor.traffic.segment import Records
+from tests.spooling import _SCORES, COLUMNS, Asked, encoder, judged, moment, payload
+
+HOUR = 3_600_000_000_000
+ids = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=12)
+values = st.floats(width=32, allow_nan=False, allow_infinity=False)
+batches = st.lists(st.tuples(ids, st.lists(values, min_size=1, max_size=4)), min_size=1, max_size=5)
+
+
+def record(data: bytes, rows: int, time: int = 1_000_000) -> tuple[int, int, bytes]:
+    return time, rows, data
+
+
+def together(*records: tuple[int, int, bytes]) -> Records:
+    found = Records(data=b"".join(data for _, _, data in records))
+    start = 0
+    for time, rows, data in records:
+        found.append(time, rows, start, start := start + len(data))
+    return found
+
+
+@settings(deadline=None)
+@given(st.lists(batches, min_size=1, max_size=4))
+def test_every_row_of_every_request_comes_back(lots):
+    records = [
+        record(payload(*batch), sum(len(rows) for _, rows in batch), 1_000_000 * place)
+        for place, batch in enumerate(lots)
+    ]
+    table = traffic_table(together(*records), COLUMNS)
+    expected = [
+        (name, row, 1000 * place, value)
+        for place, batch in enumerate(lots)
+        for name, rows in batch
+        for row, value in enumerate(rows)
+    ]
+    found = zip(
+        *(table[name].to_pylist() for name in ("request_id", "row")),
+        *(table["time"].cast("int64").to_pylist(), table["x"].to_pylist()),
+        strict=True,
+    )
+    assert list(found) == expected
+    assert table["logit"].to_pylist() == [value for *_, value in expected]
+    assert table["decision"].to_pylist() == [int(value >= 0) for *_, value in expected]
+
+
+def test_rows_of_a_piece_of_a_request_are_counted_from_where_it_begins():
+    rows = np.arange(5, dtype=np.float32).reshape(-1, 1)
+    batch: Any = [Asked("a", 256, rows[:3]), Asked("b", 0, rows[3:])]
+    data = encoder().payload(batch, rows, judged(rows[:, 0]))
+    table = traffic_table(together(record(data, 5)), COLUMNS)
+    assert table["request_id"].to_pylist() == ["a", "a", "a", "b", "b"]
+    assert table["row"].to_pylist() == [256, 257, 258, 0, 1]
+
+
+def test_scores_verdicts_and_actions_have_their_names():
+    logits = np.array([2.0, -1.0, 0.0], np.float32)
+    told = judged(
+        logits,
+        p_values=np.array([[0.25], [np.nan], [1.0]]),
+        verdicts=np.array([[1], [2], [0]], np.int8),
+        actions=np.array([2, 0, 4], np.int8),
+    )
+    told.scores[:, [2, 3, 4, 6]] = [[7, 0, 0.5, 0.75], [np.nan] * 4, [0, np.log(3), 1, 2]]
+    batch: Any = [Asked("r", 0, logits.reshape(-1, 1))]
+    data = encoder().payload(batch, logits.reshape(-1, 1), told)
+    found = traffic_table(together(record(data, 3)), COLUMNS).to_pydict()
+    assert found["score"] == pytest.approx([1 / (1 + np.exp(-2)), 1 / (1 + np.exp(1)), 0.5])
+    assert found["decision"] == [1, 0, 1]
+    assert found["boundary_distance"] == [7, None, 0]
+    assert found["prediction_sensitivity_sex"] == pytest.approx([1, None, 3])
+    assert found["flip_probability_sex"] == [0.5, None, 1]
+    assert found["expected_change_sex"] == [0.75, None, 2]
+    assert found["p_value_sex"] == [0.25, None, 1]
+    assert found["verdict_sex"] == ["above", "unknown", "within"]
+    assert found["action"] == ["flag", "none", "review"]
+
+
+def test_a_prediction_that_nobody_judged_has_a_score_and_nothing_else():
+    rows = np.array([[2.0], [np.nan]], np.float32)
+    judging = SimpleNamespace(logits=lambda output: output, margins=lambda output: output)
+    bare = judged(rows[:, 0], scores=None, p_values=None, verdicts=None, actions=None)
+    batch: Any = [Asked("r", 0, rows)]
+    data = encoder(judging=judging).payload(batch, rows, bare)
+    found = traffic_table(together(record(data, 2)), COLUMNS).to_pydict()
+    assert found["logit"] == [2, None]
+    assert found["score"] == [pytest.approx(1 / (1 + np.exp(-2))), None]
+    assert found["decision"] == [1, None]
+    assert found["action"] == ["none", "none"]
+    for name in ("boundary_distance", "p_value_sex", "verdict_sex", "expected_change_sex"):
+        assert found[name] == [None, None]
+
+
+def test_certain_predictions_have_a_score_without_a_warning():
+    rows = np.array([[1e30], [-1e30], [800.0], [-800.0]], np.float32)
+    data = payload(("r", rows[:, 0].tolist()))
+    assert traffic_table(together(record(data, 4)), COLUMNS)["score"].to_pylist() == [1, 0, 1, 0]
+
+
+def test_features_are_written_as_they_may_be():
+    columns = TrafficColumns(
+        features=tuple(
+            FeatureColumn(name=n, feature=n, place=p, kind="numeric", treatment=t)
+            for n, p, t in (("age", 0, "bucket"), ("city", 1, "hash"), ("income", 3, "keep"))
+        ),
+        attributes=("sex",),
+    )
+    names = Pseudonyms(b"a key of sixteen bytes or more")
+    told = {"age": FeatureTreatment(treatment="bucket", width=10)}
+    guard = FeatureGuard(columns, told, names)
+    made = TrafficEncoder(columns, _SCORES, guard, names, None)  # type: ignore[arg-type]
+    rows = np.array([[47, 3, 99, 1200], [50, 4, 99, 800], [9, 3, 99, 0]], np.float32)
+    batch: Any = [Asked("r1", 0, rows[:1]), Asked("r2", 0, rows[1:])]
+    data = made.payload(batch, rows, judged(rows[:, 0]))
+    table = traffic_table(together(record(data, 3)), columns)
+    assert table.schema.names[3:6] == ["age", "city", "income"]
+    assert table["age"].to_pylist() == [40, 50, 0]
+    assert table["income"].to_pylist() == [1200, 800, 0]
+    first, second, third = table["city"].to_pylist()
+    assert first == third != second
+    assert table["request_id"].to_pylist() == [names.of("r1"), names.of("r2"), names.of("r2")]
+    assert b"r1" not in data[: data.index(names.of("r2").encode())]
+
+
+@given(st.lists(st.integers(-3 * HOUR, 30 * HOUR), max_size=20))
+def test_records_are_parted_by_the_hour_and_keep_their_order(times):
+    records = [record(b"", n, time) for n, time in enumerate(times)]
+    found = hours(together(*records))
+    assert [hour for hour, _ in found] == sorted({time // HOUR for time in times})
+    for hour, lot in found:
+        kept = [(time, rows) for time, rows, _ in records if time // HOUR == hour]
+        assert [(r.time, r.rows) for r in lot] == kept
+
+
+def test_an_hour_ends_at_the_full_hour():
+    times = [moment(2026, 3, 1, 23, 59, 59), moment(2026, 3, 2, 0)]
+    assert len(hours(together(*(record(b"", 1, time) for time in times)))) == 2

@@ -1,0 +1,161 @@
+"""Segments: what is whole is read whatever happened around it, and the rest is counted."""
+
+from __future__ import annotations
+
+import time
+from itertools import accumulate, pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from monitor.errors import TrafficError
+from monitor.traffic.segment import (
+    header_bytes,
+    lost_bytes,
+    read_segment,
+    record_bytes,
+    rows_in,
+)
+
+ABOUT = {"model": "lending", "segment": "s1"}
+HEADER = header_bytes(ABOUT)
+# Magic, kind, sizes, numbers and time, and two checksums.
+HEAD = 37
+
+Written = list[tuple[int, bytes]]
+records = st.lists(
+    st.tuples(st.integers(1, 9), st.binary(max_size=60) | st.just(b"EVHR" * 10)), max_size=8
+)
+
+
+def pieces(written: Written) -> list[bytes]:
+    """The bytes of each record, of rows and a payload."""
+    first = accumulate((rows for rows, _ in written), initial=0)
+    return [
+        record_bytes(payload, rows=rows, first_row=start, time=1000 + place)
+        for place, ((rows, payload), start) in enumerate(zip(written, first, strict=False))
+    ]
+
+
+def found(data: bytes) -> Written:
+    return [(record.rows, bytes(record.payload)) for record in read_segment(data).records]
+
+
+@given(records)
+def test_what_was_written_is_read_in_order(written):
+    segment = read_segment(HEADER + b"".join(pieces(written)))
+    assert segment.about == ABOUT
+    assert [(r.rows, bytes(r.payload)) for r in segment.records] == written
+    assert [record.time for record in segment.records] == [1000 + n for n in range(len(written))]
+    assert segment.rows == sum(rows for rows, _ in written)
+    assert not segment.lost
+
+
+@given(records, st.dictionaries(st.sampled_from(["slow", "disk", "full"]), st.integers(1, 99)))
+def test_what_was_not_written_is_told_by_cause(written, lost):
+    told = lost_bytes(lost, first_row=0, time=1)
+    segment = read_segment(HEADER + told + b"".join(pieces(written)) + told)
+    assert segment.lost == {cause: 2 * rows for cause, rows in lost.items()}
+    assert segment.rows == sum(rows for rows, _ in written)
+
+
+WRITTEN: Written = [(3, b"three rows"), (1, b""), (5, b"EVHR within"), (2, b"the last two")]
+PIECES = pieces(WRITTEN)
+WHOLE = HEADER + b"".join(PIECES)
+EDGES = list(accumulate((len(piece) for piece in PIECES), initial=len(HEADER)))
+
+
+@pytest.mark.parametrize("size", range(len(WHOLE) + 1))
+def test_a_segment_that_was_cut_off_anywhere_gives_all_that_is_whole(size):
+    """A cut within a head leaves open how many rows there were: one at least."""
+    data = WHOLE[:size]
+    if size < len(HEADER) // 2:
+        with pytest.raises(TrafficError, match="header"):
+            read_segment(data)
+        return
+    segment = read_segment(data)
+    whole = sum(edge <= size for edge in EDGES[1:])
+    assert found(data) == WRITTEN[:whole]
+    behind = size - EDGES[whole]
+    torn = 0 if behind <= 0 else 1 if behind < HEAD else WRITTEN[whole][0]
+    assert segment.lost.total() == torn
+    assert set(segment.lost) <= {"torn"}
+
+
+@pytest.mark.parametrize("bit", range(8))
+def test_a_bit_that_flips_costs_its_own_record_and_no_other(bit):
+    for place in range(len(WHOLE)):
+        data = bytearray(WHOLE)
+        data[place] ^= 1 << bit
+        segment = read_segment(bytes(data))
+        assert segment.about == ABOUT
+        hit = next((n for n, (a, b) in enumerate(pairwise(EDGES)) if a <= place < b), None)
+        if hit is None:
+            assert found(bytes(data)) == WRITTEN, place
+            assert not segment.lost, place
+            continue
+        assert found(bytes(data)) == WRITTEN[:hit] + WRITTEN[hit + 1 :], place
+        in_last_head = hit == len(WRITTEN) - 1 and place < EDGES[hit] + HEAD
+        least = 1 if in_last_head else WRITTEN[hit][0]
+        assert least <= segment.lost.total() <= WRITTEN[hit][0], place
+
+
+@given(st.data(), records.filter(bool))
+def test_any_records_may_be_damaged_and_the_others_are_read(data, written):
+    parts = [bytearray(piece) for piece in pieces(written)]
+    harm = data.draw(st.lists(st.sampled_from(["", "head", "payload"]), min_size=len(parts)))
+    harmed = [
+        bool(how) and (how == "head" or len(part) > HEAD)
+        for how, part in zip(harm, parts, strict=False)
+    ]
+    for how, part, is_harmed in zip(harm, parts, harmed, strict=False):
+        if is_harmed:
+            part[HEAD if how == "payload" else data.draw(st.integers(0, HEAD - 1))] ^= 0x10
+    segment = read_segment(HEADER + b"".join(parts))
+    assert [(r.rows, bytes(r.payload)) for r in segment.records] == [
+        record for record, is_harmed in zip(written, harmed, strict=True) if not is_harmed
+    ]
+    missing = sum(rows for (rows, _), is_harmed in zip(written, harmed, strict=True) if is_harmed)
+    if harmed[-1] and harm[len(parts) - 1] == "head":
+        # How many rows the last ones had cannot be told, but that there were some.
+        assert 1 <= segment.lost.total() <= missing
+    else:
+        assert segment.lost.total() == missing
+
+
+@given(st.binary(max_size=300))
+def test_bytes_that_are_no_segment_are_refused(data):
+    with pytest.raises(TrafficError):
+        read_segment(data)
+
+
+def test_either_copy_of_the_header_will_do():
+    half = len(HEADER) // 2
+    for start in (0, half):
+        data = WHOLE[:start] + bytes(half) + WHOLE[start + half :]
+        assert found(data) == WRITTEN
+        assert not read_segment(data).lost
+
+
+@given(records)
+def test_rows_can_be_counted_without_a_header(written):
+    data = bytes(len(HEADER)) + b"".join(pieces(written))
+    with pytest.raises(TrafficError):
+        read_segment(data)
+    assert rows_in(data) == sum(rows for rows, _ in written)
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=200))
+def test_rows_of_anything_can_be_counted(data):
+    assert rows_in(data) == 0
+
+
+def test_rows_of_a_large_segment_are_counted_as_fast_as_they_are_read():
+    """A segment of 64 MiB is counted while predictions wait for the interpreter."""
+    count = 30_000
+    data = HEADER + b"".join(pieces([(1, b"x" * 300)] * count))
+    started = time.perf_counter()
+    assert rows_in(data) == count
+    assert time.perf_counter() - started < 1.0

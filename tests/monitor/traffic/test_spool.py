@@ -1,0 +1,305 @@
+"""The spool: segments become Parquet exactly once, wait where they cannot, give way in order."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from monitor.errors import ServeError
+from monitor.traffic.spool import ROLL_REQUEST, SEGMENTS
+from monitor.traffic.store import Store
+from tests.spooling import (
+    entries,
+    hidden_files,
+    logged,
+    lost,
+    moment,
+    opened,
+    payload,
+    segments,
+    spooling,
+)
+
+
+@pytest.fixture(autouse=True)
+def _keeper_in_a_hurry(monkeypatch):
+    monkeypatch.setattr("monitor.traffic.spool._TICK", 0.01)
+
+
+def until(condition, seconds: float = 10.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.005)
+
+
+def write(spool, first: int, count: int, rows: int = 1) -> list[tuple[str, int, float]]:
+    """Requests of some rows, and what the log ought to hold of them."""
+    expected = []
+    for n in range(first, first + count):
+        assert spool.appender.write(payload((f"r{n}", [float(n)] * rows)), rows)
+        expected += [(f"r{n}", row, float(n)) for row in range(rows)]
+    return expected
+
+
+def crashed(home: Path, count: int = 5) -> list[tuple[str, int, float]]:
+    """A folder as a process leaves it that was killed: one segment, and no lock."""
+    with mock.patch("monitor.traffic.spool.Spool._keep"):
+        spool = opened(home)
+        expected = write(spool, 0, count)
+        os.close(spool._guard)
+    return expected
+
+
+def test_segments_become_parquet_with_an_entry_that_tells_of_it(tmp_path):
+    with spooling(tmp_path, roll_bytes=2000) as spool:
+        expected = write(spool, 0, 100, rows=2)
+    assert sorted(logged(tmp_path)) == sorted(expected)
+    assert segments(tmp_path) == []
+    assert hidden_files(tmp_path) == []
+    found = entries(tmp_path)
+    assert len(found) == spool.compacted > 3
+    assert sum(entry.rows for entry in found) == 200
+    store = Store.open(tmp_path)
+    for file in [file for entry in found for file in entry.files]:
+        assert (Path(tmp_path / file.path).stat().st_size) == file.bytes
+        assert store.sha256(file.path) == file.sha256
+    assert spool.appender.used >= sum(file.bytes for entry in found for file in entry.files)
+
+
+def test_a_segment_becomes_parquet_when_it_is_old_enough(tmp_path):
+    with spooling(tmp_path, roll_seconds=0.05) as spool:
+        expected = write(spool, 0, 3)
+        until(lambda: spool.compacted)
+        assert logged(tmp_path) == expected
+
+
+def test_whoever_asks_for_it_gets_everything_as_parquet(tmp_path):
+    with spooling(tmp_path) as spool:
+        expected = write(spool, 0, 3)
+        request = tmp_path / SEGMENTS / ROLL_REQUEST
+        request.touch()
+        until(lambda: not request.exists())
+        assert logged(tmp_path) == expected
+
+
+def test_what_a_crash_left_is_recovered_once(tmp_path):
+    expected = crashed(tmp_path)
+    with spooling(tmp_path) as spool:
+        assert spool.recovered == 1
+        until(lambda: spool.compacted == 1)
+    with spooling(tmp_path) as spool:
+        assert spool.recovered == 0
+    assert logged(tmp_path) == expected
+    assert lost(tmp_path) == {}
+
+
+def test_the_torn_tail_of_a_crash_is_cut_off_and_counted(tmp_path):
+    expected = crashed(tmp_path)
+    (segment,) = segments(tmp_path)
+    segment.write_bytes(segment.read_bytes()[:-3])
+    with spooling(tmp_path) as spool:
+        until(lambda: spool.compacted)
+        assert spool.found_lost == {"torn": 1}
+    assert logged(tmp_path) == expected[:-1]
+    assert lost(tmp_path) == {"torn": 1}
+
+
+def test_a_segment_without_a_header_is_set_aside_and_its_rows_are_counted(tmp_path):
+    crashed(tmp_path)
+    (segment,) = segments(tmp_path)
+    data = segment.read_bytes()
+    begin = data.index(b"EVHR")
+    spoiled = bytes(begin) + data[begin:]
+    segment.write_bytes(spoiled)
+    with spooling(tmp_path) as spool:
+        until(lambda: spool.appender.lost)
+        expected = write(spool, 10, 2)
+    assert logged(tmp_path) == expected
+    assert segment.with_suffix(".unreadable").read_bytes() == spoiled
+    assert lost(tmp_path) == {"damaged": 5}
+
+
+def test_a_segment_that_was_begun_and_never_written_to_is_taken_away(tmp_path):
+    (tmp_path / SEGMENTS).mkdir()
+    (tmp_path / SEGMENTS / "20260101T000000Z-00000000-00001.segment").write_bytes(b"EVHSEG01\x20")
+    with spooling(tmp_path) as spool:
+        until(lambda: not spool.waiting)
+    assert segments(tmp_path) == []
+    assert lost(tmp_path) == {}
+
+
+def test_a_segment_that_somebody_took_away_holds_up_no_other(tmp_path):
+    expected = crashed(tmp_path)
+    (tmp_path / SEGMENTS / "00000000T000000Z-00000000-00001.segment").symlink_to("nowhere")
+    with spooling(tmp_path) as spool:
+        assert spool.recovered == 2
+        until(lambda: spool.compacted == 1, seconds=3)
+    assert logged(tmp_path) == expected
+
+
+def test_a_second_process_is_refused_and_the_first_goes_on(tmp_path):
+    with spooling(tmp_path) as spool:
+        with pytest.raises(ServeError, match=rf"{tmp_path}: another process writes there; give"):
+            opened(tmp_path)
+        expected = write(spool, 0, 3)
+    assert logged(tmp_path) == expected
+    with spooling(tmp_path):
+        pass
+
+
+def test_a_folder_that_cannot_be_is_refused_by_its_name(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ServeError, match=r"file: (Not a directory|File exists)"):
+        opened(tmp_path / "file")
+
+
+def blocked(place: Path) -> Store:
+    """A store that fails until the file that stands in its place is gone."""
+    place.write_text("")
+    return Store.open(place)
+
+
+def test_where_the_store_fails_segments_wait_and_are_stored_once_when_it_is_back(tmp_path):
+    home, place = tmp_path / "home", tmp_path / "store"
+    with spooling(home, blocked(place), roll_bytes=1000) as spool:
+        expected = write(spool, 0, 60)
+        until(lambda: spool.failed)
+        assert len(segments(home)) >= spool.waiting > 3
+        place.unlink()
+        until(lambda: not spool.waiting)
+    assert sorted(logged(place)) == sorted(expected)
+    assert logged(home) == []
+    assert not segments(home)
+    assert lost(place) == {}
+
+
+def test_a_store_that_fails_until_the_end_is_served_at_the_next_start(tmp_path):
+    home, place = tmp_path / "home", tmp_path / "store"
+    with spooling(home, blocked(place), roll_bytes=1000) as spool:
+        expected = write(spool, 0, 60)
+    place.unlink()
+    assert len(segments(home)) == spool.waiting
+    with spooling(home, Store.open(place)) as spool:
+        assert spool.recovered > 3
+    assert sorted(logged(place)) == sorted(expected)
+
+
+def test_segments_wait_up_to_the_budget_and_then_the_oldest_give_way(tmp_path):
+    home, place = tmp_path / "home", tmp_path / "store"
+    room = 20_000
+    with spooling(home, blocked(place), roll_bytes=4000, max_bytes=room) as spool:
+        expected, refused = [], 0
+        for n in range(300):
+            if spool.appender.write(payload((f"r{n}", [float(n)])), 1):
+                expected.append((f"r{n}", 0, float(n)))
+            else:
+                refused += 1
+            if n % 10 == 0:
+                time.sleep(0.01)
+        assert spool.appender.used <= room
+        until(lambda: spool.appender.used <= 0.9 * room)
+        gone = spool.appender.lost.total()
+        assert gone > refused
+        place.unlink()
+    rows = sorted(logged(place), key=lambda row: int(row[0][1:]))
+    # The newest of those that were written.
+    assert rows == expected[-len(rows) :]
+    assert 0 < len(rows) == 300 - gone
+    assert lost(place) == {"full": gone}
+
+
+def test_what_a_segment_tells_of_losses_is_not_lost_with_it(tmp_path):
+    home, place = tmp_path / "home", tmp_path / "store"
+    with spooling(home, blocked(place), max_bytes=15_000) as spool:
+        spool.appender.lose("slow", 11)
+        rows = 0
+        while spool.appender.used <= 0.95 * 15_000:
+            write(spool, rows, 1)
+            rows += 1
+        spool.appender.roll()
+        until(lambda: spool.appender.lost["full"])
+        place.unlink()
+    assert lost(place) == {"slow": 11, "full": rows}
+
+
+def test_the_oldest_files_give_way_and_the_ledger_says_why(tmp_path, monkeypatch):
+    monkeypatch.setattr("monitor.traffic.spool._RECOUNT_SECONDS", 0.05)
+    room = 60_000
+    with spooling(tmp_path, roll_bytes=4000, max_bytes=room) as spool:
+        for n in range(0, 1000, 10):
+            write(spool, n, 10)
+            until(lambda: spool.appender.used <= 0.9 * room)
+        until(lambda: not spool.waiting)
+    rows = logged(tmp_path)
+    removed = [
+        file for entry in entries(tmp_path) for file in entry.files if file.removed is not None
+    ]
+    assert {file.removed for file in removed} == {"room"}
+    assert len(rows) + sum(file.rows for file in removed) == 1000
+    assert spool.removed_rows == sum(file.rows for file in removed) > 0
+    kept = sorted(int(row[0][1:]) for row in rows)
+    assert kept == list(range(1000 - len(kept), 1000))
+    assert not any((tmp_path / file.path).exists() for file in removed)
+    assert lost(tmp_path) == {}
+    assert sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file()) < room
+
+
+def test_where_writing_is_to_stop_rows_are_counted_and_no_file_gives_way(tmp_path):
+    with spooling(tmp_path, max_bytes=8000, when_full="stop") as spool:
+        log, n = spool.appender, 0
+        while log.write(payload((f"r{n}", [float(n)])), 1):
+            n += 1
+        assert not log.write(payload(("more", [1.0, 2.0])), 2)
+        assert log.lost == {"full": 3}
+    assert [row[0] for row in logged(tmp_path)] == [f"r{m}" for m in range(n)]
+    assert lost(tmp_path) == {"full": 3}
+
+
+def test_a_clock_that_jumps_back_puts_rows_where_it_says_and_loses_none(tmp_path, monkeypatch):
+    times = iter([moment(2026, 3, 1, 12), moment(2026, 3, 1, 9), moment(2026, 2, 28, 23)] * 4)
+    monkeypatch.setattr("time.time_ns", lambda: next(times))
+    with spooling(tmp_path) as spool:
+        expected = write(spool, 0, 12)
+    assert sorted(logged(tmp_path)) == sorted(expected)
+    folders = {Path(file.path).parent.name for file in Store.open(tmp_path).files(suffix="parquet")}
+    assert folders == {"hour=12", "hour=09", "hour=23"}
+    (entry,) = entries(tmp_path)
+    assert f"{entry.since:%Y-%m-%d %H}" == "2026-02-28 23"
+
+
+def test_drafts_that_a_crash_left_are_taken_away(tmp_path):
+    """Killed within `os.replace`, it leaves a draft; the next process has another number."""
+    expected = crashed(tmp_path)
+    with (
+        mock.patch("pathlib.Path.replace", side_effect=KeyboardInterrupt),
+        mock.patch("pathlib.Path.unlink"),
+        mock.patch("os.getpid", return_value=1),
+        mock.patch("threading.excepthook"),
+    ):
+        spool = opened(tmp_path)
+        until(lambda: not spool._keeper.is_alive())
+    os.close(spool._guard)
+    assert hidden_files(tmp_path)
+    with spooling(tmp_path) as spool:
+        until(lambda: spool.compacted)
+    assert logged(tmp_path) == expected
+    assert hidden_files(tmp_path) == []
+
+
+def test_a_spoiled_parquet_file_is_left_in_its_place(tmp_path):
+    with spooling(tmp_path) as spool:
+        write(spool, 0, 3)
+    (file,) = entries(tmp_path)[0].files
+    data = bytearray((tmp_path / file.path).read_bytes())
+    data[len(data) // 2] ^= 1
+    (tmp_path / file.path).write_bytes(data)
+    with spooling(tmp_path) as spool:
+        write(spool, 3, 3)
+    assert (tmp_path / file.path).read_bytes() == bytes(data)
+    store = Store.open(tmp_path)
+    assert store.sha256(file.path) != file.sha256

@@ -1,0 +1,121 @@
+"""The store: files are whole or not there, and what an address keeps secret stays so."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from monitor.errors import TrafficError
+from monitor.traffic.store import Store, StoredFile
+
+
+def test_a_file_is_read_as_it_was_put(tmp_path):
+    store = Store.open(tmp_path / "new" / "log")
+    store.put("a/b/one", b"first")
+    store.put("a/b/one", b"second")
+    source = tmp_path / "source"
+    source.write_bytes(b"x" * 3_000_000)
+    store.put_file("a/two.parquet", source)
+    assert store.read("a/b/one") == b"second"
+    assert store.files() == [
+        StoredFile(path="a/b/one", bytes=6),
+        StoredFile(path="a/two.parquet", bytes=3_000_000),
+    ]
+    assert store.files(suffix=".parquet") == store.files("a", ".parquet") == store.files()[1:]
+    assert store.files("nowhere") == []
+    assert store.exists("a/b/one")
+    assert not store.exists("a/b")
+    assert store.sha256("a/b/one") == (
+        "16367aacb67a4a017c8da8ab95682ccb390863780f7114dda0a0e0c55644c7c4"
+    )
+    with store.open_file("a/two.parquet") as file:
+        assert file.size() == 3_000_000
+
+
+def test_folders_and_files_are_for_those_whom_the_mode_allows(tmp_path):
+    for mode, file_mode in ((0o750, 0o640), (0o700, 0o600)):
+        store = Store.open(tmp_path / oct(mode), mode=mode)
+        store.put("a/one", b"")
+        assert stat.S_IMODE((tmp_path / oct(mode) / "a").stat().st_mode) == mode
+        assert stat.S_IMODE((tmp_path / oct(mode) / "a" / "one").stat().st_mode) == file_mode
+
+
+def test_a_file_that_cannot_be_written_to_its_end_is_not_there(tmp_path):
+    store = Store.open(tmp_path)
+    store.put("one", b"before")
+
+    def chunks(_: Path):
+        yield b"some"
+        raise OSError("the disk of the source fails")
+
+    with (
+        mock.patch("monitor.traffic.store._chunks", chunks),
+        pytest.raises(OSError, match="source fails"),
+    ):
+        store.put_file("one", tmp_path / "one")
+    assert store.read("one") == b"before"
+    assert [file.name for file in tmp_path.iterdir()] == ["one"]
+
+
+def test_a_draft_is_no_file_of_the_log(tmp_path):
+    store = Store.open(tmp_path)
+    store.put("a/.one.parquet.77", b"half")
+    assert store.files() == []
+
+
+def test_a_file_that_is_removed_takes_empty_folders_along(tmp_path):
+    store = Store.open(tmp_path / "log")
+    store.put("a/b/one", b"1")
+    store.put("a/c/two", b"2")
+    store.remove("a/b/one")
+    assert not (tmp_path / "log" / "a" / "b").exists()
+    store.remove("a/c/two")
+    assert list((tmp_path / "log").iterdir()) == []
+    with pytest.raises(OSError, match="two"):
+        store.remove("a/c/two")
+
+
+ADDRESS = (
+    "s3://bucket/some/prefix"
+    "?endpoint_override=http%3A%2F%2F127.0.0.1%3A1&region=us-east-1&scheme=http"
+)
+
+
+def test_an_address_of_object_storage_is_understood_without_asking_anybody():
+    store = Store.open(ADDRESS)
+    assert store.root == "bucket/some/prefix"
+    assert not store.is_local
+    assert store.path("a/b") == "bucket/some/prefix/a/b"
+
+
+def test_options_of_an_address_that_are_off_are_off():
+    store = Store.open("s3://bucket/prefix?region=us-east-1&allow_bucket_deletion=false")
+    _, (told,) = store.filesystem.__reduce__()
+    assert told["allow_bucket_deletion"] is False
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "nonsense://KEY:SECRET@bucket/prefix",
+        "s3://KEY:SECRET@bucket/prefix?region=us-east-1",
+        "s3://SECRET@bucket/prefix?region=us-east-1",
+    ],
+)
+def test_an_address_with_a_secret_is_refused_without_telling_it(address):
+    with pytest.raises(TrafficError, match="environment") as refused:
+        Store.open(address)
+    assert "SECRET" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["nonsense://bucket/prefix", "s3://bucket/prefix?region=us-east-1&nonsense=1", "s3:///"],
+)
+def test_an_address_that_cannot_be_used_is_refused_by_its_name(address):
+    with pytest.raises(TrafficError, match="no such kind of storage") as refused:
+        Store.open(address)
+    assert str(refused.value).startswith(address)

@@ -1,0 +1,183 @@
+"""Spools for tests: a log of one feature, `x`, which is also the logit, and what came of it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from monitor.traffic.columns import FeatureColumn, TrafficColumns
+from monitor.traffic.ledger import SegmentEntry, read_ledger
+from monitor.traffic.privacy import FeatureGuard, Pseudonyms
+from monitor.traffic.records import TrafficEncoder
+from monitor.traffic.segment import read_segment
+from monitor.traffic.spool import SEGMENTS, Spool
+from monitor.traffic.store import Store
+
+__all__ = [
+    "ABOUT",
+    "COLUMNS",
+    "Asked",
+    "Row",
+    "encoder",
+    "entries",
+    "hidden_files",
+    "judged",
+    "logged",
+    "lost",
+    "opened",
+    "payload",
+    "segments",
+    "spooling",
+]
+
+# A row of the log: request id, row of the request, value.
+Row = tuple[str, int, float]
+
+COLUMNS = TrafficColumns(
+    features=(FeatureColumn(name="x", feature="x", place=0, kind="numeric", treatment="keep"),),
+    attributes=("sex",),
+)
+ABOUT: dict[str, Any] = {
+    "format": 1,
+    "kind": "traffic",
+    "model": "lending",
+    "version": "1",
+    "attributes": {"sex": ["female", "male"]},
+    "columns": COLUMNS.to_json(),
+}
+# As the joint pass lays them out for one attribute, without what the log does not hold.
+_SCORES: Any = SimpleNamespace(
+    logit=0,
+    signed_margin=1,
+    boundary_distance=2,
+    attributes={
+        "sex": SimpleNamespace(
+            log_prediction_sensitivity=3, flip_probability=4, expected_change=6, posterior=None
+        )
+    },
+)
+_NO_JUDGING: Any = None
+
+
+class Asked(NamedTuple):
+    """A request, as far as the log looks at it."""
+
+    request_id: str
+    first_row: int
+    features: NDArray[np.float32]
+
+
+def encoder(columns: TrafficColumns = COLUMNS, judging: Any = _NO_JUDGING) -> TrafficEncoder:
+    """Makes records of a log without pseudonyms."""
+    names = Pseudonyms(None)
+    return TrafficEncoder(columns, _SCORES, FeatureGuard(columns, {}, names), names, judging)
+
+
+def judged(logits: NDArray[np.float32], **parts: Any) -> Any:
+    """What is known of predictions with these logits."""
+    n = len(logits)
+    scores = np.zeros((n, 9), np.float32)
+    scores[:, 0] = scores[:, 1] = logits
+    found = {
+        "output": logits,
+        "scores": scores,
+        "p_values": np.full((n, 1), 0.5),
+        "verdicts": np.zeros((n, 1), np.int8),
+        "actions": np.ones(n, np.int8),
+    }
+    return SimpleNamespace(**(found | parts))
+
+
+_ENCODER = encoder()
+
+
+def payload(*requests: tuple[str, Sequence[float]]) -> bytes:
+    """A record of requests, each an id and the values of its rows."""
+    batch: Any = [
+        Asked(name, 0, np.array(values, np.float32).reshape(-1, 1)) for name, values in requests
+    ]
+    features = np.concatenate([asked.features for asked in batch])
+    return _ENCODER.payload(batch, features, judged(features[:, 0]))
+
+
+def opened(home: Path | Store, target: Store | None = None, **options: Any) -> Spool:
+    """A spool that compacts when it stops, unless something else is asked for."""
+    store = home if isinstance(home, Store) else Store.open(home)
+    settings: dict[str, Any] = {
+        "roll_bytes": 1 << 20,
+        "roll_seconds": 3600.0,
+        "max_bytes": 1 << 30,
+        "when_full": "drop_oldest",
+        "durability": "process",
+        "sync_seconds": 1.0,
+    }
+    about = options.pop("about", ABOUT)
+    return Spool(store, store if target is None else target, about, **(settings | options))
+
+
+@contextmanager
+def spooling(home: Path | Store, target: Store | None = None, **options: Any) -> Iterator[Spool]:
+    """The same, stopped in order."""
+    spool = opened(home, target, **options)
+    try:
+        yield spool
+    finally:
+        spool.stop(30)
+
+
+def logged(place: Path | Store) -> list[Row]:
+    """Every row of the Parquet files of a log, in their order."""
+    store = place if isinstance(place, Store) else Store.open(place)
+    rows: list[Row] = []
+    for file in store.files(suffix=".parquet"):
+        table = pq.read_table(io.BytesIO(store.read(file.path)), page_checksum_verification=True)
+        columns = (table[name].to_pylist() for name in ("request_id", "row", "logit"))
+        rows += zip(*columns, strict=True)
+    return rows
+
+
+def segments(home: Path) -> list[Path]:
+    """Segments that are left in a folder."""
+    return sorted((home / SEGMENTS).glob("*.segment"))
+
+
+def hidden_files(home: Path) -> list[str]:
+    """Drafts that nobody took away."""
+    found = (Path(folder) / name for folder, _, names in os.walk(home) for name in names)
+    return sorted(str(file.relative_to(home)) for file in found if file.name.startswith("."))
+
+
+def entries(place: Path | Store) -> list[SegmentEntry]:
+    """The ledger of a log, in which every entry can be read."""
+    found, unreadable = read_ledger(place if isinstance(place, Store) else Store.open(place))
+    assert unreadable == []
+    return found
+
+
+def lost(place: Path | Store) -> dict[str, int]:
+    """What a log's ledger says was lost, by cause; nothing where it says of none."""
+    total: Counter[str] = Counter()
+    for entry in entries(place):
+        total.update(entry.lost)
+    return dict(+total)
+
+
+def in_segments(home: Path) -> int:
+    """Rows that wait in segments."""
+    return sum(read_segment(path.read_bytes()).rows for path in segments(home))
+
+
+def moment(*parts: int) -> int:
+    """Nanoseconds since 1970 of a time in UTC."""
+    return int(dt.datetime(*parts, tzinfo=dt.UTC).timestamp()) * 10**9  # type: ignore[misc]
