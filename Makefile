@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+SPARK := $(VENV)/.spark
 # For example PYTEST_ARGS="-k bundle", or --require-components, which fails instead of skipping.
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
@@ -30,13 +31,19 @@ $(READY): pyproject.toml constraints.txt
 		--constraint constraints.txt --editable '.[audit,dev]'
 	@touch $@
 
+# Spark is large, and only the live tests want it.
+$(SPARK): $(READY)
+	$(BIN)/python -m pip install --disable-pip-version-check --progress-bar on \
+		--constraint constraints.txt --editable '.[spark]'
+	@touch $@
+
 demo: $(READY)
 	$(BIN)/evenhand demo --out build/demo
 
 test: $(READY)
 	$(BIN)/python -m pytest -m "not live" $(PYTEST_ARGS)
 
-test-live: $(READY)
+test-live: $(SPARK)
 	$(BIN)/python -m pytest -m live $(PYTEST_ARGS)
 
 lint: $(READY)

@@ -20,7 +20,6 @@ from monitor.traffic.columns import FeatureColumn, TrafficColumns
 from monitor.traffic.ledger import SegmentEntry, read_ledger
 from monitor.traffic.privacy import FeatureGuard, Pseudonyms
 from monitor.traffic.records import TrafficEncoder
-from monitor.traffic.segment import read_segment
 from monitor.traffic.spool import SEGMENTS, Spool
 from monitor.traffic.store import Store
 
@@ -35,6 +34,7 @@ __all__ = [
     "judged",
     "logged",
     "lost",
+    "moment",
     "opened",
     "payload",
     "segments",
@@ -173,11 +173,9 @@ def lost(place: Path | Store) -> dict[str, int]:
     return dict(+total)
 
 
-def in_segments(home: Path) -> int:
-    """Rows that wait in segments."""
-    return sum(read_segment(path.read_bytes()).rows for path in segments(home))
-
-
-def moment(*parts: int) -> int:
+def moment(year: int, month: int, day: int, *clock: int) -> int:
     """Nanoseconds since 1970 of a time in UTC."""
-    return int(dt.datetime(*parts, tzinfo=dt.UTC).timestamp()) * 10**9  # type: ignore[misc]
+    found = dt.datetime(year, month, day, tzinfo=dt.UTC)
+    hours, minutes, seconds = (*clock, 0, 0, 0)[:3]
+    found += dt.timedelta(hours=hours, minutes=minutes, seconds=seconds)
+    return int(found.timestamp()) * 10**9

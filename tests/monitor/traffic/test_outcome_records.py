@@ -109,7 +109,8 @@ def own(**features: str | None):
     attributes = tuple(
         a.model_copy(update={"feature": features.get(a.name)}) for a in SPEC.protected_attributes
     )
-    return OwnGroups(SPEC.model_copy(update={"protected_attributes": attributes}))
+    spec: Any = SPEC.model_copy(update={"protected_attributes": attributes})
+    return OwnGroups(spec)
 
 
 def test_groups_are_read_from_a_feature_that_is_one():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import example, given
@@ -11,8 +13,10 @@ from monitor.errors import ConfigError
 from monitor.settings import FeatureTreatment
 from monitor.traffic.columns import FeatureColumn, TrafficColumns, Treatment
 from monitor.traffic.privacy import FeatureGuard, Pseudonyms, treatments
-from tests.serving import SPEC
+from tests.serving import SPEC as FITTED
 
+# What the manifest of a bundle holds as well.
+SPEC: Any = FITTED
 KEY, OTHER = b"0123456789abcdef", b"another key of some length"
 floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
@@ -41,7 +45,7 @@ def test_a_key_gives_each_request_a_name_of_its_own(one, other):
 def test_a_fingerprint_tells_keys_apart_and_is_no_request_s_name():
     assert Pseudonyms(KEY).fingerprint == Pseudonyms(KEY).fingerprint
     assert Pseudonyms(KEY).fingerprint != Pseudonyms(OTHER).fingerprint
-    assert Pseudonyms(KEY).fingerprint not in Pseudonyms(KEY).of("fingerprint of the key")
+    assert str(Pseudonyms(KEY).fingerprint) not in Pseudonyms(KEY).of("fingerprint of the key")
 
 
 def test_a_key_is_read_from_a_file_with_or_without_an_end_of_line(tmp_path):

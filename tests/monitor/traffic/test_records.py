@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monitor.settings import FeatureTreatment
-from monitor.traffic.columns import FeatureColumn, TrafficColumns
+from monitor.traffic.columns import FeatureColumn, TrafficColumns, Treatment
 from monitor.traffic.privacy import FeatureGuard, Pseudonyms
 from monitor.traffic.records import TrafficEncoder, hours, traffic_table
 from monitor.traffic.segment import Records
@@ -113,10 +113,15 @@ def test_certain_predictions_have_a_score_without_a_warning():
 
 
 def test_features_are_written_as_they_may_be():
+    written: dict[str, tuple[int, Treatment]] = {
+        "age": (0, "bucket"),
+        "city": (1, "hash"),
+        "income": (3, "keep"),
+    }
     columns = TrafficColumns(
         features=tuple(
-            FeatureColumn(name=n, feature=n, place=p, kind="numeric", treatment=t)
-            for n, p, t in (("age", 0, "bucket"), ("city", 1, "hash"), ("income", 3, "keep"))
+            FeatureColumn(name=name, feature=name, place=place, kind="numeric", treatment=treatment)
+            for name, (place, treatment) in written.items()
         ),
         attributes=("sex",),
     )

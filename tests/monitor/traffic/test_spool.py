@@ -139,6 +139,8 @@ def test_a_segment_that_somebody_took_away_holds_up_no_other(tmp_path):
     with spooling(tmp_path) as spool:
         assert spool.recovered == 2
         until(lambda: spool.compacted == 1, seconds=3)
+        # Nobody waits for it for ever, and whoever asks for everything gets an answer.
+        until(lambda: not spool.waiting, seconds=3)
     assert logged(tmp_path) == expected
 
 
@@ -211,6 +213,20 @@ def test_segments_wait_up_to_the_budget_and_then_the_oldest_give_way(tmp_path):
     assert rows == expected[-len(rows) :]
     assert 0 < len(rows) == 300 - gone
     assert lost(place) == {"full": gone}
+
+
+def test_the_oldest_segment_gives_way_also_where_others_are_tried_before_it(tmp_path):
+    home, place = tmp_path / "home", tmp_path / "store"
+    with spooling(home, blocked(place), roll_bytes=4000) as spool:
+        write(spool, 0, 200)
+    left = segments(home)
+    room = sum(path.stat().st_size for path in left)
+    assert len(left) > 4
+    with spooling(home, Store.open(place), max_bytes=room) as spool:
+        until(lambda: spool.failed and spool.appender.lost)
+        kept = segments(home)
+        place.unlink()
+    assert kept == left[-len(kept) :]
 
 
 def test_what_a_segment_tells_of_losses_is_not_lost_with_it(tmp_path):

@@ -1,0 +1,52 @@
+"""What can go wrong in an audit, by situation.
+
+    OfflineAuditError
+    ├── LogNotFoundError         no log at that path or address
+    ├── LogUnreadableError       a log whose files cannot be listed
+    ├── ModelChoiceError         which model, or which version, is left open or is not there
+    ├── SpanError                a span of time that is none
+    ├── UnknownColumnError       a protected attribute or a column that the window does not have
+    └── EngineError              an engine that fails while it computes
+
+A log with missing, corrupt or old files is none of these: its window says so in its provenance.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "EngineError",
+    "LogNotFoundError",
+    "LogUnreadableError",
+    "ModelChoiceError",
+    "OfflineAuditError",
+    "SpanError",
+    "UnknownColumnError",
+]
+
+
+class OfflineAuditError(Exception):
+    """Root of the errors that a user of the audits can cause and mend."""
+
+
+class LogNotFoundError(OfflineAuditError):
+    """There is no log at the path or address."""
+
+
+class LogUnreadableError(OfflineAuditError):
+    """The files of a log cannot be listed."""
+
+
+class ModelChoiceError(OfflineAuditError):
+    """The log holds several models and none was named, or not the one that was."""
+
+
+class SpanError(OfflineAuditError):
+    """A span of time has no time zone, or ends before it begins."""
+
+
+class UnknownColumnError(OfflineAuditError):
+    """The window has no such protected attribute or column."""
+
+
+class EngineError(OfflineAuditError):
+    """The engine failed while it computed."""

@@ -1,0 +1,188 @@
+"""DuckDB and Spark find the same in a log of a million rows, statistic by statistic."""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib.util
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offline_audit.engine import Engine
+from offline_audit.errors import EngineError
+from offline_audit.window import Window
+from tests.traffic_logs import (
+    START,
+    outcome_rows,
+    traffic_columns,
+    traffic_rows,
+    write_outcomes,
+    write_traffic,
+)
+
+pytestmark = [
+    pytest.mark.live,
+    # Py4J leaves the closing of its sockets to the garbage collector.
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+ROWS = 1_000_000
+UNTIL = START + dt.timedelta(hours=5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """The same window on both engines."""
+
+    duckdb: Window
+    spark: Window
+
+    def agree(self, ask: Callable[[Window], Any]) -> Any:
+        one, other = ask(self.duckdb), ask(self.spark)
+        assert one == other
+        return one
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    """A million rows of two versions with different columns, and contradictory outcomes."""
+    root = tmp_path_factory.mktemp("million")
+    older = traffic_columns("age", attributes=("sex",), hashed=("age",))
+    early = traffic_rows(
+        10_000, seed=3, columns=older, since=START - dt.timedelta(hours=2), hours=2
+    )
+    write_traffic(root / "log", early, columns=older, segment="s0", version="0")
+    rows = traffic_rows(ROWS - 10_000)
+    write_traffic(root / "log", rows, version="1")
+    write_traffic(root / "log", rows.slice(0, 1_000), segment="twice", version="1")
+    write_outcomes(root / "outcomes", outcome_rows(rows, share=0.2))
+    strangers = outcome_rows(traffic_rows(500, seed=8))
+    write_outcomes(root / "outcomes", strangers, segment="strangers")
+    return root
+
+
+@pytest.fixture(scope="module")
+def session(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Any]:
+    """A Spark master with two executors, each a process of its own."""
+    needed = {
+        "pyspark": importlib.util.find_spec("pyspark") is not None,
+        "java": shutil.which("java") is not None,
+    }
+    if not all(needed.values()):
+        lacking = ", ".join(name for name, there in needed.items() if not there)
+        required = request.config.getoption("--require-components")
+        (pytest.fail if required else pytest.skip)(f"Spark lacks {lacking}")
+    import pyspark
+    from pyspark.sql import SparkSession
+
+    # Executors leave files in Spark's home, which would be that of the installed package.
+    home, installed = tmp_path_factory.mktemp("spark"), Path(pyspark.__file__).parent
+    for part in ("bin", "jars"):
+        (home / part).symlink_to(installed / part)
+    patch = pytest.MonkeyPatch()
+    patch.setenv("SPARK_HOME", str(home))
+    found = (
+        SparkSession.builder.master("local-cluster[2,1,1024]")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.executor.memory", "1g")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.warehouse.dir", str(home / "warehouse"))
+        .getOrCreate()
+    )
+    found.sparkContext.setLogLevel("ERROR")
+    yield found
+    found.stop()
+    patch.undo()
+
+
+@pytest.fixture(scope="module")
+def pair(place: Path, session: Any) -> Iterator[Pair]:
+    options: dict[str, Any] = {"until": UNTIL, "verify": False}
+    log, outcomes = place / "log", place / "outcomes"
+    with (
+        Engine.spark(session) as engine,
+        Window.read(log, outcomes, **options) as duckdb,
+        Window.read(log, outcomes, engine=engine, **options) as spark,
+    ):
+        yield Pair(duckdb=duckdb, spark=spark)
+
+
+def test_counts_agree(pair):
+    counts = pair.agree(lambda w: w.counts(["sex", "ethnicity", ("sex", "ethnicity")]))
+    assert counts.rows == ROWS + 1_000
+    assert len(counts.of("sex", "ethnicity").cells) == 3 * 4 * 3 * 2
+
+
+def test_verdicts_and_actions_agree(pair):
+    assert sum(pair.agree(lambda w: w.verdicts()).actions.values()) == ROWS + 1_000
+
+
+def test_histograms_agree(pair):
+    found = pair.agree(lambda w: w.score_histogram("ethnicity", bins=37))
+    assert sum(sum(bars.counts) + bars.missing for bars in found.bars) == ROWS + 1_000
+
+
+def test_ranks_agree_to_the_last_digit(pair):
+    found = pair.agree(lambda w: w.ranks("sex"))
+    # Squares of placements have more than 31 bits, so that both halves of the sums are in use.
+    assert all((2 * group.negatives) ** 2 > 2**31 for group in found.groups)
+    assert all(0.7 < group.auc < 0.8 for group in found.groups)
+
+
+def test_samples_are_the_same_rows(pair):
+    found = pair.agree(lambda w: w.sample(50, ("sex", "decision", "label"), seed=4).to_pylist())
+    assert len(found) == 3 * 2 * 3 * 50
+
+
+def test_facts_of_the_provenance_agree(pair):
+    rows = pair.agree(lambda w: w.provenance.rows)
+    told = pair.agree(lambda w: w.provenance.told)
+    assert (rows.rows, rows.duplicated) == (ROWS + 1_000, 1_000)
+    assert told.without_prediction > 300
+    assert all(told.conflicts.values())
+    assert str(pair.duckdb.provenance) == str(pair.spark.provenance)
+    assert pair.duckdb.provenance.to_dict() == pair.spark.provenance.to_dict()
+
+
+def test_batches_hold_the_same_rows(place, session):
+    """Of a few minutes, since Spark brings rows to the driver one by one."""
+    options: dict[str, Any] = {"until": START + dt.timedelta(seconds=90), "verify": False}
+    found = []
+    with Engine.spark(session) as engine:
+        for each in (None, engine):
+            with Window.read(
+                place / "log", place / "outcomes", START, engine=each, **options
+            ) as window:
+                batches = list(window.batches(["request_id", "time", "score", "label"], size=999))
+            assert max(batch.num_rows for batch in batches) <= 999 or each is None
+            rows = (tuple(row.values()) for batch in batches for row in batch.to_pylist())
+            found.append(Counter(rows))
+    assert found[0] == found[1]
+    assert found[0].total() > 5_000
+
+
+def test_an_empty_window_is_empty_on_spark_too(place, session):
+    with Engine.spark(session) as engine:
+        far = START + dt.timedelta(days=99)
+        with Window.read(place / "log", place / "outcomes", far, engine=engine) as window:
+            assert window.counts().cells == ()
+            assert "The window is empty." in window.provenance.warnings
+
+
+def test_a_failure_of_spark_is_an_error_of_ours(tmp_path, session):
+    entry = write_traffic(tmp_path, traffic_rows(10, hours=1))
+    with Engine.spark(session) as engine, Window.read(tmp_path, engine=engine) as window:
+        (tmp_path / entry.files[0].path).unlink()
+        with pytest.raises(EngineError, match="Spark failed"):
+            window.counts("sex")

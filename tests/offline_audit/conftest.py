@@ -1,0 +1,51 @@
+"""One sound log that tests of statistics read, and must not spoil."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from offline_audit.window import Window
+from tests.offline_audit.window_oracle import joined_rows
+from tests.traffic_logs import START, outcome_rows, traffic_rows, write_outcomes, write_traffic
+
+SINCE = START + dt.timedelta(minutes=40)
+UNTIL = START + dt.timedelta(hours=3, minutes=10)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownLog:
+    """A log, and the rows that went into it."""
+
+    log: Path
+    outcomes: Path
+    traffic: pa.Table
+    told: pa.Table
+    rows: list[dict[str, Any]]
+
+
+@pytest.fixture(scope="session")
+def known(tmp_path_factory: pytest.TempPathFactory) -> KnownLog:
+    """Two thousand predictions over four hours, of which a window holds two and a half."""
+    root = tmp_path_factory.mktemp("known")
+    traffic = traffic_rows(2_000)
+    told = outcome_rows(traffic)
+    write_traffic(root / "log", traffic)
+    write_outcomes(root / "outcomes", told)
+    rows = joined_rows(traffic, told, SINCE, UNTIL)
+    return KnownLog(
+        log=root / "log", outcomes=root / "outcomes", traffic=traffic, told=told, rows=rows
+    )
+
+
+@pytest.fixture(scope="session")
+def window(known: KnownLog) -> Iterator[Window]:
+    """A window of it."""
+    with Window.read(known.log, known.outcomes, SINCE, UNTIL) as found:
+        yield found
