@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 import signal
+import sys
+import threading
 from pathlib import Path
 
 import click
@@ -60,6 +63,11 @@ def serve(
 
     set_up_logs(config.log)
     uvloop.run(_serve(config))
+    if any(thread.name == "traffic-keeper" for thread in threading.enumerate()):
+        # Pyarrow would wait for a store that hangs, minutes long. What is left is on the disk.
+        sys.stdout.flush()
+        logging.shutdown()
+        os._exit(0)
 
 
 def _with_options(config: Config, **parts: dict[str, object]) -> Config:

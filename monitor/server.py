@@ -237,7 +237,7 @@ class Server:
             self.stream.take(batch, judged)
         elif self._aside_rows + len(judged) <= self.config.monitoring.aside_rows:
             self._aside_rows += len(judged)
-            asyncio.get_running_loop().call_soon(self._judge_aside, batch)
+            asyncio.get_running_loop().call_soon(self._judge_aside, batch, judged)
         else:
             self._log_unjudged(batch, judged)
             if self._metrics is not None:
@@ -248,12 +248,11 @@ class Server:
             features = np.concatenate([waiting.features for waiting in batch])
             self._traffic.record(batch, features, predicted)
 
-    def _judge_aside(self, batch: Sequence[Waiting]) -> None:
+    def _judge_aside(self, batch: Sequence[Waiting], predicted: Judged) -> None:
         features = np.concatenate([waiting.features for waiting in batch])
+        judged = predicted
         try:
             judged = self._judging.judge(features)
-            if self._traffic is not None:
-                self._traffic.record(batch, features, judged)
             self.stream.take(batch, judged)
             if self._metrics is not None:
                 self._metrics.count_added(self._judging.added_seconds(len(features)))
@@ -265,6 +264,8 @@ class Server:
             if self._metrics is not None:
                 self._metrics.not_judged.inc(len(features))
         finally:
+            if self._traffic is not None:
+                self._traffic.record(batch, features, judged)
             self._aside_rows -= len(features)
 
     def _started_drift(self) -> Drift:

@@ -199,7 +199,14 @@ class _Spark(Engine):
             return self._view(self._session.read.schema(_spark_schema(schema)).parquet(*full))
 
     def empty(self, schema: pa.Schema) -> Any:
-        return self._view(self._session.createDataFrame([], _spark_schema(schema)))
+        from pyspark.sql import functions
+
+        # Without Python on the executors, which a list of rows would ask for.
+        columns = (
+            functions.lit(None).cast(field.dataType).alias(field.name)
+            for field in _spark_schema(schema)
+        )
+        return self._view(self._session.range(0).select(*columns))
 
     def close(self) -> None:
         """Drop the views; the session is its owner's."""

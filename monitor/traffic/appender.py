@@ -18,8 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from monitor.traffic.segment import Cause, header_bytes, lost_bytes, record_bytes
+from monitor.traffic.store import sync_folder
 
 __all__ = ["Appender", "BoundedAppender", "ClosedSegment"]
+
+
+class _LeftBehindError(OSError):
+    """A part of a record stays at the end of its segment."""
 
 
 class ClosedSegment:
@@ -76,7 +81,7 @@ class Appender:
         self._handle, self._path = -1, Path()
         self._size = self._first_row = 0
         self._begun = 0.0
-        self._dirty = False
+        self._dirty = self._new = False
         self._unreported: Counter[Cause] = Counter()
         self.closed: deque[ClosedSegment] = deque()
         self.rows = self.used = self.sync_failures = 0
@@ -89,6 +94,9 @@ class Appender:
             if self.used + len(payload) <= self._max_bytes:
                 try:
                     self._append(payload, rows)
+                except _LeftBehindError:
+                    # Whoever reads the segment will count it.
+                    return False
                 except OSError:
                     cause = "disk"
                 else:
@@ -132,8 +140,11 @@ class Appender:
             if self._handle < 0 or not self._dirty:
                 return
             handle, self._dirty = os.dup(self._handle), False
+            new, self._new = self._new, False
         try:
             os.fsync(handle)
+            if new:
+                sync_folder(self._folder)
         finally:
             os.close(handle)
 
@@ -169,7 +180,9 @@ class Appender:
         """It is written, whatever the disk says; but nothing more behind what it refuses."""
         try:
             os.fsync(self._handle)
-            self._dirty = False
+            if self._new:
+                sync_folder(self._folder)
+            self._dirty = self._new = False
         except OSError:
             self.sync_failures += 1
             self._close()
@@ -180,6 +193,7 @@ class Appender:
             os.ftruncate(self._handle, self._size)
         except OSError:
             self._close()
+            raise _LeftBehindError("a part of a record could not be taken back") from None
 
     def _begin(self) -> None:
         moment = dt.datetime.now(dt.UTC)
@@ -199,7 +213,7 @@ class Appender:
         if written < len(header):
             raise OSError("the header was cut short")
         self._handle, self._path, self._size, self._first_row = handle, path, len(header), 0
-        self._begun = time.monotonic()
+        self._begun, self._new = time.monotonic(), True
         self.used += len(header)
 
     def _close(self) -> None:

@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -164,11 +165,14 @@ class TrafficLog:
         try:
             data = self._encoder.payload(batch, features, judged)
             self._writer.write(data, len(features))
-            if self._outcomes is not None:
-                self._outcomes.record_own(batch, features)
         except Exception as error:  # noqa: BLE001 - the prediction leaves, logged or not
             self._writer.lose("fault", len(features))
             _LOG.error("predictions were not logged: %s", told_without_values(error))
+        try:
+            if self._outcomes is not None:
+                self._outcomes.record_own(batch, features)
+        except Exception as error:  # noqa: BLE001 - likewise
+            _LOG.error("people's groups were not logged: %s", told_without_values(error))
 
     @property
     def lost(self) -> Counter[Cause]:
@@ -246,13 +250,16 @@ def open_logs(
 
 def _check_apart(config: Config) -> None:
     """Outcomes lie apart from the traffic, neither inside the other."""
-    places = [
-        [str(p) if "://" in str(p) else str(p.absolute() if hasattr(p, "absolute") else p)
-         for p in (part.path, part.store) if p is not None]
+    traffic, outcomes = (
+        [
+            str(place) if "://" in str(place) else str(Path(place).absolute())
+            for place in (part.path, part.store)
+            if place is not None
+        ]
         for part in (config.traffic, config.outcomes)
-    ]  # fmt: skip
-    for one in places[0]:
-        for other in places[1]:
+    )
+    for one in traffic:
+        for other in outcomes:
             if f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/"):
                 raise ConfigError(
                     f"outcomes.path: {other} is not apart from the traffic log in {one}"

@@ -26,6 +26,7 @@ __all__ = [
     "Records",
     "Segment",
     "header_bytes",
+    "holds_records",
     "lost_bytes",
     "read_segment",
     "record_bytes",
@@ -212,6 +213,11 @@ def _next_record(data: bytes, place: int) -> int:
 
 def _crc(data: bytes) -> bytes:
     return struct.pack("<I", zlib.crc32(data))
+
+
+def holds_records(data: bytes) -> bool:
+    """Whether any record was ever begun in a segment; none was in one that a crash cut short."""
+    return _MAGIC in data
 
 
 def rows_in(data: bytes) -> int:

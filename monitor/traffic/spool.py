@@ -24,7 +24,7 @@ from monitor.logs import told_without_values
 from monitor.traffic.appender import Appender, ClosedSegment
 from monitor.traffic.compaction import compact
 from monitor.traffic.room import drop_oldest_file, used_bytes
-from monitor.traffic.segment import Cause, read_segment, rows_in
+from monitor.traffic.segment import Cause, holds_records, read_segment, rows_in
 from monitor.traffic.store import Store
 
 __all__ = ["ROLL_REQUEST", "SEGMENTS", "Spool"]
@@ -167,6 +167,11 @@ class Spool:
                 self._compact(segment.path)
             except (OSError, MemoryError) as error:
                 self.failed += 1
+                if not segment.path.exists():
+                    # Somebody took it away: nobody need wait for it.
+                    self.appender.closed.popleft()
+                    _LOG.error("a segment is gone that was to become Parquet")
+                    continue
                 # Another may fare better, and the next try is for that one.
                 self.appender.closed.rotate(-1)
                 self._pause = min(max(2 * self._pause, 1.0), _LONGEST_PAUSE)
@@ -200,10 +205,11 @@ class Spool:
 
     def _set_aside(self, path: Path) -> None:
         """A segment that nothing can be made of, but for the number of its rows."""
-        rows = rows_in(path.read_bytes())
-        if not rows:
+        data = path.read_bytes()
+        if not holds_records(data):
             path.unlink()
             return
+        rows = max(rows_in(data), 1)
         path.rename(path.with_suffix(".unreadable"))
         self.appender.lose("damaged", rows)
         _LOG.error("a segment of %d rows cannot be read and was set aside", rows)
@@ -216,7 +222,10 @@ class Spool:
                 self.removed_rows += dropped.rows
                 _LOG.warning("no room: the oldest file gave way, %d rows", dropped.rows)
             elif self.appender.closed:
-                self._drop_segment(self.appender.closed.popleft())
+                # Those that failed stand behind the others.
+                oldest = min(self.appender.closed, key=lambda segment: segment.path.name)
+                self.appender.closed.remove(oldest)
+                self._drop_segment(oldest)
             else:
                 return
 

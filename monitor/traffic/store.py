@@ -15,10 +15,22 @@ from pyarrow import fs
 
 from monitor.errors import TrafficError
 
-__all__ = ["Store", "StoredFile"]
+__all__ = ["Store", "StoredFile", "sync_folder"]
 
 _CHUNK = 1 << 20
 _CONNECT_SECONDS, _REQUEST_SECONDS = 5.0, 30.0
+# What an address can say, and AWS_ENDPOINT_URL and AWS_REGION. Credentials are not among it: they
+# are looked up, and renewed, by whoever needs them.
+_FROM_ADDRESS = (
+    "region",
+    "scheme",
+    "endpoint_override",
+    "allow_bucket_creation",
+    "allow_bucket_deletion",
+    "check_directory_existence_before_creation",
+    "force_virtual_addressing",
+    "tls_ca_file_path",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,11 +78,11 @@ class Store:
         if "@" in urlsplit(text).netloc:
             raise TrafficError("an address holds no credentials; they belong in the environment")
         try:
-            found, root = fs.FileSystem.from_uri(text)
+            found, root = _from_address(text)
         except (pa.ArrowInvalid, OSError, ValueError) as error:
             raise TrafficError(f"{text}: no such kind of storage: {error}") from None
         if isinstance(found, fs.S3FileSystem):
-            found = _patient_for_long_enough(text)
+            found = _patient_for_long_enough(found)
         return cls(text, found, root, mode)
 
     def path(self, inside: str) -> str:
@@ -149,7 +161,11 @@ class Store:
         Raises:
             OSError: It cannot be read or written.
         """
-        self._put(inside, _chunks(source), source.stat().st_size)
+        if self.is_local:
+            self._put_locally(inside, _chunks(source))
+        else:
+            # Read before the upload begins: closing a stream stores whatever was written to it.
+            self.put(inside, source.read_bytes())
 
     def remove(self, inside: str) -> None:
         """Delete a file, and local folders that are left empty.
@@ -208,13 +224,13 @@ class Store:
                 file.flush()
                 os.fsync(file.fileno())
             draft.replace(target)
-            _settle_folder(folder)
+            sync_folder(folder)
         except OSError:
             draft.unlink(missing_ok=True)
             raise
 
 
-def _settle_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make sure that the disk knows the folder's files by their names."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -229,13 +245,24 @@ def _chunks(source: Path) -> Iterator[bytes]:
             yield chunk
 
 
-def _patient_for_long_enough(address: str) -> fs.S3FileSystem:
-    """An S3 store as its address says, which gives up in time."""
-    words = {"true": True, "false": False}
-    told = parse_qsl(urlsplit(address).query)
-    options: dict[str, Any] = {name: words.get(value.lower(), value) for name, value in told}
+def _from_address(address: str) -> Any:
+    """As the address says, and the environment; a store that is down keeps nobody from starting."""
+    try:
+        return fs.FileSystem.from_uri(address)
+    except OSError:
+        query = urlsplit(address).query
+        if not address.startswith("s3://") or "region" in dict(parse_qsl(query)):
+            raise
+        # The bucket's own region cannot be asked for now.
+        region = fs.S3FileSystem(anonymous=True).region
+        return fs.FileSystem.from_uri(f"{address}{'&' if query else '?'}region={region}")
+
+
+def _patient_for_long_enough(found: fs.S3FileSystem) -> fs.S3FileSystem:
+    """The same store, which gives up in time."""
+    _, (options,) = found.__reduce__()
     return fs.S3FileSystem(
-        **options,
+        **{name: options[name] for name in _FROM_ADDRESS if options[name]},
         connect_timeout=_CONNECT_SECONDS,
         request_timeout=_REQUEST_SECONDS,
         retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=3),

@@ -163,7 +163,10 @@ def test_with_always_the_disk_is_made_sure_of_before_a_write_returns(tmp_path):
     log = appender(tmp_path, always_sync=True)
     with mock.patch.object(os, "fsync", wraps=os.fsync) as fsync:
         log.write(b"one", 1)
-        assert fsync.call_count == 1
+        # Of the segment, and of the folder that has a new file.
+        assert fsync.call_count == 2
+        log.write(b"two", 1)
+        assert fsync.call_count == 3
     log.finish()
 
 

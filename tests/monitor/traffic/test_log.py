@@ -6,6 +6,7 @@ import asyncio
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import grpc
@@ -60,10 +61,12 @@ def test_every_answer_is_in_the_log_under_its_name_with_what_the_library_says(lo
     np.testing.assert_array_equal(table["logit"].to_numpy(), answered)
     np.testing.assert_allclose(table["score"].to_numpy(), 1 / (1 + np.exp(-answered)), rtol=1e-6)
     assert table["decision"].to_pylist() == scores.decision.int().tolist()
-    close = {"rtol": 1e-4, "atol": 1e-6}
+    assert scores.boundary_distance is not None
+    close: dict[str, Any] = {"rtol": 1e-4, "atol": 1e-6}
     np.testing.assert_allclose(table["boundary_distance"], scores.boundary_distance, **close)
     for name in ATTRIBUTES:
         found = scores.attributes[name]
+        assert found.log_prediction_sensitivity is not None
         np.testing.assert_allclose(
             table[f"prediction_sensitivity_{name}"],
             found.log_prediction_sensitivity.double().exp(),
@@ -76,7 +79,9 @@ def test_every_answer_is_in_the_log_under_its_name_with_what_the_library_says(lo
         verdicts = judge.verdicts(scores, name, signal="expected_change", alpha=0.01)
         assert table[f"verdict_{name}"].to_pylist() == [v.outcome for v in verdicts]
         np.testing.assert_allclose(
-            table[f"p_value_{name}"].to_numpy(), [v.p_value for v in verdicts], atol=0.01
+            table[f"p_value_{name}"].to_numpy(),
+            np.array([v.p_value for v in verdicts], np.float64),
+            atol=0.01,
         )
 
 
