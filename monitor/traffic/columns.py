@@ -40,6 +40,8 @@ SIGNALS = ("prediction_sensitivity", "flip_probability", "expected_change", "p_v
 _BEFORE = ("request_id", "row", "time")
 _BEHIND = ("score", "logit", "decision", "boundary_distance")
 _IN_PATH = ("model", "version", "date", "hour")
+# What reading a window adds.
+_IN_WINDOWS = ("stratum_rows",)
 
 # What is written of a feature: its value; a keyed hash of it; nothing; the start of its bucket.
 Treatment = Literal["keep", "hash", "drop", "bucket"]
@@ -87,7 +89,8 @@ class TrafficColumns:
         attributes = tuple(attribute.name for attribute in spec.protected_attributes)
         told, hidden = treatments or {}, spec.protected_features
         # Engines do not tell names apart by case.
-        taken = {n.casefold() for n in (*_own_names(attributes), *_IN_PATH)}
+        joined = ("label", *map(group_column, attributes), *_IN_WINDOWS)
+        taken = {n.casefold() for n in (*_own_names(attributes), *_IN_PATH, *joined)}
         columns = []
         for place, feature in enumerate(spec.features):
             treatment = told.get(feature.name, "keep")

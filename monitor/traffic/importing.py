@@ -93,7 +93,7 @@ def import_outcomes(
         ids = pa.array([pseudonyms.of(found) for found in table["request_id"].to_pylist()])
         table = table.set_column(0, "request_id", ids)
     if len(table):
-        _store(table, attributes, store, pseudonyms, model, name, now)
+        _store(table, known or dict.fromkeys(attributes, ()), store, pseudonyms, model, name, now)
     return Imported(
         rows=len(table),
         skipped=skipped,
@@ -222,7 +222,7 @@ def _checks(
 
 def _store(
     table: pa.Table,
-    attributes: Sequence[str],
+    groups: Mapping[str, Sequence[str]],
     store: Store,
     pseudonyms: Pseudonyms,
     model: str,
@@ -234,7 +234,7 @@ def _store(
         "kind": "outcomes",
         "model": model,
         "segment": name,
-        "attributes": list(attributes),
+        "attributes": {attribute: list(found) for attribute, found in groups.items()},
         "pseudonyms": pseudonyms.fingerprint,
     }
     table = table.cast(with_metadata(table.schema, about))
