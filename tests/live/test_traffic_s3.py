@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import logging
 import time
 from collections import Counter
@@ -14,7 +15,11 @@ import pytest
 
 from benchmarks.peers import PeerUnavailableError, peer_python
 from monitor.client import AsyncClient
+from monitor.traffic.erasure import LogPlace, erase
+from monitor.traffic.expiry import expire
+from monitor.traffic.privacy import Pseudonyms
 from monitor.traffic.store import Store
+from offline_audit.window import Window
 from tests.live.log_sidecar import PATIENCE, asked, uncompiled_bundle
 from tests.live.object_storage import (
     BUCKET,
@@ -257,3 +262,27 @@ def test_spools_of_many_processes_never_overwrite_each_other(storage, tmp_path):
                 spool.appender.roll()
     assert len(entries(store)) == 12
     assert_holds_once(store, expected)
+
+
+def test_windows_erasure_and_expiry_work_in_a_bucket_as_in_a_folder(storage, tmp_path):
+    stores = [Store.open(tmp_path / "log"), Store.open(address(storage, "read"))]
+    for store in stores:
+        with spooling(tmp_path / f"home-{store.is_local}", store) as spool:
+            data = payload(*((f"r{n}", [float(n)]) for n in range(30)))
+            assert spool.appender.write(data, 30)
+    found = []
+    for store in stores:
+        with Window.read(store.place) as window:
+            assert window.provenance.complete
+            found.append(
+                (window.counts().cells, window.sample(5, seed=1)["request_id"].to_pylist())
+            )
+    assert found[0] == found[1]
+    bucket = stores[1]
+    receipt = erase("r7", [LogPlace(store=bucket)], Pseudonyms(None))
+    assert (receipt.complete, receipt.rows) == (True, 1)
+    assert len(logged(bucket)) == 29
+    assert_whole(bucket)
+    tomorrow = dt.datetime.now(dt.UTC).date() + dt.timedelta(days=1)
+    assert expire(bucket, tomorrow).files == 1
+    assert bucket.files(suffix=".parquet") == []
