@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from monitor.answers import Answers
@@ -29,6 +28,7 @@ class Pipeline:
         ready: What probes are told; false before the start and once it is to stop.
         open: Whether it answers; while it stops, for longer than it says that it is ready.
         in_flight: Requests without an answer.
+        outcomes: Where outcomes are recorded, if they are.
     """
 
     def __init__(
@@ -37,14 +37,13 @@ class Pipeline:
         codec: FeatureCodec,
         batcher: Batcher,
         answers: Answers,
-        outcomes: OutcomeLog | None = None,
         *,
         max_in_flight: int,
     ) -> None:
         self.model, self.in_flight = model, 0
         self.ready = self.open = False
         self._codec, self._batcher, self._answers = codec, batcher, answers
-        self._outcomes = outcomes
+        self.outcomes: OutcomeLog | None = None
         self._ids, self._max_in_flight = RequestIds(), max_in_flight
 
     async def infer(self, call: Call) -> Answer:
@@ -66,22 +65,20 @@ class Pipeline:
             self.in_flight -= 1
 
     async def record_outcomes(
-        self, outcomes: Sequence[Outcome], source: Source
+        self, read: Callable[[], Sequence[Outcome]], source: Source
     ) -> tuple[int, list[Refusal]]:
         """Write down what became of predictions: how much, and what was refused and why.
+
+        They are no predictions, and take the place of none.
 
         Raises:
             RequestError: This sidecar keeps no outcomes, or cannot take these on now.
         """
-        if self._outcomes is None:
+        if self.outcomes is None:
             raise NotOfferedError("this sidecar keeps no outcomes: outcomes.path is not given")
-        self.check_load()
-        self.in_flight += 1
-        try:
-            # They wait for the disk as long as it takes; predictions do not.
-            return await asyncio.to_thread(self._outcomes.record, outcomes, source)
-        finally:
-            self.in_flight -= 1
+        if not self.open:
+            raise NotReadyError("the sidecar is not ready")
+        return await self.outcomes.record(read, source)
 
     def check_load(self) -> None:
         """Whether another request can be taken on; doors ask before they read one.

@@ -63,8 +63,9 @@ def serve(
 
     set_up_logs(config.log)
     uvloop.run(_serve(config))
-    if any(thread.name == "traffic-keeper" for thread in threading.enumerate()):
-        # Pyarrow would wait for a store that hangs, minutes long. What is left is on the disk.
+    if any(thread.name.startswith("traffic-") for thread in threading.enumerate()):
+        # Of a disk or a store that hangs: Python and Pyarrow would wait for it, minutes long. What
+        # is left is in segments.
         sys.stdout.flush()
         logging.shutdown()
         os._exit(0)

@@ -91,7 +91,6 @@ class Server:
             exemplars=config.metrics.exemplars,
         )
         self._review = self._opened_review()
-        self._traffic, self._outcomes = self._opened_logs()
         self._aside_rows = 0
         answers = Answers(manifest, columns, self._judging, config)
         batcher = Batcher(
@@ -106,12 +105,14 @@ class Server:
             FeatureCodec(manifest, config.server),
             batcher,
             answers,
-            self._outcomes,
             max_in_flight=config.server.max_in_flight,
         )
         card = ModelCard.of(self.bundle, answers.cards, config.server)
         self.grpc = GrpcDoor(self.pipeline, card, self._metrics, config.server)
         self.rest = RestDoor(self.pipeline, card, self.stream, self._metrics, config.server)
+        # Last, since a folder that is locked and a thread that runs would outlive a failure.
+        self._traffic, self._outcomes = self._opened_logs()
+        self.pipeline.outcomes = self._outcomes
         if self._metrics is not None:
             self._show(self._metrics)
         self._saving: asyncio.Task[None] | None = None

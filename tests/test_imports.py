@@ -64,6 +64,7 @@ ONLY_IN = {
         "monitor.state_file",
         "monitor.traffic.appender",
         "monitor.traffic.erasure",
+        "monitor.traffic.ledger",
         "monitor.traffic.room",
         "monitor.traffic.spool",
         "monitor.traffic.store",

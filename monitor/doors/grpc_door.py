@@ -207,6 +207,7 @@ class GrpcDoor:
         ).SerializeToString()
 
     async def _record_outcomes(self, data: bytes) -> bytes:
-        outcomes = read_outcomes(parsed(own.RecordOutcomesRequest, data))
-        recorded, refusals = await self._pipeline.record_outcomes(outcomes, "rpc")
+        recorded, refusals = await self._pipeline.record_outcomes(
+            lambda: read_outcomes(parsed(own.RecordOutcomesRequest, data)), "rpc"
+        )
         return outcomes_message(recorded, refusals).SerializeToString()

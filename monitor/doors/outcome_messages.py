@@ -14,7 +14,7 @@ from monitor.wire import evenhand_pb2 as own
 
 __all__ = ["OutcomesBody", "OutcomesReply", "outcomes_message", "read_outcomes"]
 
-_MOST = 100_000
+_MOST = 10_000
 
 
 class OutcomeBody(BaseModel):

@@ -50,6 +50,7 @@ from monitor.metrics import ServingMetrics
 from monitor.pipeline import Pipeline
 from monitor.settings import ServerConfig
 from monitor.stream import Stream
+from monitor.traffic.outcome import Outcome
 
 __all__ = ["RestDoor"]
 
@@ -216,11 +217,14 @@ class RestDoor:
     async def record_outcomes(self, request: Request) -> OutcomesReply:
         """Write down what became of predictions."""
         body = await _body(request, self._config.max_message_bytes)
-        try:
-            outcomes = OutcomesBody.model_validate_json(body).read
-        except ValidationError as error:
-            raise BadRequestError(problem_in_words(error)) from None
-        recorded, refusals = await self._pipeline.record_outcomes(outcomes, "rest")
+
+        def read() -> list[Outcome]:
+            try:
+                return OutcomesBody.model_validate_json(body).read
+            except ValidationError as error:
+                raise BadRequestError(problem_in_words(error)) from None
+
+        recorded, refusals = await self._pipeline.record_outcomes(read, "rest")
         return OutcomesReply.of(recorded, refusals)
 
     async def acknowledge(self, request: Request) -> list[AlarmReply]:

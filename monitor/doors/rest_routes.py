@@ -114,7 +114,7 @@ def _own_routes(app: FastAPI, door: RestDoor, refusals: dict[int | str, Any]) ->
         summary="Tell what became of predictions",
         tags=tags,
         responses={
-            **{code: refusals[code] for code in (400, 413, 503)},
+            **{code: refusals[code] for code in (400, 413, 429, 503)},
             501: {"model": ErrorReply, "description": "This sidecar keeps no outcomes"},
         },
         openapi_extra={"requestBody": _json_body(OutcomesBody)},

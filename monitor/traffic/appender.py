@@ -32,24 +32,25 @@ class ClosedSegment:
 
     Attributes:
         path: Its file.
-        handle: Still open where the disk was not made sure of yet.
     """
 
     def __init__(self, path: Path, handle: int | None = None) -> None:
-        self.path, self.handle = path, handle
+        self.path, self._handle = path, handle
+        self._lock = threading.Lock()
 
     def settle(self) -> None:
-        """Make sure of the disk, once.
+        """Make sure of the disk, once; any thread may.
 
         Raises:
             OSError: The disk refuses.
         """
-        if self.handle is not None:
-            handle, self.handle = self.handle, None
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+        with self._lock:
+            if self._handle is not None:
+                handle, self._handle = self._handle, None
+                try:
+                    os.fsync(handle)
+                finally:
+                    os.close(handle)
 
 
 class Appender:
@@ -83,6 +84,7 @@ class Appender:
         self._begun = 0.0
         self._dirty = self._new = False
         self._unreported: Counter[Cause] = Counter()
+        self._lost_since = 0
         self.closed: deque[ClosedSegment] = deque()
         self.rows = self.used = self.sync_failures = 0
         self.lost: Counter[Cause] = Counter()
@@ -105,15 +107,16 @@ class Appender:
                 self._lose(cause, rows)
             return False
 
-    def lose(self, cause: Cause, rows: int) -> None:
-        """Count rows that will not be written."""
+    def lose(self, cause: Cause, rows: int, since: int | None = None) -> None:
+        """Count rows that will not be written, the first of them at that time, or now."""
         with self._lock:
-            self._lose(cause, rows)
+            self._lose(cause, rows, since)
 
-    def report(self, lost: Mapping[Cause, int]) -> None:
+    def report(self, lost: Mapping[Cause, int], since: int | None) -> None:
         """Write down once more what a segment told that is no longer there."""
         with self._lock:
-            self._unreported.update(lost)
+            for cause, rows in lost.items():
+                self._note(cause, rows, since)
 
     def roll(self, *, older_than: float = 0.0) -> None:
         """Close the segment, if it is that old in seconds; the next record begins another."""
@@ -156,7 +159,8 @@ class Appender:
             record_bytes(payload, rows=rows, first_row=self._first_row, time=now) if rows else b""
         )
         if self._unreported:
-            data = lost_bytes(self._unreported, first_row=self._first_row, time=now) + data
+            told = lost_bytes(self._unreported, since=self._lost_since, first_row=self._first_row)
+            data = told + data
         written = -1
         try:
             written = os.write(self._handle, data)
@@ -220,8 +224,13 @@ class Appender:
         self.closed.append(ClosedSegment(self._path, self._handle))
         self._handle = -1
 
-    def _lose(self, cause: Cause, rows: int) -> None:
+    def _lose(self, cause: Cause, rows: int, since: int | None = None) -> None:
         self.lost[cause] += rows
+        self._note(cause, rows, since)
+
+    def _note(self, cause: Cause, rows: int, since: int | None) -> None:
+        since = time.time_ns() if since is None else since
+        self._lost_since = min(since, self._lost_since) if self._unreported else since
         self._unreported[cause] += rows
 
 
@@ -234,13 +243,15 @@ class BoundedAppender:
 
     def __init__(self, appender: Appender, seconds: float) -> None:
         self._appender, self._seconds = appender, seconds
-        self._job: tuple[bytes, int, Mapping[Cause, int]] | None = None
+        self._job: tuple[bytes, int, Mapping[Cause, int], int] | None = None
         # Counted here while the appender may be held up; handed over with the next write.
         self._lost: Counter[Cause] = Counter()
+        self._lost_since = 0
         self._go, self._done = threading.Lock(), threading.Lock()
         self._go.acquire()
         self._done.acquire()
         self._behind = False
+        self._written = True
         self.late = 0
         self._thread = threading.Thread(target=self._run, name="traffic-writer", daemon=True)
         self._thread.start()
@@ -250,22 +261,29 @@ class BoundedAppender:
         """Rows that were not written, by cause."""
         return self._appender.lost + self._lost
 
-    def write(self, payload: bytes, rows: int) -> None:
-        """Append rows; while a write takes too long, what comes is counted as lost."""
+    def write(self, payload: bytes, rows: int) -> bool:
+        """Append rows; whether they may be written.
+
+        While a write takes too long, what comes is counted as lost.
+        """
         if self._behind:
             if not self._done.acquire(blocking=False):
-                self._lost["slow"] += rows
-                return
+                self.lose("slow", rows)
+                return False
             self._behind = False
         lost, self._lost = self._lost, Counter()
-        self._job = (payload, rows, lost)
+        self._job = (payload, rows, lost, self._lost_since)
+        self._written = True
         self._go.release()
         if not self._done.acquire(timeout=self._seconds):
             self._behind = True
             self.late += 1
+        return self._written
 
     def lose(self, cause: Cause, rows: int) -> None:
         """Count rows that will not be written."""
+        if not self._lost:
+            self._lost_since = time.time_ns()
         self._lost[cause] += rows
 
     def stop(self, seconds: float) -> None:
@@ -273,7 +291,7 @@ class BoundedAppender:
         if self._behind and not self._done.acquire(timeout=seconds):
             return
         for cause, rows in self._lost.items():
-            self._appender.lose(cause, rows)
+            self._appender.lose(cause, rows, self._lost_since)
         self._lost = Counter()
         self._job = None
         self._go.release()
@@ -287,10 +305,11 @@ class BoundedAppender:
             self._write(*self._job)
             self._done.release()
 
-    def _write(self, payload: bytes, rows: int, lost: Mapping[Cause, int]) -> None:
+    def _write(self, payload: bytes, rows: int, lost: Mapping[Cause, int], since: int) -> None:
         for cause, count in lost.items():
-            self._appender.lose(cause, count)
+            self._appender.lose(cause, count, since)
         try:
-            self._appender.write(payload, rows)
+            self._written = self._appender.write(payload, rows)
         except Exception:  # noqa: BLE001 - this thread has to outlive whatever happens
+            self._written = False
             self._appender.lose("fault", rows)

@@ -65,14 +65,15 @@ class _Places:
         from monitor.traffic.store import Store
 
         found = []
-        for store, path, mode in (
-            (self.log_store, self.config.traffic.path, 0o750),
-            (self.outcomes_store, self.config.outcomes.path, _OUTCOMES_MODE),
+        for store, part, mode in (
+            (self.log_store, self.config.traffic, 0o750),
+            (self.outcomes_store, self.config.outcomes, _OUTCOMES_MODE),
         ):
             if store is not None:
                 home = store if store.is_local else None
-                if path is not None:
-                    home = Store.open(path, mode=mode)
+                # A place that was named by an option has nothing to do with the config's folder.
+                if part.path is not None and store.place == str(part.store or part.path):
+                    home = Store.open(part.path, mode=mode)
                 found.append(LogPlace(store=store, home=home))
         return found
 

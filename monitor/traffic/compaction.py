@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyarrow import parquet as pq
 
 from monitor.traffic.columns import TrafficColumns, about_file, outcome_schema, with_metadata
+from monitor.traffic.erased import Erased, read_erased
 from monitor.traffic.ledger import LedgerFile, SegmentEntry, write_entry
 from monitor.traffic.outcome_records import days, outcome_table
 from monitor.traffic.records import hours, traffic_table
@@ -45,11 +46,10 @@ def compact(path: Path, store: Store, draft: Path) -> SegmentEntry:
     """
     segment = read_segment(path.read_bytes())
     about = segment.about
-    name, times = about["segment"], segment.records.times
-    files = [
-        _write(store, f"{folder}/{name}.parquet", schema, tables, draft)
-        for folder, schema, tables in _partitions(segment)
-    ]
+    name, times = about["segment"], list(segment.records.times)
+    if segment.lost_since is not None:
+        times.append(segment.lost_since)
+    files = _files(segment, store, draft, read_erased(store))
     begun = dt.datetime.fromisoformat(about["begun"])
     entry = SegmentEntry(
         segment=name,
@@ -66,13 +66,24 @@ def compact(path: Path, store: Store, draft: Path) -> SegmentEntry:
     return entry
 
 
+def _files(segment: Segment, store: Store, draft: Path, erased: Erased) -> list[LedgerFile]:
+    """What a segment becomes, without anybody who was erased, even meanwhile."""
+    name = segment.about["segment"]
+    files = [
+        _write(store, f"{folder}/{name}.parquet", schema, tables, draft, erased)
+        for folder, schema, tables in _partitions(segment)
+    ]
+    now = read_erased(store)
+    return files if now == erased else _files(segment, store, draft, now)
+
+
 def write_table(store: Store, path: str, table: pa.Table, draft: Path) -> LedgerFile:
     """Write one file of a store.
 
     Raises:
         OSError: It cannot be written.
     """
-    return _write(store, path, table.schema, iter((table,)), draft)
+    return _write(store, path, table.schema, iter((table,)), draft, read_erased(store))
 
 
 def _partitions(segment: Segment) -> Iterator[tuple[str, pa.Schema, Iterator[pa.Table]]]:
@@ -106,21 +117,29 @@ def _lots(records: Records) -> Iterator[Records]:
 
 
 def _write(
-    store: Store, path: str, schema: pa.Schema, tables: Iterator[pa.Table], draft: Path
+    store: Store,
+    path: str,
+    schema: pa.Schema,
+    tables: Iterator[pa.Table],
+    draft: Path,
+    erased: Erased,
 ) -> LedgerFile:
-    rows = 0
+    rows = gone = 0
     try:
+        draft.touch(store.file_mode)
         with pq.ParquetWriter(draft, schema, **parquet_options(schema)) as writer:
             for table in tables:
-                writer.write_table(table.cast(schema), row_group_size=_ROW_GROUP)
-                rows += len(table)
+                kept = erased.without(table)
+                writer.write_table(kept.cast(schema), row_group_size=_ROW_GROUP)
+                rows += len(kept)
+                gone += len(table) - len(kept)
         with draft.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         size = draft.stat().st_size
         store.put_file(path, draft)
     finally:
         draft.unlink(missing_ok=True)
-    return LedgerFile(path=path, rows=rows, bytes=size, sha256=digest)
+    return LedgerFile(path=path, rows=rows, bytes=size, sha256=digest, erased=gone)
 
 
 def parquet_options(schema: pa.Schema) -> Mapping[str, Any]:

@@ -1,7 +1,7 @@
 """Erase a request from every file of a log and its outcomes, and say what was done.
 
 Parquet files are rewritten without its rows; everything else in them stays as it is. What is still
-in segments becomes Parquet first. Nothing that keeps the request's id, or its pseudonym, is left.
+in segments becomes Parquet first, and what is in segments elsewhere never does.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import contextlib
 import datetime as dt
 import fcntl
 import hashlib
+import json
 import os
-import tempfile
+import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -22,17 +23,16 @@ import pyarrow as pa
 from pyarrow import compute as pc
 from pyarrow import parquet as pq
 
-from monitor.errors import TrafficError
 from monitor.traffic.columns import about_file
 from monitor.traffic.compaction import compact, parquet_options
-from monitor.traffic.ledger import LedgerFile, entry_of, write_entry
+from monitor.traffic.erased import remember_erased
+from monitor.traffic.ledger import LedgerFile, changing, entry_of, write_entry
 from monitor.traffic.privacy import Pseudonyms
-from monitor.traffic.spool import ROLL_REQUEST, SEGMENTS
+from monitor.traffic.spool import DRAFT, ROLL_REQUEST, SEGMENTS
 from monitor.traffic.store import Store
 
 __all__ = ["ErasedFile", "LogPlace", "Receipt", "erase"]
 
-_CHUNK = 1 << 20
 _POLL_SECONDS = 0.1
 
 
@@ -79,9 +79,10 @@ class Receipt:
         at: When it was done.
         searched: How many files were looked through.
         segments: Folders whose segments were looked through too. What a sidecar elsewhere has not
-            yet turned into Parquet is not among them.
+            yet turned into Parquet is left out when it does.
         files: Those that held the request.
-        blanked: Lines or bytes that were overwritten in files that are not Parquet, by path.
+        deleted: Files that nothing could be made of, and drafts that a crash had left.
+        blanked: Files of reviews of which lines were overwritten.
         open: What could not be looked through or waited for, and why; empty if all is done.
     """
 
@@ -90,6 +91,7 @@ class Receipt:
     searched: int
     segments: tuple[str, ...]
     files: tuple[ErasedFile, ...]
+    deleted: tuple[str, ...] = ()
     blanked: tuple[str, ...] = ()
     open: tuple[str, ...] = ()
 
@@ -107,9 +109,11 @@ class Receipt:
         found = f"erased {self.rows:,} rows from {len(self.files):,} files"
         lines = [f"{found}; looked through {self.searched:,}"]
         lines += [f"  {f.path}: {f.erased:,} rows, {f.kept:,} are left" for f in self.files]
-        lines += [f"  {path}: overwritten" for path in self.blanked]
+        lines += [f"  {path}: lines overwritten" for path in self.blanked]
+        lines += [f"  {path}: deleted, since nothing could be made of it" for path in self.deleted]
         lines += [f"not done: {words}" for words in self.open]
-        lines.append("nothing of the request is left" if self.complete else "say it again then")
+        done = "nothing of the request is left there"
+        lines.append(done if self.complete else "erase again once that is mended")
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
@@ -126,8 +130,18 @@ class _Erasing:
     tell: Callable[[str], None]
     searched: int = 0
     files: list[ErasedFile] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
     blanked: list[str] = field(default_factory=list)
     open: list[str] = field(default_factory=list)
+
+    @contextlib.contextmanager
+    def of(self, place: str) -> Iterator[None]:
+        """Whatever fails with a place leaves it open, and nothing else."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - a receipt is given in any case
+            # Not its text, which may quote what was read.
+            self.open.append(f"{place}: {type(error).__name__}, so it may still hold the request")
 
 
 def erase(
@@ -148,25 +162,27 @@ def erase(
         review: The folder of what was sent to a person, if there is one.
         patience: How long a running sidecar may take to turn its segments into Parquet, in seconds.
         tell: Is told the path of every file that is looked through.
-
-    Raises:
-        TrafficError: A log cannot be listed.
     """
     doing = _Erasing(
         names=frozenset({request_id, pseudonyms.of(request_id)}), pseudonyms=pseudonyms, tell=tell
     )
     for place in places:
-        if place.home is not None:
-            _empty_segments(place.home, place.store, patience, doing)
-        _erase_from_store(place.store, doing)
+        with doing.of(place.store.place):
+            if place.home is not None:
+                _empty_segments(place.home, place.store, patience, doing)
+            # From now on no segment, wherever it is, brings the request back.
+            remember_erased(place.store, doing.names)
+            _erase_from_store(place.store, doing)
     if review is not None:
-        _blank_lines(review, doing)
+        with doing.of(str(review)):
+            _blank_lines(review, doing)
     return Receipt(
         request_id_sha256=hashlib.sha256(request_id.encode()).hexdigest(),
         at=dt.datetime.now(dt.UTC),
         searched=doing.searched,
         segments=tuple(place.home.place for place in places if place.home is not None),
         files=tuple(doing.files),
+        deleted=tuple(doing.deleted),
         blanked=tuple(doing.blanked),
         open=tuple(doing.open),
     )
@@ -180,36 +196,37 @@ def _empty_segments(home: Store, store: Store, patience: float, doing: _Erasing)
     with _lock(folder / "lock") as free:
         if free:
             _compact_left(folder, store, doing)
+            (folder / DRAFT).unlink(missing_ok=True)
         elif not _sidecar_rolled(folder, patience):
             doing.open.append(
                 f"{folder}: a sidecar runs and has not turned its segments into Parquet within "
-                f"{patience:g} s; erase again later"
+                f"{patience:g} s"
             )
     for path in sorted(folder.glob("*.unreadable")):
+        # Nothing can be made of it, so nothing can be taken out of it; its rows count as lost.
         doing.searched += 1
-        _blank_bytes(path, doing)
+        path.unlink()
+        doing.deleted.append(str(path))
 
 
 def _compact_left(folder: Path, store: Store, doing: _Erasing) -> None:
     for path in sorted(folder.glob("*.segment")):
-        try:
-            compact(path, store, folder / ".draft.parquet")
+        with doing.of(f"{path} (a sidecar that starts there sets it aside)"):
+            compact(path, store, folder / DRAFT)
             path.unlink()
-        except TrafficError:
-            path.rename(path.with_suffix(".unreadable"))
-        except OSError as error:
-            doing.open.append(f"{path}: {error.strerror or error}")
 
 
 def _sidecar_rolled(folder: Path, patience: float) -> bool:
-    request = folder / ROLL_REQUEST
+    request = folder / f"{ROLL_REQUEST}{secrets.token_hex(8)}"
     request.touch()
     end = time.monotonic() + patience
-    while request.exists():
-        if time.monotonic() >= end:
-            request.unlink(missing_ok=True)
-            return False
-        time.sleep(_POLL_SECONDS)
+    try:
+        while request.exists():
+            if time.monotonic() >= end:
+                return False
+            time.sleep(_POLL_SECONDS)
+    finally:
+        request.unlink(missing_ok=True)
     return True
 
 
@@ -229,17 +246,12 @@ def _lock(path: Path) -> Iterator[bool]:
 
 
 def _erase_from_store(store: Store, doing: _Erasing) -> None:
-    try:
-        files = store.files(suffix=".parquet")
-    except OSError as error:
-        raise TrafficError(f"{store.place}: cannot be listed: {error}") from None
-    for file in files:
+    doing.deleted += store.remove_old_drafts()
+    for file in store.files(suffix=".parquet"):
         doing.tell(file.path)
         doing.searched += 1
-        try:
+        with doing.of(f"{store.place}: {file.path}"), changing(store):
             _erase_from_file(store, file.path, doing)
-        except (OSError, pa.ArrowException) as error:
-            doing.open.append(f"{store.place}: {file.path} cannot be read or rewritten: {error}")
 
 
 def _erase_from_file(store: Store, path: str, doing: _Erasing) -> None:
@@ -252,83 +264,65 @@ def _erase_from_file(store: Store, path: str, doing: _Erasing) -> None:
                 f"{store.place}: {path} holds pseudonyms by another key ({fingerprint}); give that"
             )
             return
+        if "request_id" not in parquet.schema_arrow.names:
+            doing.open.append(f"{store.place}: {path} is no file of a log")
+            return
         found = sum(
             pc.sum(pc.is_in(batch.column(0), wanted)).as_py() or 0
             for batch in parquet.iter_batches(columns=["request_id"])
         )
         if found:
-            _rewrite(store, path, parquet, wanted, found, doing)
+            doing.files.append(_rewrite(store, path, parquet, wanted, found))
 
 
 def _rewrite(
-    store: Store, path: str, parquet: pq.ParquetFile, wanted: pa.Array, found: int, doing: _Erasing
-) -> None:
+    store: Store, path: str, parquet: pq.ParquetFile, wanted: pa.Array, found: int
+) -> ErasedFile:
+    """A file without some rows. The ledger comes first: doing it again then mends a crash."""
     before, kept, after = store.sha256(path), parquet.metadata.num_rows - found, ""
     if kept:
-        handle, name = tempfile.mkstemp(suffix=".parquet")
-        os.close(handle)
-        draft = Path(name)
-        try:
+        with store.draft() as draft:
             schema = parquet.schema_arrow
             with pq.ParquetWriter(draft, schema, **parquet_options(schema)) as writer:
                 for group in range(parquet.num_row_groups):
                     table = parquet.read_row_group(group)
                     rest = table.filter(pc.invert(pc.is_in(table["request_id"], wanted)))
                     writer.write_table(rest)
+            with draft.open("rb") as file:
+                after = hashlib.file_digest(file, "sha256").hexdigest()
             size = draft.stat().st_size
+            _note(store, LedgerFile(path=path, rows=kept, bytes=size, sha256=after))
             store.put_file(path, draft)
-        finally:
-            draft.unlink(missing_ok=True)
-        after = store.sha256(path)
     else:
+        _note(store, LedgerFile(path=path, rows=0, bytes=0, sha256=before, removed="erased"))
         store.remove(path)
-        size = 0
-    _note(store, path, found, LedgerFile(path=path, rows=kept, bytes=size, sha256=after or before))
-    doing.files.append(
-        ErasedFile(
-            place=store.place,
-            path=path,
-            erased=found,
-            kept=kept,
-            sha256_before=before,
-            sha256_after=after,
-        )
+    return ErasedFile(
+        place=store.place,
+        path=path,
+        erased=found,
+        kept=kept,
+        sha256_before=before,
+        sha256_after=after,
     )
 
 
-def _note(store: Store, path: str, found: int, now: LedgerFile) -> None:
-    """Say in the ledger that rows were erased."""
-    entry = entry_of(store, path)
+def _note(store: Store, now: LedgerFile) -> None:
+    """Say in the ledger what a file is about to be; saying it twice changes nothing."""
+    entry = entry_of(store, now.path)
     if entry is None:
         return
     files = tuple(
-        now.model_copy(
-            update={
-                "erased": file.erased + found,
-                "removed": None if now.rows else "erased",
-            }
-        )
-        if file.path == path
+        now.model_copy(update={"erased": file.erased + file.rows - now.rows})
+        if file.path == now.path
         else file
         for file in entry.files
     )
     write_entry(store, entry.model_copy(update={"files": files}))
 
 
-def _blank_bytes(path: Path, doing: _Erasing) -> None:
-    """Overwrite the request's names in a file that nothing else can be made of."""
-    data = path.read_bytes()
-    blank = data
-    for name in doing.names:
-        blank = blank.replace(name.encode(), b"\0" * len(name.encode()))
-    if blank != data:
-        path.write_bytes(blank)
-        doing.blanked.append(str(path))
-
-
 def _blank_lines(folder: Path, doing: _Erasing) -> None:
     """Overwrite the request's lines with spaces: a sidecar may be adding lines at the end."""
-    wanted = [b'"request_id": ' + _quoted(name) for name in doing.names]
+    wanted = [b'"request_id": ' + json.dumps(name).encode() for name in doing.names]
     for path in sorted(folder.glob("*.jsonl")):
         doing.searched += 1
         with path.open("r+b") as file:
@@ -341,9 +335,3 @@ def _blank_lines(folder: Path, doing: _Erasing) -> None:
                 place += len(line)
         if changed:
             doing.blanked.append(str(path))
-
-
-def _quoted(name: str) -> bytes:
-    import json
-
-    return json.dumps(name).encode()

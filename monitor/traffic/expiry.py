@@ -5,9 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from monitor.errors import TrafficError
-from monitor.traffic.ledger import LEDGER, read_ledger, write_entry
+from monitor.traffic.ledger import LEDGER, changing, read_ledger, write_entry
 from monitor.traffic.store import Store
 
 __all__ = ["Expired", "expire"]
@@ -50,10 +51,15 @@ def expire(store: Store, before: dt.date, *, dry_run: bool = False) -> Expired:
             if not file.path.startswith((f"{LEDGER}/", "_segments/"))
             and _is_before(file.path, before)
         ]
-        rows = _note(store, {file.path for file in old}, before, dry_run=dry_run)
-        if not dry_run:
-            for file in old:
-                store.remove(file.path)
+        if dry_run:
+            rows = _note(store, {file.path for file in old}, before, dry_run=True)
+        else:
+            with changing(store):
+                rows = _note(store, {file.path for file in old}, before, dry_run=False)
+                for file in old:
+                    store.remove(file.path)
+            store.remove_old_drafts()
+            _remove_unreadable(store, before)
     except OSError as error:
         raise TrafficError(f"{store.place}: {error}") from None
     return Expired(files=len(old), bytes=sum(file.bytes for file in old), rows=rows)
@@ -76,6 +82,14 @@ def _note(store: Store, paths: set[str], before: dt.date, *, dry_run: bool) -> i
         elif gone:
             write_entry(store, entry.model_copy(update={"files": files}))
     return rows
+
+
+def _remove_unreadable(store: Store, before: dt.date) -> None:
+    """Segments that nothing could be made of are as old as their names say."""
+    if store.is_local:
+        for path in Path(store.path("_segments")).glob("*.unreadable"):
+            if path.name[:8] < f"{before:%Y%m%d}":
+                path.unlink()
 
 
 def _is_before(path: str, day: dt.date) -> bool:

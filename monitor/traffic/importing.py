@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ __all__ = ["Imported", "import_outcomes"]
 _LARGEST_ROW = 2**31 - 1
 _AHEAD = dt.timedelta(days=1)
 _GROUP = "group_"
+_EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ def import_outcomes(
         TrafficError: The file cannot be used; nothing of it was stored.
     """
     name = f"import-{_digest(path)[:16]}"
-    if any(entry.segment == name for entry in read_ledger(store)[0]):
+    if any(e.segment == name and e.model == model for e in read_ledger(store)[0]):
         return Imported(rows=0, groups={}, already=True)
     now = dt.datetime.now(dt.UTC)
     table, attributes = _columns(_read(path), path, known, now)
@@ -105,8 +105,13 @@ def import_outcomes(
 def _read(path: Path) -> pa.Table:
     try:
         if path.suffix.lower() == ".csv":
+            with csv.open_csv(path) as reader:
+                words = [n for n in reader.schema.names if n not in ("row", "label", "observed_at")]
             options = csv.ConvertOptions(
-                column_types={"request_id": pa.string()}, strings_can_be_null=True
+                column_types=dict.fromkeys(words, pa.string()),
+                # Only nothing is nothing: NA may be a group.
+                null_values=[""],
+                strings_can_be_null=True,
             )
             return csv.read_csv(path, convert_options=options)
         return pq.read_table(path)
@@ -128,6 +133,8 @@ def _columns(
         attribute = name.removeprefix(_GROUP)
         if (known is not None and attribute not in known) or (known is None and name == attribute):
             raise TrafficError(f"{path}: column {name!r} is none of outcomes; {_expected(known)}")
+        if attribute in attributes:
+            raise TrafficError(f"{path}: {attribute!r} and {group_column(attribute)!r} are one")
         attributes[attribute] = name
     if not attributes and "label" not in found.column_names:
         raise TrafficError(f"{path}: there is neither a label nor a group; {_expected(known)}")
@@ -150,6 +157,10 @@ def _columns(
 def _cast(column: pa.ChunkedArray, field: pa.Field, name: str, path: Path) -> pa.ChunkedArray:
     if field.type == TIME and pa.types.is_timestamp(column.type) and column.type.tz is None:
         raise TrafficError(f"{path}: column {name!r} has no time zone")
+    if field.type == TIME and not (
+        pa.types.is_timestamp(column.type) or pa.types.is_null(column.type)
+    ):
+        raise TrafficError(f"{path}: column {name!r} is {column.type}, and no time")
     try:
         if field.type == WORD and not pa.types.is_dictionary(column.type):
             column = column.cast(pa.string())
@@ -210,6 +221,7 @@ def _checks(
         ("label is neither 0 nor 1", pc.invert(pc.is_in(label, labels))),
         ("neither label nor groups are given", nothing),
         ("observed_at lies in the future", pc.greater(observed, ahead)),
+        ("observed_at lies before 1970", pc.less(observed, pa.scalar(_EPOCH, TIME))),
     ]  # fmt: skip
     for attribute in attributes if known is not None else ():
         assert known is not None
@@ -239,13 +251,8 @@ def _store(
     }
     table = table.cast(with_metadata(table.schema, about))
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            file = write_table(
-                store,
-                f"model={model}/date={now:%Y-%m-%d}/{name}.parquet",
-                table,
-                Path(folder) / "draft.parquet",
-            )
+        with store.draft() as draft:
+            file = write_table(store, _where(store, model, name, now), table, draft)
         entry = SegmentEntry(
             segment=name,
             kind="outcomes",
@@ -259,6 +266,13 @@ def _store(
         write_entry(store, entry)
     except OSError as error:
         raise TrafficError(f"{store.place}: {error.strerror or error}") from None
+
+
+def _where(store: Store, model: str, name: str, now: dt.datetime) -> str:
+    """Where the file goes: to its place of an earlier try that broke off, if there was one."""
+    for file in store.files(f"model={model}", f"/{name}.parquet"):
+        return file.path
+    return f"model={model}/date={now:%Y-%m-%d}/{name}.parquet"
 
 
 def _digest(path: Path) -> str:

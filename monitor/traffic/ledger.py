@@ -6,16 +6,19 @@ say what is there, what is missing and what was never written down.
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import fcntl
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from monitor.bundle.manifest import Sha256
 from monitor.errors import TrafficError
-from monitor.traffic.segment import Cause
+from monitor.traffic.segment import Cause, segment_begun
 from monitor.traffic.store import Store
 
 __all__ = [
@@ -23,6 +26,7 @@ __all__ = [
     "Kind",
     "LedgerFile",
     "SegmentEntry",
+    "changing",
     "entry_of",
     "mark_removed",
     "read_ledger",
@@ -67,7 +71,7 @@ class SegmentEntry(_Part):
         kind: Which log it is of.
         model: Whose predictions.
         version: Of the model.
-        since: When it was begun.
+        since: When it was begun, or the first row was lost that it tells of, whichever came first.
         until: When its last record was written.
         rows: That were found good in it.
         lost: Rows that are not in the log, by cause.
@@ -87,8 +91,10 @@ class SegmentEntry(_Part):
 
     @property
     def path(self) -> str:
-        """Where it stands in the store."""
-        return f"{LEDGER}/date={self.since:%Y-%m-%d}/{self.segment}.json"
+        """Where it stands in the store: by the day that the segment was begun on."""
+        begun = segment_begun(self.segment)
+        day = self.since if begun is None else dt.datetime.fromtimestamp(begun / 1e9, dt.UTC)
+        return f"{LEDGER}/date={day:%Y-%m-%d}/{self.segment}.json"
 
 
 def write_entry(store: Store, entry: SegmentEntry) -> None:
@@ -105,6 +111,8 @@ def read_ledger(
 ) -> tuple[list[SegmentEntry], list[str]]:
     """Entries of segments that may hold rows of a span of time, and paths of unreadable ones.
 
+    A segment tells of losses before its time, so those of later days are read too.
+
     Raises:
         TrafficError: The store cannot be listed.
     """
@@ -114,7 +122,7 @@ def read_ledger(
         raise TrafficError(f"{store.place}: the ledger cannot be listed: {error}") from None
     entries, unreadable = [], []
     for file in files:
-        if not _first(since) <= _day(file.path) <= _last(until):
+        if _day(file.path) < _first(since):
             continue
         try:
             entry = SegmentEntry.model_validate_json(store.read(file.path))
@@ -131,13 +139,28 @@ def _first(since: dt.datetime | None) -> str:
     return "" if since is None else (since.date() - 2 * dt.timedelta(days=1)).isoformat()
 
 
-def _last(until: dt.datetime | None) -> str:
-    return "9999" if until is None else until.date().isoformat()
-
-
 def _day(path: str) -> str:
     found = re.search(r"date=(\d{4}-\d{2}-\d{2})", path)
     return found[1] if found else ""
+
+
+@contextlib.contextmanager
+def changing(store: Store) -> Iterator[None]:
+    """Nobody else changes files and what is said of them meanwhile; on local disks only.
+
+    Raises:
+        OSError: There can be no lock.
+    """
+    if not store.is_local:
+        yield
+        return
+    path = store.make_folder(LEDGER) / ".lock"
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, store.file_mode)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def entry_of(store: Store, path: str) -> SegmentEntry | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import logging
-import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from monitor.batching import Waiting
 from monitor.bundle.reader import Bundle
-from monitor.errors import ConfigError, NotReadyError
+from monitor.errors import ConfigError, NotReadyError, OverloadedError
 from monitor.judging import Judged, Judging
 from monitor.logs import told_without_values
 from monitor.scores import ScoreColumns
@@ -39,6 +40,8 @@ _LOG = logging.getLogger(__name__)
 # Folders of people's groups and labels are for the sidecar's user only.
 OUTCOMES_MODE = 0o700
 _OUTCOME_ROLL_BYTES, _OUTCOME_SYNC_SECONDS = 16 << 20, 1.0
+# Messages of outcomes that may wait for the disk; more are refused.
+_MOST_WAITING = 64
 
 
 class OutcomeLog:
@@ -66,30 +69,52 @@ class OutcomeLog:
             durability="always" if config.traffic.durability == "always" else "interval",
             sync_seconds=_OUTCOME_SYNC_SECONDS,
         )
+        _warn_of_readers(settings.path)
         self.recorded: Counter[Source] = Counter()
         self.refused: Counter[Source] = Counter()
-        self._counting = threading.Lock()
+        self._waiting = 0
+        # They wait for the disk as long as it takes, and nobody else does.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="traffic-outcomes")
         seconds = config.traffic.max_write_seconds
         self._own = OwnGroups(manifest)
         self._bounded = (
             BoundedAppender(self.spool.appender, seconds) if seconds and self._own else None
         )
+        self._writer = self._bounded or self.spool.appender
 
-    def record(self, outcomes: Sequence[Outcome], source: Source) -> tuple[int, list[Refusal]]:
+    async def record(
+        self, read: Callable[[], Sequence[Outcome]], source: Source
+    ) -> tuple[int, list[Refusal]]:
         """Record outcomes that can be: how many, and why not the others, by their places.
 
+        Args:
+            read: Gives the outcomes; large messages take a while, so it is called off the loop.
+            source: Where they come from.
+
         Raises:
-            NotReadyError: They cannot be written now; nothing of them was recorded.
+            RequestError: They cannot be read, or not be written now; nothing was recorded.
         """
+        if self._waiting >= _MOST_WAITING:
+            raise OverloadedError(f"{_MOST_WAITING} messages of outcomes wait already")
+        self._waiting += 1
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._thread, self._record, read, source)
+        finally:
+            self._waiting -= 1
+
+    def _record(
+        self, read: Callable[[], Sequence[Outcome]], source: Source
+    ) -> tuple[int, list[Refusal]]:
+        outcomes = read()
         now = dt.datetime.now(dt.UTC)
         flaws = [self._check.flaw(outcome, now) for outcome in outcomes]
         good = [o for o, flaw in zip(outcomes, flaws, strict=True) if flaw is None]
         refusals = [(place, flaw) for place, flaw in enumerate(flaws) if flaw is not None]
         data = payload(good, self._pseudonyms, source, now)
         written = not good or self.spool.appender.write(data, len(good), can_be_sent_again=True)
-        with self._counting:
-            self.recorded[source] += len(good) if written else 0
-            self.refused[source] += len(refusals) if written else len(outcomes)
+        self.recorded[source] += len(good) if written else 0
+        self.refused[source] += len(refusals) if written else len(outcomes)
         if not written:
             raise NotReadyError("outcomes cannot be recorded now; send them again later")
         return len(good), refusals
@@ -102,17 +127,21 @@ class OutcomeLog:
         if found:
             now = dt.datetime.now(dt.UTC)
             data = payload(found, self._pseudonyms, "feature", now)
-            (self._bounded or self.spool.appender).write(data, len(found))
-            self.recorded["feature"] += len(found)
+            if self._writer.write(data, len(found)):
+                self.recorded["feature"] += len(found)
 
     @property
     def lost(self) -> Counter[Cause]:
         """Outcomes that were not written, by cause."""
-        written_by = self._bounded or self.spool.appender
-        return written_by.lost + self.spool.found_lost
+        return self._writer.lost + self.spool.found_lost
+
+    def lose_own(self, rows: int) -> None:
+        """Count groups that could not be recorded."""
+        self._writer.lose("fault", rows)
 
     def stop(self, seconds: float) -> None:
         """Write down what is there, and close."""
+        self._thread.shutdown(wait=False)
         if self._bounded is not None:
             self._bounded.stop(seconds)
         self.spool.stop(seconds)
@@ -172,6 +201,8 @@ class TrafficLog:
             if self._outcomes is not None:
                 self._outcomes.record_own(batch, features)
         except Exception as error:  # noqa: BLE001 - likewise
+            assert self._outcomes is not None
+            self._outcomes.lose_own(len(features))
             _LOG.error("people's groups were not logged: %s", told_without_values(error))
 
     @property
@@ -202,6 +233,12 @@ class TrafficLog:
             _LOG.warning(
                 "a protected attribute is a feature; without outcomes.path it is not written down"
             )
+
+
+def _warn_of_readers(folder: Path) -> None:
+    """A folder that was there before may be open to others than the sidecar's user."""
+    if folder.stat().st_mode & 0o077:
+        _LOG.warning("outcomes.path: others than its owner may enter %s", folder)
 
 
 def _about(bundle: Bundle, kind: Kind, pseudonyms: Pseudonyms) -> dict[str, Any]:
@@ -242,25 +279,33 @@ def open_logs(
     if traffic is not None and outcomes is not None:
         _check_apart(config)
     kept = None if outcomes is None else OutcomeLog(config, bundle)
-    return (
-        None if traffic is None else TrafficLog(config, bundle, judging, scores, kept),
-        kept,
-    )
+    try:
+        log = None if traffic is None else TrafficLog(config, bundle, judging, scores, kept)
+    except BaseException:
+        if kept is not None:
+            kept.stop(config.server.drain_seconds)
+        raise
+    return log, kept
 
 
 def _check_apart(config: Config) -> None:
     """Outcomes lie apart from the traffic, neither inside the other."""
     traffic, outcomes = (
-        [
-            str(place) if "://" in str(place) else str(Path(place).absolute())
-            for place in (part.path, part.store)
-            if place is not None
-        ]
+        [_place(place) for place in (part.path, part.store) if place is not None]
         for part in (config.traffic, config.outcomes)
     )
-    for one in traffic:
-        for other in outcomes:
-            if f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/"):
+    for kind, one in traffic:
+        for other_kind, other in outcomes:
+            inside = f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
+            if kind == other_kind and inside:
                 raise ConfigError(
                     f"outcomes.path: {other} is not apart from the traffic log in {one}"
                 )
+
+
+def _place(named: str | Path) -> tuple[str, str]:
+    """What kind of storage, and where in it, however it is spelled."""
+    store = Store.open(named)
+    return store.filesystem.type_name, (
+        str(Path(store.root).resolve()) if store.is_local else store.root
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
@@ -118,7 +119,7 @@ class FeatureGuard:
         self._places = np.array([c.place for c in plain], np.intp)
         self._hashed = [c for c in columns.features if c.treatment == "hash"]
         self._widths = np.array(
-            [told[c.feature].width if c.treatment == "bucket" else 0.0 for c in plain], np.float32
+            [told[c.feature].width if c.treatment == "bucket" else 0.0 for c in plain], np.float64
         )
         self._buckets = np.flatnonzero(self._widths)
         self._pseudonyms = pseudonyms
@@ -129,7 +130,9 @@ class FeatureGuard:
         kept: NDArray[np.float32] = features[:, self._places]
         if len(self._buckets):
             widths = self._widths[self._buckets]
-            kept[:, self._buckets] = np.floor(kept[:, self._buckets] / widths) * widths
+            steps = kept[:, self._buckets].astype(np.float64) / widths
+            # A value on the edge of a bucket is in it, however float32 rounds.
+            kept[:, self._buckets] = np.floor(steps + 1e-6 * np.abs(steps)) * widths
         return kept
 
     def hashed(self, features: NDArray[np.float32]) -> NDArray[np.uint64]:
@@ -141,6 +144,8 @@ class FeatureGuard:
         return found
 
     def _number(self, feature: str, value: float) -> int:
+        if math.isnan(value):
+            return 0
         key = (feature, value)
         if (found := self._known.get(key)) is None:
             if len(self._known) >= _REMEMBERED:

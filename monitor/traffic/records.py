@@ -163,7 +163,8 @@ def _feature_arrays(rows: NDArray[np.void], columns: TrafficColumns) -> list[pa.
     for column in columns.features:
         if column.treatment == "hash":
             numbers = rows["hashed"][:, hashed].tolist()
-            arrays.append(pa.array([f"{number:016x}" for number in numbers]))
+            # No number stands for nothing.
+            arrays.append(pa.array([f"{n:016x}" if n else None for n in numbers], pa.string()))
             hashed += 1
         else:
             arrays.append(_numbers(rows["features"][:, kept]))

@@ -6,7 +6,10 @@ import os
 import re
 from pathlib import Path
 
-from monitor.traffic.ledger import LedgerFile, entry_of, mark_removed
+import pyarrow as pa
+from pyarrow import parquet as pq
+
+from monitor.traffic.ledger import LedgerFile, changing, entry_of, mark_removed
 from monitor.traffic.store import Store
 
 __all__ = ["drop_oldest_file", "used_bytes"]
@@ -36,12 +39,24 @@ def drop_oldest_file(store: Store) -> LedgerFile | None:
     if not files:
         return None
     oldest = min(files, key=lambda file: (_when(file.path), file.path))
-    entry = entry_of(store, oldest.path)
-    store.remove(oldest.path)
-    if entry is None:
-        return LedgerFile(path=oldest.path, rows=0, bytes=oldest.bytes, sha256="0" * 64)
-    mark_removed(store, entry, {oldest.path}, "room")
-    return next(file for file in entry.files if file.path == oldest.path)
+    with changing(store):
+        entry = entry_of(store, oldest.path)
+        if entry is None:
+            rows = _rows(store, oldest.path)
+        else:
+            rows = next(file.rows for file in entry.files if file.path == oldest.path)
+            mark_removed(store, entry, {oldest.path}, "room")
+        store.remove(oldest.path)
+    return LedgerFile(path=oldest.path, rows=rows, bytes=oldest.bytes, sha256="0" * 64)
+
+
+def _rows(store: Store, path: str) -> int:
+    """How many rows a file holds; none that can be read, if it is damaged."""
+    try:
+        with store.open_file(path) as file:
+            return int(pq.ParquetFile(file).metadata.num_rows)
+    except (OSError, pa.ArrowException):
+        return 0
 
 
 def _when(path: str) -> tuple[str, str]:

@@ -5,11 +5,13 @@
 
 A record is written in one piece. The reader takes every record whose checksum is right. One that is
 not is skipped, and since rows are numbered, it is known how many were in it; an end that was cut
-off is left out. A record of kind `lost` holds how many rows were not written, by cause.
+off is left out. A record of kind `lost` holds how many rows were not written, by cause, and since
+when.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import struct
 import zlib
@@ -31,6 +33,7 @@ __all__ = [
     "read_segment",
     "record_bytes",
     "rows_in",
+    "segment_begun",
 ]
 
 # Why rows are not in the log: the write took too long; the disk refused it; there was no room left
@@ -115,11 +118,13 @@ class Segment:
         about: The header's JSON.
         records: In the order in which they were written.
         lost: Rows that are not among them, by cause.
+        lost_since: When the first of those was lost that it tells of, in nanoseconds since 1970.
     """
 
     about: Mapping[str, Any]
     records: Records
     lost: Counter[Cause] = field(default_factory=Counter)
+    lost_since: int | None = None
 
     @property
     def rows(self) -> int:
@@ -138,9 +143,9 @@ def record_bytes(payload: bytes, *, rows: int, first_row: int, time: int) -> byt
     return _record(_DATA, payload, rows, first_row, time)
 
 
-def lost_bytes(lost: Mapping[Cause, int], *, first_row: int, time: int) -> bytes:
-    """A record of rows that were not written."""
-    return _record(_LOST, json.dumps(lost).encode(), 0, first_row, time)
+def lost_bytes(lost: Mapping[Cause, int], *, since: int, first_row: int) -> bytes:
+    """A record of rows that were not written, the first of them at that time."""
+    return _record(_LOST, json.dumps(lost).encode(), sum(lost.values()), first_row, since)
 
 
 def read_segment(data: bytes) -> Segment:
@@ -151,8 +156,9 @@ def read_segment(data: bytes) -> Segment:
     """
     about, place = _header(data)
     view, size = memoryview(data), len(data)
-    found = Segment(about=about, records=Records(data=data))
-    expected, keep = 0, found.records.append
+    records, lost = Records(data=data), Counter[Cause]()
+    lost_since: int | None = None
+    expected, keep = 0, records.append
     unpack, unpack_sums, crc32 = _HEAD.unpack_from, _SUMS.unpack_from, zlib.crc32
     while place + _HEAD_SIZE <= size:
         magic, kind, length, rows, first_row, time = unpack(data, place)
@@ -163,21 +169,22 @@ def read_segment(data: bytes) -> Segment:
             place = _next_record(data, place + 1)
             if place == size:
                 # With the head went how many rows there were: one at least.
-                found.lost["torn"] += 1
+                lost["torn"] += 1
             continue
         if first_row > expected:
-            found.lost["damaged"] += first_row - expected
+            lost["damaged"] += first_row - expected
         if stop > size or crc32(view[start:stop], sum_so_far) != whole_sum:
-            found.lost["torn" if stop >= size else "damaged"] += rows
+            lost["torn" if stop >= size else "damaged"] += rows
         elif kind == _LOST:
-            found.lost.update(json.loads(data[start:stop]))
+            lost.update(json.loads(data[start:stop]))
+            lost_since = time if lost_since is None else min(time, lost_since)
         else:
             keep(time, rows, start, stop)
-        expected, place = first_row + rows, stop
+        expected, place = first_row + (rows if kind == _DATA else 0), stop
     if place < size:
         # The end of a head is missing.
-        found.lost["torn"] += 1
-    return found
+        lost["torn"] += 1
+    return Segment(about=about, records=records, lost=lost, lost_since=lost_since)
 
 
 def _record(kind: int, payload: bytes, rows: int, first_row: int, time: int) -> bytes:
@@ -215,6 +222,15 @@ def _crc(data: bytes) -> bytes:
     return struct.pack("<I", zlib.crc32(data))
 
 
+def segment_begun(name: str) -> int | None:
+    """When a segment was begun, by the name of its file, in nanoseconds since 1970."""
+    try:
+        moment = dt.datetime.strptime(name[:16], "%Y%m%dT%H%M%SZ").replace(tzinfo=dt.UTC)
+    except ValueError:
+        return None
+    return int(moment.timestamp()) * 1_000_000_000
+
+
 def holds_records(data: bytes) -> bool:
     """Whether any record was ever begun in a segment; none was in one that a crash cut short."""
     return _MAGIC in data
@@ -224,7 +240,7 @@ def rows_in(data: bytes) -> int:
     """How many rows a segment holds whose header cannot be read, by the heads of its records."""
     rows, place = 0, _next_record(data, 0)
     while place < len(data):
-        _, _, length, count, _, _ = _HEAD.unpack_from(data, place)
-        rows += count
+        _, kind, length, count, _, _ = _HEAD.unpack_from(data, place)
+        rows += count if kind == _DATA else 0
         place = _next_record(data, place + _HEAD_SIZE + length)
     return rows

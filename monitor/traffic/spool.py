@@ -24,7 +24,7 @@ from monitor.logs import told_without_values
 from monitor.traffic.appender import Appender, ClosedSegment
 from monitor.traffic.compaction import compact
 from monitor.traffic.room import drop_oldest_file, used_bytes
-from monitor.traffic.segment import Cause, holds_records, read_segment, rows_in
+from monitor.traffic.segment import Cause, holds_records, read_segment, rows_in, segment_begun
 from monitor.traffic.store import Store
 
 __all__ = ["ROLL_REQUEST", "SEGMENTS", "Spool"]
@@ -32,15 +32,17 @@ __all__ = ["ROLL_REQUEST", "SEGMENTS", "Spool"]
 _LOG = logging.getLogger(__name__)
 
 SEGMENTS = "_segments"
-# Whoever puts this file among the segments asks for all that is written to become Parquet; the
-# keeper takes it away when that is done.
-ROLL_REQUEST = "roll"
+# Whoever puts a file of a name that begins so among the segments asks for all that is written to
+# become Parquet; the keeper takes it away when that is done.
+ROLL_REQUEST = "roll-"
+DRAFT = ".draft"
 _TICK = 0.5
 _NICE = 10
 _RECOUNT_SECONDS = 30.0
 _LONGEST_PAUSE = 60.0
 # Files give way before there is no room at all, so that writing need not stop.
 _NEARLY_FULL = 0.9
+_LEAST_SEGMENTS = 8
 # What a file raises that is no segment, or says what no segment says.
 _NO_SEGMENT = (TrafficError, ValueError, KeyError, TypeError, IndexError, struct.error)
 
@@ -81,13 +83,18 @@ class Spool:
         try:
             self._folder = home.make_folder(SEGMENTS)
             self._guard = _locked(self._folder / "lock")
+        except OSError as error:
+            raise ServeError(f"{home.place}: {error.strerror or error}") from None
+        try:
             self._check_writable()
         except OSError as error:
+            os.close(self._guard)
             raise ServeError(f"{home.place}: {error.strerror or error}") from None
         self.appender = Appender(
             self._folder,
             about,
-            roll_bytes=roll_bytes,
+            # So that there is always something older to give way.
+            roll_bytes=min(roll_bytes, max_bytes // _LEAST_SEGMENTS),
             max_bytes=max_bytes,
             always_sync=durability == "always",
             file_mode=home.file_mode,
@@ -98,11 +105,13 @@ class Spool:
         self.appender.used = used_bytes(home)
         self.compacted = self.failed = self.removed_rows = 0
         self.found_lost: Counter[Cause] = Counter()
-        self._counted = self._synced = time.monotonic()
+        self._counted = time.monotonic()
+        self._asked: dict[Path, set[Path]] = {}
         self._pause, self._next_try = 0.0, 0.0
         self._stopping = threading.Event()
         self._keeper = threading.Thread(target=self._keep, name="traffic-keeper", daemon=True)
         self._keeper.start()
+        threading.Thread(target=self._make_sure, name="traffic-sync", daemon=True).start()
 
     @property
     def waiting(self) -> int:
@@ -131,19 +140,34 @@ class Spool:
 
     def _tidy(self) -> None:
         now = time.monotonic()
-        if self._sync_seconds is not None and now - self._synced >= self._sync_seconds:
-            self._synced = now
-            self._try("make sure of the disk", self._sync)
-        asked = (self._folder / ROLL_REQUEST).exists()
+        asked = set(self._folder.glob(f"{ROLL_REQUEST}*")) - self._asked.keys()
         self.appender.roll(older_than=0.0 if asked else self._roll_seconds)
+        left = {segment.path for segment in self.appender.closed}
+        self._asked.update(dict.fromkeys(asked, left))
         self._try("compact", self._compact_all)
-        if asked and not self.appender.closed:
-            self._try("answer", (self._folder / ROLL_REQUEST).unlink)
+        self._answer()
         if now - self._counted >= _RECOUNT_SECONDS:
             self._counted = now
             self.appender.used = used_bytes(self._home)
         if self._drops:
             self._try("make room", self._make_room)
+
+    def _answer(self) -> None:
+        """Say to whoever asked that all which was written by then is Parquet."""
+        left = {segment.path for segment in self.appender.closed}
+        for request, wanted in list(self._asked.items()):
+            if not wanted & left:
+                request.unlink(missing_ok=True)
+                del self._asked[request]
+
+    def _make_sure(self) -> None:
+        """In a thread of its own, since a store may keep the other one waiting."""
+        seconds = self._sync_seconds or _TICK
+        while not self._stopping.wait(seconds):
+            if self._sync_seconds is not None:
+                self._try("make sure of the disk", self._sync)
+            for segment in list(self.appender.closed):
+                self._try("make sure of the disk", segment.settle)
 
     def _sync(self) -> None:
         try:
@@ -165,7 +189,7 @@ class Spool:
             try:
                 segment.settle()
                 self._compact(segment.path)
-            except (OSError, MemoryError) as error:
+            except Exception as error:  # noqa: BLE001 - the others shall not wait for this one
                 self.failed += 1
                 if not segment.path.exists():
                     # Somebody took it away: nobody need wait for it.
@@ -186,18 +210,18 @@ class Spool:
 
     def _compact(self, path: Path) -> None:
         try:
-            entry = compact(path, self._target, self._folder / ".draft.parquet")
+            entry = compact(path, self._target, self._folder / DRAFT)
         except _NO_SEGMENT:
             self._set_aside(path)
             return
+        size = path.stat().st_size
+        path.unlink()
         found: dict[Cause, int] = {
             cause: rows for cause, rows in entry.lost.items() if cause in ("torn", "damaged")
         }
         if found:
             self.found_lost.update(found)
             _LOG.error("rows of a segment could not be read: %s", found)
-        size = path.stat().st_size
-        path.unlink()
         self.appender.used -= size
         if self._target.root == self._home.root:
             self.appender.used += sum(file.bytes for file in entry.files)
@@ -211,7 +235,7 @@ class Spool:
             return
         rows = max(rows_in(data), 1)
         path.rename(path.with_suffix(".unreadable"))
-        self.appender.lose("damaged", rows)
+        self.appender.lose("damaged", rows, segment_begun(path.name))
         _LOG.error("a segment of %d rows cannot be read and was set aside", rows)
 
     def _make_room(self) -> None:
@@ -234,14 +258,15 @@ class Spool:
         try:
             found = read_segment(data)
             rows = found.rows
-            self.appender.report(found.lost)
+            since = min(found.records.times, default=None)
+            self.appender.report(found.lost, found.lost_since)
         except TrafficError:
-            rows = rows_in(data)
+            rows, since = rows_in(data), None
         with contextlib.suppress(OSError):
             segment.settle()
         segment.path.unlink()
         self.appender.used -= len(data)
-        self.appender.lose("full", rows)
+        self.appender.lose("full", rows, since)
         _LOG.warning("no room: the oldest segment gave way, %d rows", rows)
 
     @property

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import secrets
+import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -18,6 +22,8 @@ from monitor.errors import TrafficError
 __all__ = ["Store", "StoredFile", "sync_folder"]
 
 _CHUNK = 1 << 20
+# A draft of that age belongs to nobody any more.
+_OLD_SECONDS = 3600.0
 _CONNECT_SECONDS, _REQUEST_SECONDS = 5.0, 30.0
 # What an address can say, and AWS_ENDPOINT_URL and AWS_REGION. Credentials are not among it: they
 # are looked up, and renewed, by whoever needs them.
@@ -194,6 +200,37 @@ class Store:
         for each in reversed(missing):
             each.mkdir(mode=self._mode, exist_ok=True)
         return folder
+
+    @contextlib.contextmanager
+    def draft(self) -> Iterator[Path]:
+        """A local file to prepare another in; it is gone afterwards, or found as an old draft."""
+        if self.is_local:
+            path = self.make_folder() / f".{secrets.token_hex(8)}.draft"
+            path.touch(self.file_mode)
+            try:
+                yield path
+            finally:
+                path.unlink(missing_ok=True)
+        else:
+            with tempfile.TemporaryDirectory(prefix="evenhand-") as folder:
+                yield Path(folder) / "draft"
+
+    def remove_old_drafts(self) -> list[str]:
+        """Delete drafts that a crash left in a local store; their paths.
+
+        Raises:
+            OSError: One cannot be deleted.
+        """
+        if not self.is_local:
+            return []
+        old = [
+            path
+            for path in Path(self.root).rglob(".*.draft")
+            if time.time() - path.stat().st_mtime > _OLD_SECONDS
+        ]
+        for path in old:
+            path.unlink(missing_ok=True)
+        return [str(path) for path in old]
 
     @property
     def file_mode(self) -> int:

@@ -23,6 +23,7 @@ from tests.spooling import ABOUT, COLUMNS, entries, logged, moment, payload
 BEGUN = "2026-03-01T23:50:00+00:00"
 MIDNIGHT = moment(2026, 3, 2)
 MINUTE = 60 * 10**9
+LOST = MIDNIGHT - 4 * 60 * MINUTE
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def segment(tmp_path):
     ]
     header = header_bytes({**ABOUT, "segment": "s1", "begun": BEGUN})
     path = tmp_path / "s1.segment"
-    path.write_bytes(header + lost_bytes({"disk": 3}, first_row=0, time=1) + b"".join(records))
+    path.write_bytes(header + lost_bytes({"disk": 3}, since=LOST, first_row=0) + b"".join(records))
     return path
 
 
@@ -56,7 +57,8 @@ def test_rows_are_where_their_hour_is_and_the_ledger_tells_of_them(segment, stor
     ]
     assert entries(store) == [entry]
     assert (entry.rows, entry.lost) == (6, {"disk": 3})
-    assert entry.since == dt.datetime.fromisoformat(BEGUN)
+    # Three rows were lost before the segment was begun.
+    assert entry.since == dt.datetime(2026, 3, 1, 20, tzinfo=dt.UTC)
     assert entry.until == dt.datetime(2026, 3, 2, 0, 1, tzinfo=dt.UTC)
     assert logged(store) == [(f"r{n}", row, n + row / 2) for n in range(3) for row in range(2)]
     assert segment.exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import os
@@ -89,11 +90,12 @@ def test_a_file_of_which_nothing_is_left_is_deleted(logged):
 
 
 def test_an_unknown_request_changes_no_file(logged):
-    before = everything(logged.log, logged.outcomes)
+    files = [f for f in logged.log.rglob("*") if f.is_file()]
+    before = {file: file.read_bytes() for file in files}
     receipt = erase("nobody", places(logged), PLAIN)
     assert receipt.complete
     assert receipt.rows == 0
-    assert everything(logged.log, logged.outcomes) == before
+    assert {file: file.read_bytes() for file in files} == before
 
 
 def test_a_file_that_cannot_be_read_leaves_the_erasure_open(logged):
@@ -112,8 +114,6 @@ def test_a_running_sidecar_hands_its_segments_over_first(lending, tmp_path):
     async def use(server: Server) -> Receipt:
         await ask(server, 20)
         await tell(server, [{"request_id": ID, "label": 1}])
-        import asyncio
-
         return await asyncio.to_thread(erase, ID, places(logged), PLAIN)
 
     receipt = served(lending, use, traffic={"path": log}, outcomes={"path": outcomes})
@@ -140,12 +140,91 @@ def test_segments_that_a_crash_left_are_looked_through(lending, tmp_path):
     assert not list(left.rglob("*.segment"))
 
 
-def test_bytes_that_nothing_can_be_made_of_are_blanked(logged):
+def test_a_segment_that_nothing_can_be_made_of_is_deleted(logged):
     odd = logged.log / "_segments" / "x.unreadable"
     odd.write_bytes(b"\x01person-8\x02")
     receipt = erase(ID, places(logged), PLAIN)
-    assert odd.read_bytes() == b"\x01" + bytes(8) + b"\x02"
-    assert receipt.blanked == (str(odd),)
+    assert not odd.exists()
+    assert receipt.deleted == (str(odd),)
+
+
+def test_a_segment_that_was_still_somewhere_brings_nobody_back(lending, tmp_path):
+    """A sidecar elsewhere is killed between a file and the end of its segment, and starts again."""
+    home, store = tmp_path / "home", tmp_path / "store"
+    settings = {"path": home, "store": str(store)}
+    left = tmp_path / "left"
+
+    async def use(server: Server) -> None:
+        await ask(server, 20)
+        shutil.copytree(home, left)
+
+    served(lending, use, traffic=settings)
+    receipt = erase(ID, [LogPlace(store=Store.open(store))], PLAIN)
+    assert (receipt.complete, receipt.rows) == (True, 3)
+    shutil.rmtree(home)
+    left.rename(home)
+    served(lending, lambda server: asyncio.sleep(0), traffic=settings)
+    assert not list(home.rglob("*.segment"))
+    assert b"person-8'" not in everything(store, home)
+    assert b"person-9'" in everything(store)
+    (entry,), _ = read_ledger(Store.open(store))
+    assert entry.files[0].erased == 3
+
+
+def test_two_erasures_at_once_are_both_served(lending, tmp_path):
+    async def use(server: Server) -> list[Receipt]:
+        await ask(server, 20)
+        store = Store.open(tmp_path)
+        place = [LogPlace(store=store, home=store)]
+        return await asyncio.gather(
+            *(asyncio.to_thread(erase, f"person-{n}", place, PLAIN) for n in (5, 8))
+        )
+
+    receipts = served(lending, use, traffic={"path": tmp_path})
+    assert [receipt.complete for receipt in receipts] == [True, True]
+    assert [receipt.rows for receipt in receipts] == [3, 3]
+    assert b"person-5'" not in everything(tmp_path)
+    assert b"person-8'" not in everything(tmp_path)
+
+
+def test_a_crash_between_ledger_and_file_is_mended_by_erasing_again(logged, monkeypatch):
+    def broken(self, inside, source):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "put_file", broken)
+        assert not erase(ID, places(logged), PLAIN).complete
+    assert erase(ID, places(logged), PLAIN).complete
+    store = Store.open(logged.log)
+    (entry,), _ = read_ledger(store)
+    assert entry.files[0].sha256 == store.sha256(entry.files[0].path)
+    assert entry.files[0].erased == 3
+
+
+def test_old_drafts_go_and_strange_files_leave_it_open(logged):
+    old, new = logged.log / ".a.parquet.draft", logged.log / ".b.parquet.draft"
+    for draft in (old, new):
+        draft.write_bytes(b"person-8")
+    os.utime(old, (0, 0))
+    pq.write_table(pa.table({"name": ["person-8"]}), logged.log / "extract.parquet")
+    receipt = erase(ID, places(logged), PLAIN)
+    assert receipt.rows == 4
+    assert receipt.deleted == (str(old),)
+    assert not old.exists()
+    assert new.exists()
+    assert len(receipt.open) == 1
+    assert "extract.parquet" in receipt.open[0]
+
+
+def test_a_config_does_not_lend_its_segments_to_another_log(logged, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(logged.log, other)
+    segment = other / "_segments" / "20260101T000000Z-aaaaaaaa-00001.segment"
+    segment.write_bytes(b"not to be touched")
+    config = tmp_path / "config.yaml"
+    config.write_text(f"traffic: {{path: {other}}}\n")
+    evenhand("log", "erase", "--config", config, "--log", logged.log, "--request-id", ID)
+    assert segment.exists()
 
 
 def test_with_a_key_the_pseudonym_goes_and_without_it_the_erasure_is_open(lending, tmp_path):

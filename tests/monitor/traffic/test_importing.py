@@ -104,6 +104,8 @@ def test_one_row_that_cannot_be_used_keeps_the_file_out_and_is_named(tmp_path, c
         ({"request_id": ["a"], "lable": [1]}, "'lable' is none of outcomes"),
         ({"request_id": ["a"], "label": ["yes"]}, "does not become int8"),
         ({"request_id": ["a"], "label": [0.5]}, "does not become int8"),
+        ({"request_id": ["a"], "sex": ["man"], "group_sex": ["man"]}, "are one"),
+        ({"request_id": ["a"], "label": [1], "observed_at": [1_700_000_000]}, "and no time"),
         (
             {"request_id": ["a"], "label": [1], "observed_at": [dt.datetime(2026, 1, 1)]},  # noqa: DTZ001
             "no time zone",
@@ -134,6 +136,33 @@ def test_csv_is_read_too_and_ids_stay_text(tmp_path):
     assert (first["request_id"], first["label"]) == ("007", 1)
     assert first["observed_at"] == dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
     assert (second["label"], second["group_sex"]) == (None, "woman")
+
+
+def test_only_nothing_is_nothing_in_csv_and_codes_keep_their_zeros(tmp_path):
+    path = tmp_path / "outcomes.csv"
+    path.write_text("request_id,group_region\na,NA\nb,01\n")
+    import_outcomes(path, Store.open(tmp_path / "out"), PLAIN, model="m")
+    assert [row["group_region"] for row in read(tmp_path / "out")] == ["NA", "01"]
+
+
+def test_the_same_file_may_be_of_two_models(tmp_path):
+    path = written(tmp_path, request_id=["a"], label=[1])
+    assert imported(path, tmp_path / "out").rows == 1
+    assert imported(path, tmp_path / "out", model="other").rows == 1
+    assert imported(path, tmp_path / "out", model="other").already
+
+
+def test_an_import_that_broke_off_is_not_doubled_the_next_day(tmp_path, monkeypatch):
+    path, out = written(tmp_path, request_id=["a"], label=[1]), tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr("monitor.traffic.importing.write_entry", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            imported(path, out)
+    (file,) = out.rglob("*.parquet")
+    yesterday = file.parent.with_name("date=2020-01-01")
+    file.parent.rename(yesterday)
+    assert imported(path, out).rows == 1
+    assert [found.parent for found in out.rglob("*.parquet")] == [yesterday]
 
 
 def test_ids_become_the_pseudonyms_that_the_log_holds(tmp_path):

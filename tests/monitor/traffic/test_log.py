@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -322,7 +323,44 @@ def test_outcomes_that_cannot_be_written_are_refused_and_may_be_sent_again(
     assert len(read(tmp_path)) == 1
 
 
-@pytest.mark.parametrize("inside", ["", "outcomes"])
+def test_a_disk_that_hangs_under_outcomes_holds_up_no_prediction_and_no_stop(
+    lending, tmp_path, monkeypatch
+):
+    real, hung = os.write, threading.Event()
+
+    def write(handle: int, data: bytes) -> int:
+        if threading.current_thread().name.startswith("traffic-outcomes"):
+            hung.wait(30)
+        return real(handle, data)
+
+    async def use(server: Server):
+        monkeypatch.setattr(os, "write", write)
+        told = [
+            asyncio.create_task(tell(server, [{"request_id": "a", "label": 1}])) for _ in range(80)
+        ]
+        await asyncio.sleep(0.5)
+        await ask(server, 20)
+        refused = [task.result().status_code for task in told if task.done()]
+        hung.set()
+        answers = [answer.status_code for answer in await asyncio.gather(*told)]
+        return refused, answers
+
+    places = {"traffic": {"path": tmp_path / "log"}, "outcomes": {"path": tmp_path / "outcomes"}}
+    refused, answers = served(lending, use, server={"max_in_flight": 20}, **places)
+    assert set(refused) == {429}
+    assert answers.count(200) == 64
+    assert len(read(tmp_path / "log")) == 39
+    assert len(read(tmp_path / "outcomes")) == 64
+
+
+def test_a_typo_leaves_no_folder_locked(lending, tmp_path):
+    traffic = {"path": tmp_path / "log", "features": {"incme": "drop"}}
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="incme"):
+            served(lending, ask, traffic=traffic, outcomes={"path": tmp_path / "outcomes"})
+
+
+@pytest.mark.parametrize("inside", ["", "outcomes", "x/../outcomes"])
 def test_outcomes_cannot_lie_in_the_traffic_log(lending, tmp_path, inside):
     with pytest.raises(ConfigError, match="not apart"):
         served(lending, ask, traffic={"path": tmp_path}, outcomes={"path": tmp_path / inside})

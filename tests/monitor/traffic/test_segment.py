@@ -54,7 +54,7 @@ def test_what_was_written_is_read_in_order(written):
 
 @given(records, st.dictionaries(st.sampled_from(["slow", "disk", "full"]), st.integers(1, 99)))
 def test_what_was_not_written_is_told_by_cause(written, lost):
-    told = lost_bytes(lost, first_row=0, time=1)
+    told = lost_bytes(lost, since=1, first_row=0)
     segment = read_segment(HEADER + told + b"".join(pieces(written)) + told)
     assert segment.lost == {cause: 2 * rows for cause, rows in lost.items()}
     assert segment.rows == sum(rows for rows, _ in written)
