@@ -38,7 +38,12 @@ class Engine(ABC):
     """Runs Ibis expressions over files of a store.
 
     A window that was given an engine leaves it open; close it yourself, or use it in a `with`.
+
+    Attributes:
+        asks_for_words: Whether `order` has a use for the words that occur.
     """
+
+    asks_for_words = False
 
     @staticmethod
     def duckdb(memory: str = "3GB", threads: int | None = None) -> Engine:
@@ -76,7 +81,7 @@ class Engine(ABC):
             observed_at: An Ibis column.
             received_at: Another.
             value: A column of small numbers or of words; the order is null or irrelevant without.
-            words: All that occur, in their order; None for numbers.
+            words: All that occur, in their order; None for numbers, and if nobody asks for them.
         """
         parts = {"observed_at": observed_at, "received_at": received_at, "value": value}
         return ibis.struct(parts)
@@ -116,6 +121,8 @@ class Engine(ABC):
 
 
 class _DuckDB(Engine):
+    asks_for_words = True
+
     def __init__(self, memory: str, threads: int | None) -> None:
         self._spill = tempfile.TemporaryDirectory(prefix="evenhand-duckdb-")
         options: dict[str, Any] = {} if threads is None else {"threads": threads}

@@ -2,7 +2,7 @@
 
     OfflineAuditError
     ├── LogNotFoundError         no log at that path or address
-    ├── LogUnreadableError       a log whose files cannot be listed
+    ├── LogUnreadableError       an address that cannot be used, or a log that cannot be listed
     ├── ModelChoiceError         which model, or which version, is left open or is not there
     ├── SpanError                a span of time that is none
     ├── UnknownColumnError       a protected attribute or a column that the window does not have
@@ -33,7 +33,7 @@ class LogNotFoundError(OfflineAuditError):
 
 
 class LogUnreadableError(OfflineAuditError):
-    """The files of a log cannot be listed."""
+    """The address of a log cannot be used, or its files cannot be listed."""
 
 
 class ModelChoiceError(OfflineAuditError):

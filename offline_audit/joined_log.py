@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -13,15 +12,13 @@ import pyarrow as pa
 from monitor.traffic.columns import TrafficColumns, group_column, outcome_schema
 from offline_audit.engine import Engine
 from offline_audit.errors import EngineError
-from offline_audit.log_reading import LogListing, LogReading, Span
+from offline_audit.log_reading import LogListing, LogReading
 from offline_audit.outcomes import KEYS, latest
+from offline_audit.span import Span
 from offline_audit.stratified_sample import DIGEST, STRATUM_ROWS
 from offline_audit.unified import Unified, unify
 
 __all__ = ["JoinedLog"]
-
-# Outcomes that came before the predictions they tell of, by clocks that disagree.
-_BEFORE = dt.timedelta(days=1)
 
 
 class JoinedLog:
@@ -41,16 +38,14 @@ class JoinedLog:
         outcomes: LogListing | None,
         model: str | None,
         version: str | None,
-        span: Span,
         verify: bool,
     ) -> None:
         self._engine, self._log, self._outcomes = engine, log, outcomes
-        self._model, self._version, self._span = model, version, span
-        self.traffic = log.read(model, version, span, verify=verify)
+        self._model, self._version, self._span = model, version, log.span
+        self.traffic = log.read(model, version, verify=verify)
         self.given: LogReading | None = None
         if outcomes is not None:
-            start = None if span.since is None else span.since - _BEFORE
-            self.given = outcomes.read(model, None, Span(since=start), verify=verify)
+            self.given = outcomes.read(model, None, verify=verify)
         self.attributes = _attributes(self.traffic, self.given)
         self._known_words: dict[str, list[str]] = {}
 
@@ -111,8 +106,8 @@ class JoinedLog:
         return joined.select(*(rows[name] for name in columns), *(known[f] for f in fields))
 
     def _words(self, field: str) -> list[str] | None:
-        """All that were told of a field, in their order; None for the label."""
-        if field == "label":
+        """All that were told of a field, in their order; None where nobody asks for them."""
+        if field == "label" or not self._engine.asks_for_words:
             return None
         if field not in self._known_words:
             found = self._engine.fetch(self.told.select(field).distinct())[field]
@@ -123,10 +118,15 @@ class JoinedLog:
         """How many predictions outcomes tell of that are nowhere in the model's log.
 
         None where a file of the log outside the span turns out to be damaged.
+
+        Raises:
+            LogUnreadableError: The log cannot be listed any more.
         """
+        if not self.anything_told:
+            return 0
         whole = self.traffic
         if self._span != Span() or self._version is not None:
-            whole = self._log.read(self._model, None, Span(), verify=False)
+            whole = self._log.whole().read(self._model, None, verify=False)
         known_bad = {file.path for file in self.traffic.corrupt}
         files = [file for file in whole.files if file.path not in known_bad]
         every = unify(files, _least()).table(self._engine, self._log.store).select(*KEYS)

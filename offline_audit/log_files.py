@@ -75,6 +75,21 @@ class ReadFile:
     schema: pa.Schema = field(repr=False)
     about: Mapping[str, Any] = field(repr=False)
 
+    @property
+    def key(self) -> str | None:
+        """Fingerprint of the key that request ids were made with; None for ids as they are."""
+        return self.about.get("pseudonyms")
+
+    @property
+    def treatments(self) -> dict[str, str]:
+        """What was written of the features, by column; a hash is no other key's."""
+        return {
+            name: f"hash by {'no key' if self.key is None else f'key {self.key}'}"
+            if treatment == "hash"
+            else treatment
+            for name, treatment in _treatments(self.about).items()
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlawedFile:
@@ -192,14 +207,21 @@ def _checked(
 
 
 def _suits(kind: Kind, schema: pa.Schema, about: Any) -> None:
-    if not isinstance(about, dict):
-        raise _FlawError("its metadata is not what a log's file has")
+    try:
+        _treatments(about)
+    except (AttributeError, KeyError, TypeError):
+        raise _FlawError("its metadata is not what a log's file has") from None
     if about.get("format", FORMAT) != FORMAT:
         raise _FlawError(f"it has format {about['format']}, this evenhand reads {FORMAT}")
     if about.get("kind", kind) != kind:
         raise _FlawError(f"it holds {about['kind']}, not {kind}")
     if lacking := sorted(_NEEDED[kind] - set(schema.names)):
         raise _FlawError(f"it lacks {', '.join(lacking)}")
+
+
+def _treatments(about: Mapping[str, Any]) -> dict[str, str]:
+    features = about.get("columns", {}).get("features", [])
+    return {column["name"]: column["treatment"] for column in features}
 
 
 def _plain(found: pa.DataType) -> pa.DataType:

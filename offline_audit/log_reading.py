@@ -8,18 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Self
 
 from pyarrow import fs
 
+from monitor.traffic import TrafficError
 from monitor.traffic.ledger import Kind, LedgerFile, SegmentEntry, read_ledger
 from monitor.traffic.store import Store, StoredFile
-from offline_audit.errors import (
-    LogNotFoundError,
-    LogUnreadableError,
-    ModelChoiceError,
-    SpanError,
-)
+from offline_audit.errors import LogNotFoundError, LogUnreadableError, ModelChoiceError
+from offline_audit.left_segments import LeftSegments
 from offline_audit.log_files import (
     FlawedFile,
     Partition,
@@ -28,45 +24,11 @@ from offline_audit.log_files import (
     check_files,
     partition_of,
 )
+from offline_audit.span import Span
 
-__all__ = ["LogListing", "LogReading", "Span"]
+__all__ = ["LogListing", "LogReading"]
 
 _DAY = dt.timedelta(days=1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
-    """A span of time in UTC, with its start and without its end; None is open."""
-
-    since: dt.datetime | None = None
-    until: dt.datetime | None = None
-
-    @classmethod
-    def between(cls, since: dt.datetime | None, until: dt.datetime | None) -> Self:
-        """From times of any zone.
-
-        Raises:
-            SpanError: A time has no zone, or the end is not after the start.
-        """
-        for name, time in (("since", since), ("until", until)):
-            if time is not None and time.utcoffset() is None:
-                raise SpanError(f"{name} has no time zone: {time.isoformat()}; give one, as +00:00")
-        if since is not None and until is not None and until <= since:
-            raise SpanError(f"{until.isoformat()} is not after {since.isoformat()}")
-        start, end = (None if time is None else time.astimezone(dt.UTC) for time in (since, until))
-        return cls(since=start, until=end)
-
-    def meets(self, since: dt.datetime, until: dt.datetime) -> bool:
-        """Whether another has a moment in common with it, that one's end included."""
-        return (self.until is None or since < self.until) and (
-            self.since is None or until >= self.since
-        )
-
-    def covers(self, partition: Partition) -> bool:
-        """Whether a partition may hold a moment of it."""
-        return (self.until is None or partition.since < self.until) and (
-            self.since is None or partition.until > self.since
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +45,8 @@ class LogReading:
         strays: Parquet files that are not laid out as the log's; none is read.
         unreadable_entries: Ledger entries that cannot be read.
         lost: Rows that the sidecar reported lost, by cause, in segments that meet the span.
-        waiting: Segments on this machine that are not compacted yet.
-        settled: Whether a segment that began after the span is in the ledger already.
+        waiting: Segments in the store that began before the span's end and are no files yet.
+        set_aside: Paths of segments of its time that nothing could be made of.
     """
 
     place: str
@@ -97,7 +59,7 @@ class LogReading:
     unreadable_entries: tuple[str, ...] = ()
     lost: Mapping[str, int]
     waiting: int = 0
-    settled: bool = False
+    set_aside: tuple[str, ...] = ()
 
     @property
     def unlisted(self) -> tuple[ReadFile, ...]:
@@ -107,24 +69,38 @@ class LogReading:
     @property
     def pseudonyms(self) -> set[str | None]:
         """Fingerprints of the keys that request ids were made with; None for ids as they are."""
-        return {file.about.get("pseudonyms") for file in self.files}
+        return {file.key for file in self.files}
 
 
 class LogListing:
-    """Every file of a log, listed once.
+    """Every file of a log, and what its ledger says of a span, as of one moment.
 
     Attributes:
         store: Where the log is.
         kind: Which log it is.
+        span: The span.
         found: Whether there is anything at that place.
+        left: Segments in the store.
+        strays: Parquet files that are not laid out as the log's.
+
+    Raises:
+        LogUnreadableError: The address cannot be used, or the files cannot be listed.
     """
 
-    def __init__(self, place: str | Path, kind: Kind) -> None:
-        self.store, self.kind = Store.open(place), kind
+    def __init__(self, place: str | Path, kind: Kind, span: Span | None = None) -> None:
+        self.kind, self.span = kind, span or Span()
         try:
+            self.store = Store.open(place)
             info = self.store.filesystem.get_file_info(self.store.root)
             self.found = info.type == fs.FileType.Directory
+            # A segment becomes files, then an entry, and then goes away. They are looked for the
+            # other way round, so that none is missing, or missed, that is compacted meanwhile.
+            self.left = LeftSegments.listed(self.store)
+            entries, self._unreadable = self._ledger(self.span)
             files = self.store.files() if self.found else []
+            self._entries = self._looked_at_again(entries, {file.path for file in files})
+        except TrafficError as error:
+            raise LogUnreadableError(str(error)) from None
         except OSError as error:
             raise LogUnreadableError(f"{place}: it cannot be listed: {error}") from None
         self._partitions: dict[str, tuple[StoredFile, Partition]] = {}
@@ -136,8 +112,14 @@ class LogListing:
             elif file.path.endswith(".parquet"):
                 strays.append(file.path)
         self.strays = tuple(strays)
-        ours = [f for f in files if f.path.startswith("_segments/")]
-        self.waiting = sum(f.path.endswith(".segment") for f in ours)
+
+    def whole(self) -> LogListing:
+        """The log without a span, listed anew.
+
+        Raises:
+            LogUnreadableError: It cannot be listed any more.
+        """
+        return LogListing(self.store.place, self.kind)
 
     def require(self) -> None:
         """Refuse to go on without a log.
@@ -150,11 +132,17 @@ class LogListing:
 
     @cached_property
     def versions(self) -> dict[str, tuple[str, ...]]:
-        """Versions by model: of files that are there, and of segments in the ledger."""
+        """Versions by model: of files that are there, and of segments in the ledger.
+
+        Raises:
+            LogUnreadableError: The ledger cannot be listed any more.
+        """
         found = {(p.model, p.version) for _, p in self._partitions.values()}
-        return _by_model(
-            found | {(entry.model, entry.version) for entry in read_ledger(self.store)[0]}
-        )
+        try:
+            entries = self._entries if self.span == Span() else self._ledger(Span())[0]
+        except TrafficError as error:
+            raise LogUnreadableError(str(error)) from None
+        return _by_model(found | {(entry.model, entry.version) for entry in entries})
 
     def chosen_model(self, model: str | None, version: str | None) -> str | None:
         """The model that is meant; any will do in a log that holds none yet.
@@ -179,12 +167,10 @@ class LogListing:
             raise ModelChoiceError(f"{place}: {chosen} has no version {version}, but: {versions}")
         return chosen
 
-    def read(
-        self, model: str | None, version: str | None, span: Span, *, verify: bool
-    ) -> LogReading:
-        """Choose a model's files of a span by path and by ledger, and look at each."""
-        everyone, unreadable = self._entries(span)
-        entries = [entry for entry in everyone if entry.model == model]
+    def read(self, model: str | None, version: str | None, *, verify: bool) -> LogReading:
+        """Choose a model's files of the span by path and by ledger, and look at each."""
+        span, left = self.span, self.left.of(self.span)
+        entries = [entry for entry in self._entries if entry.model == model]
         listed = {file.path: file for entry in entries for file in entry.files}
 
         def chosen(path: str) -> bool:
@@ -214,17 +200,25 @@ class LogListing:
                 for path, file in sorted(gone.items())
             ),
             strays=self.strays,
-            unreadable_entries=tuple(unreadable),
+            unreadable_entries=tuple(self._unreadable),
             lost=_lost(entries, version if self.kind == "traffic" else None, span),
-            waiting=self.waiting,
-            settled=span.until is not None and any(e.since >= span.until for e in entries),
+            waiting=len(left.waiting),
+            set_aside=left.set_aside,
         )
 
-    def _entries(self, span: Span) -> tuple[list[SegmentEntry], list[str]]:
-        """Of the ledger, with those of the day after, which tell whether the span is settled."""
+    def _ledger(self, span: Span) -> tuple[list[SegmentEntry], list[str]]:
+        """With entries of files that hold an hour, or a day, which the span has only a part of."""
         since, until = span.since, span.until
         start = since and since.replace(hour=0, minute=0, second=0, microsecond=0)
         return read_ledger(self.store, start, until and until + _DAY)
+
+    def _looked_at_again(self, entries: list[SegmentEntry], there: set[str]) -> list[SegmentEntry]:
+        """The same entries, with files that were taken away on purpose since they were read."""
+        listed = (file for entry in entries for file in entry.files)
+        if all(file.removed or file.path in there for file in listed):
+            return entries
+        again = {entry.segment: entry for entry in self._ledger(self.span)[0]}
+        return [again.get(entry.segment, entry) for entry in entries]
 
 
 def _by_model(found: set[tuple[str, str]]) -> dict[str, tuple[str, ...]]:

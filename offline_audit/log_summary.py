@@ -43,7 +43,7 @@ class LogSummary:
     Attributes:
         log: Path or address.
         outcomes: Path or address of the outcomes; None if none were asked for.
-        waiting: Segments on this machine that are not compacted yet.
+        waiting: Segments in the store that are not compacted yet.
         models: In the order of their names.
     """
 
@@ -109,6 +109,7 @@ def summarise(
 
     Raises:
         LogNotFoundError: There is no log.
+        LogUnreadableError: An address cannot be used, or files cannot be listed.
         SpanError: A time has no zone, or the end is before the start.
     """
     listing = LogListing(log, "traffic")
@@ -128,7 +129,7 @@ def summarise(
     return LogSummary(
         log=str(log),
         outcomes=None if outcomes is None else str(outcomes),
-        waiting=listing.waiting,
+        waiting=len(listing.left.waiting),
         models=tuple(models),
     )
 

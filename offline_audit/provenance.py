@@ -12,7 +12,7 @@ from typing import Any
 from offline_audit.log_files import FlawedFile, ReadFile, RemovedFile
 from offline_audit.log_reading import LogReading
 from offline_audit.provenance_text import text_of
-from offline_audit.provenance_warnings import warnings_of
+from offline_audit.provenance_warnings import TREATMENT, warnings_of
 from offline_audit.row_facts import OutcomeFacts, RowFacts
 from offline_audit.unified import SchemaVariant
 
@@ -55,12 +55,11 @@ class FileUse:
 
     @property
     def complete(self) -> bool:
-        """Whether everything that was ever written for the span was read, but for erased people."""
+        """Whether all that the store shows of the span was read, but for erased people."""
         r = self.reading
         on_purpose = all(file.why == "erased" for file in r.removed)
-        waiting = r.waiting > 0 and not r.settled
         flaws = r.missing or r.corrupt or r.unreadable_entries or r.lost
-        return r.found and on_purpose and not flaws and not waiting
+        return r.found and on_purpose and not (flaws or r.waiting or r.set_aside)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +90,10 @@ class Provenance:
 
     @property
     def complete(self) -> bool:
-        """Whether everything that was written for the window was read, but for erased people."""
+        """Whether all that the stores show of the window was read, but for erased people.
+
+        What a sidecar elsewhere has not put into a shared store yet cannot be seen.
+        """
         return self.log.complete and (self.outcomes is None or self.outcomes.complete)
 
     @property
@@ -137,13 +139,16 @@ class Provenance:
 
     @property
     def changes(self) -> dict[str, tuple[str, ...]]:
-        """What the log's files say differently of their model, the oldest first."""
-        found = {}
-        for key in ("class_names", "favourable", "threshold"):
-            said = (str(f.about[key]) for f in self.log.files if key in f.about)
-            if len(values := tuple(dict.fromkeys(said))) > 1:
-                found[key] = values
-        return found
+        """What the log's files say differently of their model, the oldest first.
+
+        `class_names`, `favourable`, `threshold`; `pseudonyms`, the key of request ids; and
+        `treatment of …`, what was written of a feature.
+        """
+        said: dict[str, dict[str, None]] = {}
+        for file in self.log.files:
+            for what, word in _said(file).items():
+                said.setdefault(what, {})[word] = None
+        return {what: tuple(words) for what, words in said.items() if len(words) > 1}
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:
@@ -170,6 +175,15 @@ class Provenance:
 
     def __str__(self) -> str:
         return text_of(self)
+
+
+def _said(file: ReadFile) -> dict[str, str]:
+    """What a file says that others should say too."""
+    model = ("class_names", "favourable", "threshold")
+    said = {key: str(file.about[key]) for key in model if key in file.about}
+    said["pseudonyms"] = file.key or "no key"
+    # Names that differ in case stand in one column.
+    return said | {f"{TREATMENT}{n.casefold()}": word for n, word in file.treatments.items()}
 
 
 def plain(value: Any) -> Any:

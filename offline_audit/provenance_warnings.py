@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     from offline_audit.provenance import FileUse, Provenance
     from offline_audit.unified import SchemaVariant
 
-__all__ = ["warnings_of"]
+__all__ = ["TREATMENT", "warnings_of"]
+
+# What a change of a feature's treatment begins with; the name of its column follows.
+TREATMENT = "treatment of "
 
 _CAUSES = {
     "slow": "writing took too long",
@@ -26,6 +29,7 @@ _CHANGED = {
     "class_names": "The names of the classes",
     "favourable": "Which decision is favourable",
     "threshold": "The threshold of the decision",
+    "pseudonyms": "The key of the pseudonyms",
 }
 
 
@@ -88,9 +92,16 @@ def _ledger(r: LogReading, what: str) -> Iterator[str]:
         )
     for cause, rows in r.lost.items():
         yield f"The sidecar lost {count(rows, 'row')} of {what} ({_CAUSES.get(cause, cause)})."
-    if r.waiting and not r.settled:
+    if r.waiting:
         segments = f"{count(r.waiting, 'segment')} of {what} {are(r.waiting)}"
         yield f"{segments} not compacted yet; rows in there are not in this window."
+    if r.set_aside:
+        segments = f"{count(len(r.set_aside), 'segment')} of {what}"
+        were = "was" if len(r.set_aside) == 1 else "were"
+        yield (
+            f"{segments} could not be read and {were} set aside; rows in there "
+            f"are not in this window: {some(r.set_aside)}."
+        )
 
 
 def _variant(variant: SchemaVariant, what: str) -> str:
@@ -152,7 +163,12 @@ def _of_outcomes(found: Provenance) -> Iterator[str]:
 
 def _of_changes(found: Provenance) -> Iterator[str]:
     for key, values in found.changes.items():
-        yield f"{_CHANGED[key]} changed within the window: {', then '.join(values)}."
+        if key.startswith(TREATMENT):
+            column = key.removeprefix(TREATMENT)
+            changed, so = f"What is written of {column}", "; its values cannot be compared"
+        else:
+            changed, so = _CHANGED[key], ""
+        yield f"{changed} changed within the window: {', then '.join(values)}{so}."
 
 
 def _keys(fingerprints: set[str | None]) -> str:

@@ -109,12 +109,13 @@ class OutcomeFacts:
     longest_delay: float | None
 
 
-def row_facts(engine: Engine, joined: Any, columns: Mapping[str, str]) -> RowFacts:
+def row_facts(engine: Engine, joined: Any, rows: Any, columns: Mapping[str, str]) -> RowFacts:
     """About rows with what is known of them.
 
     Args:
         engine: That computes.
-        joined: An Ibis table of the keys, `time`, `version`, `decision`, `label` and groups.
+        joined: An Ibis table of `time`, `version`, `decision`, `label` and groups.
+        rows: One of the same rows with their keys, which need no join to be counted.
         columns: Names of the columns of groups, by attribute.
     """
     known = {f"known_{place}": joined[name].count() for place, name in enumerate(columns.values())}
@@ -130,7 +131,7 @@ def row_facts(engine: Engine, joined: Any, columns: Mapping[str, str]) -> RowFac
     parts.sort(
         key=lambda part: (part["version"], 2 if part["decision"] is None else part["decision"])
     )
-    times = joined.group_by(KEYS).agg(times=joined.count())
+    times = rows.group_by(KEYS).agg(times=rows.count())
     several = times.filter(times.times > 1)
     counted = engine.fetch(
         several.agg(pairs=several.count(), surplus=(several.times - 1).sum())

@@ -15,12 +15,13 @@ from offline_audit.engine import Engine
 from offline_audit.errors import UnknownColumnError
 from offline_audit.group_counts import GroupCounts, marginal_cells, passes
 from offline_audit.joined_log import JoinedLog
-from offline_audit.log_reading import LogListing, Span
+from offline_audit.log_reading import LogListing
 from offline_audit.outcomes import KEYS
 from offline_audit.provenance import FileUse, Provenance
 from offline_audit.row_facts import outcome_facts, row_facts
 from offline_audit.score_histogram import ScoreHistogram, binned, histogram_of
 from offline_audit.score_ranks import ScoreRanks, rank_sums, ranks_of
+from offline_audit.span import Span
 from offline_audit.stratified_sample import (
     DIGEST,
     chosen_rows,
@@ -56,10 +57,9 @@ class Window:
         outcomes: LogListing | None,
         model: str | None,
         version: str | None,
-        span: Span,
         verify: bool,
     ) -> None:
-        self.model, self.version, self.span = model, version, span
+        self.model, self.version, self.span = model, version, log.span
         self._engine, self._owned, self._verify = engine, owned, verify
         self._log = JoinedLog(
             engine=engine,
@@ -67,7 +67,6 @@ class Window:
             outcomes=outcomes,
             model=model,
             version=version,
-            span=span,
             verify=verify,
         )
 
@@ -98,15 +97,15 @@ class Window:
 
         Raises:
             LogNotFoundError: There is no log.
-            LogUnreadableError: Its files cannot be listed.
+            LogUnreadableError: An address cannot be used, or files cannot be listed.
             ModelChoiceError: The model, or the version, is left open or is not there.
             SpanError: A time has no zone, or the end is before the start.
         """
         span = Span.between(since, until)
-        listing = LogListing(log, "traffic")
+        listing = LogListing(log, "traffic", span)
         listing.require()
         model = listing.chosen_model(model, version)
-        given = None if outcomes is None else LogListing(outcomes, "outcomes")
+        given = None if outcomes is None else LogListing(outcomes, "outcomes", span.of_outcomes)
         return cls(
             engine=engine or Engine.duckdb(),
             owned=engine is None,
@@ -114,7 +113,6 @@ class Window:
             outcomes=given,
             model=model,
             version=version,
-            span=span,
             verify=verify,
         )
 
@@ -150,7 +148,7 @@ class Window:
                 self._engine, log.told, rows, log.fields, self.span.until, strangers
             )
             use = FileUse(reading=log.given, variants=log.outcome_columns.variants)
-        joined = log.joined([*KEYS, "time", "version", "decision"], log.fields)
+        joined = log.joined(["time", "version", "decision"], log.fields)
         return Provenance(
             model=self.model,
             version=self.version,
@@ -159,7 +157,7 @@ class Window:
             verified=self._verify,
             log=FileUse(reading=log.traffic, variants=log.traffic_columns.variants),
             outcomes=use,
-            rows=row_facts(self._engine, joined, log.group_columns),
+            rows=row_facts(self._engine, joined, log.rows, log.group_columns),
             told=told,
         )
 

@@ -152,9 +152,10 @@ class Appender:
             os.close(handle)
 
     def _append(self, payload: bytes, rows: int) -> None:
-        now = time.time_ns()
         if self._handle < 0:
             self._begin()
+        # No row is older than its segment's name.
+        now = time.time_ns()
         data = (
             record_bytes(payload, rows=rows, first_row=self._first_row, time=now) if rows else b""
         )

@@ -33,6 +33,8 @@ pytestmark = [
 ]
 
 ROWS = 1_000_000
+# Each question is asked once: there is little for a second compiler, or more collectors, to gain.
+BRIEF_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 UNTIL = START + dt.timedelta(hours=5)
 
 
@@ -93,6 +95,8 @@ def session(
         SparkSession.builder.master("local-cluster[2,1,1024]")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.extraJavaOptions", BRIEF_JVM)
+        .config("spark.executor.extraJavaOptions", BRIEF_JVM)
         .config("spark.executor.memory", "1g")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")

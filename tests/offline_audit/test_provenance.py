@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from monitor.traffic.columns import METADATA_KEY
+from monitor.traffic.columns import METADATA_KEY, FeatureColumn, TrafficColumns
 from monitor.traffic.ledger import SegmentEntry, write_entry
 from monitor.traffic.store import Store
 from offline_audit.window import Window
@@ -204,15 +204,99 @@ def test_losses_of_segments_outside_the_window_are_not_told(log):
     assert provenance(log).log.reading.lost == {"torn": 3}
 
 
-def test_segments_that_wait_make_a_window_incomplete_until_later_ones_are_compacted(log):
+def segment_file(log, begun, suffix=".segment"):
+    path = log / "_segments" / f"{begun:%Y%m%dT%H%M%SZ}-0a1b2c3d-00001{suffix}"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"rows")
+    return path
+
+
+END = START + dt.timedelta(hours=6)
+
+
+def test_an_older_segment_that_waits_makes_a_window_incomplete_though_later_ones_are_compacted(log):
+    segment = segment_file(log, START + dt.timedelta(hours=1))
+    write_traffic(log, traffic_rows(10, seed=2, since=END), segment="s2")
+    found = provenance(log, until=END)
+    assert found.log.reading.waiting == 1
+    assert said(found, "1 segment of the log", "not compacted")
+    assert not found.complete
+    segment.unlink()
+    assert provenance(log, until=END).complete
+
+
+def test_a_segment_that_began_at_the_end_of_a_window_or_later_leaves_it_complete(log):
+    segment_file(log, END)
+    assert provenance(log, until=END).complete
+    assert provenance(log, until=END).log.reading.waiting == 0
+    assert not provenance(log, until=END + dt.timedelta(microseconds=1)).complete
+    assert not provenance(log).complete
+
+
+def test_a_segment_whose_name_tells_no_time_may_hold_rows_of_any_window(log):
     (log / "_segments").mkdir()
     (log / "_segments/now.segment").write_bytes(b"rows")
-    end = START + dt.timedelta(hours=6)
-    assert provenance(log, until=end).log.reading.waiting == 1
-    assert said(provenance(log, until=end), "1 segment", "not compacted")
-    assert not provenance(log, until=end).complete
-    write_traffic(log, traffic_rows(10, seed=2, since=end), segment="s2")
-    assert provenance(log, until=end).complete
+    assert not provenance(log, until=START + dt.timedelta(hours=1)).complete
+
+
+def test_a_segment_of_outcomes_that_waits_makes_a_window_incomplete_whenever_it_began(
+    log, tmp_path
+):
+    write_outcomes(tmp_path / "outcomes", outcome_rows(traffic_rows(400)))
+    assert provenance(log, tmp_path / "outcomes", until=END).complete
+    segment_file(tmp_path / "outcomes", END + dt.timedelta(days=30))
+    found = provenance(log, tmp_path / "outcomes", until=END)
+    assert said(found, "1 segment of the outcomes", "not compacted")
+    assert not found.complete
+
+
+def test_segments_that_were_set_aside_are_told_where_they_may_hold_rows_of_the_window(log):
+    path = segment_file(log, START, ".unreadable")
+    for span in ({}, {"since": START + dt.timedelta(hours=1), "until": END}):
+        found = provenance(log, **span)
+        assert found.log.reading.set_aside == (f"_segments/{path.name}",)
+        assert said(found, "1 segment of the log", "set aside", path.name)
+        assert not found.complete
+        assert json.loads(json.dumps(found.to_dict()))["log"]["set_aside"]
+    for span in ({"until": START}, {"since": START + dt.timedelta(days=3)}):
+        assert provenance(log, **span).log.reading.set_aside == ()
+
+
+LOST = (START + dt.timedelta(hours=5), START + dt.timedelta(hours=9))
+
+
+@pytest.mark.parametrize("files", [True, False], ids=["beside rows", "in a log without a file"])
+@pytest.mark.parametrize(
+    ("since", "until", "told"),
+    [
+        (None, None, True),
+        (LOST[0] + dt.timedelta(hours=1), LOST[0] + dt.timedelta(hours=2), True),
+        (LOST[1], None, True),
+        (LOST[1] + dt.timedelta(microseconds=1), None, False),
+        (START - dt.timedelta(hours=1), LOST[0] + dt.timedelta(microseconds=1), True),
+        (START - dt.timedelta(hours=1), LOST[0], False),
+    ],
+)
+def test_losses_of_a_segment_without_a_file_are_told_of_every_hour_that_it_reports(
+    tmp_path, files, since, until, told
+):
+    if files:
+        write_traffic(tmp_path, traffic_rows(40))
+    entry = SegmentEntry(
+        segment="s2",
+        kind="traffic",
+        model=MODEL,
+        version="1",
+        since=LOST[0],
+        until=LOST[1],
+        rows=0,
+        lost={"disk": 7},
+    )
+    write_entry(Store.open(tmp_path), entry)
+    found = provenance(tmp_path, since=since, until=until)
+    assert found.log.reading.lost == ({"disk": 7} if told else {})
+    assert said(found, "lost 7 rows", "the disk refused them") == told
+    assert found.complete != told
 
 
 def test_the_outcomes_files_are_checked_in_the_same_way(log, tmp_path):
@@ -244,6 +328,57 @@ def test_a_model_that_changes_its_mind_on_what_is_favourable_is_told(log):
     shutil.rmtree(log / "_ledger")
     rewrite(log / V1 / HOURS[2] / "s1.parquet", lambda t: renewed(t, favourable=0))
     assert said(provenance(log), "favourable changed within the window")
+
+
+def treated(name, *treatments):
+    """Columns of a model with one feature, as it was treated in turn."""
+    return [
+        TrafficColumns(
+            features=(
+                FeatureColumn(name=name, feature=name, place=0, kind="numeric", treatment=each),
+            ),
+            attributes=("sex",),
+        )
+        for each in treatments
+    ]
+
+
+def hourly(log, columns, keys):
+    for hour, (each, key) in enumerate(zip(columns, keys, strict=True)):
+        since = START + dt.timedelta(hours=hour)
+        rows = traffic_rows(10, seed=hour, columns=each, since=since, hours=1)
+        write_traffic(log, rows, segment=f"s{hour}", columns=each, pseudonyms=key)
+    return provenance(log)
+
+
+def test_a_feature_that_is_treated_in_another_way_is_told(tmp_path):
+    found = hourly(tmp_path, treated("age", "keep", "bucket", "bucket"), [None] * 3)
+    assert found.changes == {"treatment of age": ("keep", "bucket")}
+    assert said(found, "What is written of age changed", "keep, then bucket", "compared")
+    assert found.to_dict()["changes"] == {"treatment of age": ["keep", "bucket"]}
+
+
+def test_a_hashed_feature_is_told_if_the_key_changed_and_one_that_is_kept_is_not(tmp_path):
+    found = hourly(tmp_path / "hashed", treated("age", "hash", "hash"), ["k1", "k2"])
+    assert found.changes["treatment of age"] == ("hash by key k1", "hash by key k2")
+    assert found.changes["pseudonyms"] == ("k1", "k2")
+    assert said(found, "pseudonym", "changed", "k1, then k2")
+    found = hourly(tmp_path / "kept", treated("age", "keep", "keep"), [None, "k2"])
+    assert found.changes == {"pseudonyms": ("no key", "k2")}
+
+
+def test_treatments_are_compared_of_names_that_stand_in_one_column(tmp_path):
+    (older,), (newer,) = treated("Age", "keep"), treated("age", "bucket")
+    found = hourly(tmp_path, [older, newer], [None, None])
+    assert found.changes == {"treatment of age": ("keep", "bucket")}
+
+
+@pytest.mark.parametrize("about", [{"columns": 3}, {"columns": {"features": [{}]}}])
+def test_a_file_whose_metadata_is_of_another_kind_is_left_out(log, about):
+    shutil.rmtree(log / "_ledger")
+    rewrite(log / V1 / HOURS[0] / "s1.parquet", lambda t: renewed(t, **about))
+    (flaw,) = provenance(log).log.corrupt
+    assert "metadata" in flaw.reason
 
 
 def test_names_that_differ_in_case_or_are_those_of_outcomes_can_be_told_apart(tmp_path):

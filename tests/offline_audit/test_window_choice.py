@@ -11,6 +11,7 @@ from offline_audit.engine import Engine
 from offline_audit.errors import (
     EngineError,
     LogNotFoundError,
+    LogUnreadableError,
     ModelChoiceError,
     OfflineAuditError,
     SpanError,
@@ -71,6 +72,21 @@ def test_a_log_that_is_not_there_is_named(tmp_path):
     with pytest.raises(LogNotFoundError, match="nowhere: there is no log"):
         Window.read(tmp_path / "nowhere")
     assert issubclass(LogNotFoundError, OfflineAuditError)
+
+
+@pytest.mark.parametrize("address", ["carrier://pigeon/log", "s3://key:secret@bucket/log"])
+def test_an_address_that_cannot_be_used_is_an_error_of_ours(known, address):
+    for places in ((address,), (known.log, address)):
+        with pytest.raises(LogUnreadableError) as error:
+            Window.read(*places)
+        assert "secret" not in str(error.value)
+
+
+def test_a_ledger_that_cannot_be_listed_is_an_error_of_ours(tmp_path):
+    write_traffic(tmp_path, traffic_rows(10), listed=False)
+    (tmp_path / "_ledger").write_text("no folder")
+    with pytest.raises(LogUnreadableError, match="ledger cannot be listed"):
+        Window.read(tmp_path)
 
 
 @pytest.fixture
