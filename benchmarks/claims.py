@@ -17,7 +17,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-__all__ = ["Claim", "PairedRatio", "paired_ratio", "print_claims", "report"]
+__all__ = ["Claim", "PairedRatio", "paired_ratio", "print_claims", "print_wide", "report"]
+
+_WIDE = 150
 
 # Called by a benchmark as it goes: what it is doing now.
 Say = Callable[[str], None]
@@ -122,6 +124,11 @@ def print_claims(title: str, claims: list[Claim]) -> None:
             "yes" if claim.holds else "NO",
         )
     Console().print(table)
+
+
+def print_wide(table: Table) -> None:
+    """A table of many columns, legible also in a file."""
+    Console(width=max(Console().width, _WIDE)).print(table)
 
 
 def _seconds(action: Callable[[], object]) -> float:

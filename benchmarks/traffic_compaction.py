@@ -17,10 +17,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from pyarrow import parquet as pq
-from rich.console import Console
 from rich.table import Table
 
-from benchmarks.claims import Claim, PairedRatio, Say
+from benchmarks.claims import Claim, PairedRatio, Say, print_wide
 from benchmarks.kernel_subjects import Shape
 from benchmarks.traffic_segments import made_up_features, made_up_spec, write_segment
 from monitor.traffic.columns import TrafficColumns, with_metadata
@@ -87,7 +86,7 @@ def measure_compaction(quick: bool, say: Say) -> list[Claim]:  # noqa: FBT001 - 
         for batch in _BATCHES:
             say(f"compaction of {shape.widths[0]} features, batches of {batch}")
             found[shape.widths[0], batch] = time_compaction(shape, rows, batch, rounds=rounds)
-    Console().print(_table(found, rows))
+    print_wide(_table(found, rows))
     claimed = {width: timing for (width, batch), timing in found.items() if batch == _CLAIMED}
     return [claim for width, timing in claimed.items() for claim in _claims(width, timing)]
 

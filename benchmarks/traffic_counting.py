@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
-from benchmarks.claims import Claim, PairedRatio, Say
+from benchmarks.claims import Claim, PairedRatio, Say, print_wide
 from benchmarks.traffic_count_run import SPARK
 from benchmarks.traffic_log import LargeLog, large_log
 
@@ -67,7 +66,7 @@ def measure_counting(quick: bool, say: Say) -> list[Claim]:  # noqa: FBT001 - as
     for words, outcomes in ((_ALONE, False), (_JOINED, True)):
         found[words] = _counted(log, rounds, say, outcomes=outcomes)
         _check(words, log, found[words])
-    Console().print(_table(found, log))
+    print_wide(_table(found, log))
     claims = [claim for words, counted in found.items() for claim in _claims(words, counted, log)]
     return claims + _spark_claims(large_log(_SPARK_ROWS, say), say)
 

@@ -20,10 +20,9 @@ from pathlib import Path
 
 import torch
 from pyarrow import parquet as pq
-from rich.console import Console
 from rich.table import Table
 
-from benchmarks.claims import Claim, PairedRatio, Say
+from benchmarks.claims import Claim, PairedRatio, Say, print_wide
 from benchmarks.kernel_subjects import LARGE, SMALL, Shape
 from benchmarks.serving_load import on_cores
 from benchmarks.serving_rows import Row
@@ -115,7 +114,7 @@ def measure_serving(quick: bool, say: Say) -> list[Claim]:  # noqa: FBT001 - as 
                 }
                 for row in rows.values():
                     row.check()
-    Console().print(_table(found))
+    print_wide(_table(found))
     return [_claim(network, by_load) for network, by_load in found.items()]
 
 
