@@ -20,6 +20,7 @@ from monitor.traffic.columns import FeatureColumn, TrafficColumns
 from monitor.traffic.ledger import SegmentEntry, read_ledger
 from monitor.traffic.privacy import FeatureGuard, Pseudonyms
 from monitor.traffic.records import TrafficEncoder
+from monitor.traffic.segment import Records
 from monitor.traffic.spool import SEGMENTS, Spool
 from monitor.traffic.store import Store
 
@@ -39,6 +40,7 @@ __all__ = [
     "payload",
     "segments",
     "spooling",
+    "together",
 ]
 
 # A row of the log: request id, row of the request, value.
@@ -76,6 +78,15 @@ class Asked(NamedTuple):
     request_id: str
     first_row: int
     features: NDArray[np.float32]
+
+
+def together(*records: tuple[int, int, bytes]) -> Records:
+    """Records of time, rows and payload, as if they were read from one segment."""
+    found = Records(data=b"".join(data for _, _, data in records))
+    start = 0
+    for time, rows, data in records:
+        found.append(time, rows, start, start := start + len(data))
+    return found
 
 
 def encoder(columns: TrafficColumns = COLUMNS, judging: Any = _NO_JUDGING) -> TrafficEncoder:

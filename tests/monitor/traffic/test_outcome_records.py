@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from monitor.traffic.outcome import Outcome, OutcomeCheck
 from monitor.traffic.outcome_records import OwnGroups, days, outcome_table, payload
 from monitor.traffic.privacy import Pseudonyms
-from monitor.traffic.segment import Records
 from tests.serving import NAMES, SPEC
-from tests.spooling import Asked, moment
+from tests.spooling import Asked, moment, together
 
 NOW = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 GROUPS = {"sex": ("female", "male"), "ethnicity": ("a", "b", "c")}
@@ -36,14 +35,6 @@ outcomes = st.builds(
 
 def record(data: bytes, rows: int, time: int = 0) -> tuple[int, int, bytes]:
     return time, rows, data
-
-
-def together(*records: tuple[int, int, bytes]) -> Records:
-    found = Records(data=b"".join(data for _, _, data in records))
-    start = 0
-    for time, rows, data in records:
-        found.append(time, rows, start, start := start + len(data))
-    return found
 
 
 @given(st.lists(outcomes, min_size=1, max_size=6))

@@ -14,8 +14,7 @@ from monitor.settings import FeatureTreatment
 from monitor.traffic.columns import FeatureColumn, TrafficColumns, Treatment
 from monitor.traffic.privacy import FeatureGuard, Pseudonyms
 from monitor.traffic.records import TrafficEncoder, hours, traffic_table
-from monitor.traffic.segment import Records
-from tests.spooling import _SCORES, COLUMNS, Asked, encoder, judged, moment, payload
+from tests.spooling import _SCORES, COLUMNS, Asked, encoder, judged, moment, payload, together
 
 HOUR = 3_600_000_000_000
 ids = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=12)
@@ -25,14 +24,6 @@ batches = st.lists(st.tuples(ids, st.lists(values, min_size=1, max_size=4)), min
 
 def record(data: bytes, rows: int, time: int = 1_000_000) -> tuple[int, int, bytes]:
     return time, rows, data
-
-
-def together(*records: tuple[int, int, bytes]) -> Records:
-    found = Records(data=b"".join(data for _, _, data in records))
-    start = 0
-    for time, rows, data in records:
-        found.append(time, rows, start, start := start + len(data))
-    return found
 
 
 @settings(deadline=None)
