@@ -142,7 +142,8 @@ def _explain(detail: Any) -> str:
         return f"{'.'.join(place)}: {_shown(detail['input'])} is not allowed; it must be " + (
             _allowed(inner)
         )
-    return f"{field.path}: {_not_allowed(detail['input'], field)}"
+    reason = f" ({detail['ctx']['error']})" if detail["type"] == "value_error" else ""
+    return f"{field.path}: {_not_allowed(detail['input'], field)}{reason}"
 
 
 def _siblings(place: list[str], known: Mapping[str, ConfigField]) -> list[str]:
@@ -165,8 +166,9 @@ def _not_allowed(value: object, field: ConfigField) -> str:
 
 
 def _shown(value: object) -> str:
-    """A value that is not allowed, without what may be a password before a host."""
-    return re.sub(r"//[^/\s]*@", "//…@", repr(value))[:80]
+    """A value that is not allowed, without what may be a password in an address."""
+    shown = re.sub(r"//[^/\s]*@", "//…@", repr(value))
+    return re.sub(r"([?&][^=&\s]*=)[^&\s'\"]*", r"\1…", shown)[:80]
 
 
 def _guess(name: str, known: list[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -24,4 +25,12 @@ def check(file: Path | None) -> None:
     for field in config_fields():
         value = getattr(getattr(settings, field.part), field.name)
         mark = "" if value == field.info.default else "  (set)"
-        click.echo(f"{field.path} = {'nothing' if value is None else value}{mark}")
+        click.echo(f"{field.path} = {_shown(value)}{mark}")
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "nothing"
+    if isinstance(value, Mapping):
+        return str({name: part.model_dump(exclude_none=True) for name, part in value.items()})
+    return str(value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -89,6 +89,7 @@ class Server:
             self._metrics,
             has_gradient=not self.judge.sensitivity.missing,
             exemplars=config.metrics.exemplars,
+            shown_as=self._request_names(),
         )
         self._review = self._opened_review()
         self._aside_rows = 0
@@ -165,7 +166,7 @@ class Server:
             f"evenhand {server_version()} serves {model.name} version {model.version}",
             f"  bundle  {self.config.bundle.path}, digest {self.bundle.manifest_sha256}",
             f"  gRPC    {host}:{self.grpc.port}  (Open Inference Protocol, health, reflection)",
-            f"  REST    http://{host}:{self.rest.port}  (/v2, /metrics, /docs, /v1/alarms)",
+            f"  REST    http://{host}:{self.rest.port}  (/v2, /v1, /metrics, /docs)",
             f"  judges  {self._mode_in_words}",
             f"  policy  {self.policy.in_words}",
             f"  log     {self._log_in_words}",
@@ -338,6 +339,14 @@ class Server:
         return ReviewLog(
             policy.review_path, policy.review_max_bytes, self.bundle.manifest, self._judging
         )
+
+    def _request_names(self) -> Callable[[str], str]:
+        """What requests are called where others can see it: as in the log."""
+        if self.config.traffic.key_path is None:
+            return str
+        from monitor.traffic.privacy import Pseudonyms
+
+        return Pseudonyms.read(self.config.traffic.key_path).of
 
     def _opened_logs(self) -> tuple[TrafficLog | None, OutcomeLog | None]:
         if self.config.traffic.path is None and self.config.outcomes.path is None:

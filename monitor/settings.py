@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -29,6 +29,7 @@ __all__ = [
     "ServerConfig",
     "Settings",
     "TrafficConfig",
+    "holds_credentials",
 ]
 
 
@@ -45,10 +46,18 @@ def _named(path: Path) -> Path:
 
 
 NamedPath = Annotated[Path, AfterValidator(_named)]
+# What addresses call them.
+_SECRETS = ("access_key", "secret_key", "session_token")
+
+
+def holds_credentials(address: str) -> bool:
+    """Whether an address such as `s3://…` names a user or a key."""
+    parts = urlsplit(address)
+    return "@" in parts.netloc or any(name in _SECRETS for name, _ in parse_qsl(parts.query))
 
 
 def _without_credentials(address: str) -> str:
-    if "@" in urlsplit(address).netloc:
+    if holds_credentials(address):
         raise ValueError("credentials belong in the environment, not in an address")
     return address
 

@@ -46,9 +46,11 @@ class Stream:
         *,
         has_gradient: bool,
         exemplars: bool,
+        shown_as: Callable[[str], str] = str,
     ) -> None:
         self._columns, self._drift, self._metrics = columns, drift, metrics
         self._has_gradient, self._exemplars = has_gradient, exemplars
+        self._shown_as = shown_as
         self._aside: list[Judged] = []
         self._named: list[tuple[int, str]] = []
         self._rows = 0
@@ -151,7 +153,7 @@ class Stream:
         ends = np.cumsum([len(waiting.features) for waiting in batch])
         for place in np.flatnonzero(above)[:_MOST_NAMED].tolist():
             owner = batch[int(np.searchsorted(ends, place, side="right"))]
-            self._named.append((self._rows + place, owner.request_id))
+            self._named.append((self._rows + place, self._shown_as(owner.request_id)))
 
 
 def _signals(

@@ -265,7 +265,7 @@ def _duckdb_errors() -> tuple[type[Exception], ...]:
 
 
 def _spark_errors() -> tuple[type[Exception], ...]:
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     return (PySparkException, Py4JError)

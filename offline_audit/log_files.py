@@ -112,13 +112,15 @@ class RemovedFile:
 
     Attributes:
         path: From the log's root.
-        rows: That it held.
+        rows: That it held when it was taken away.
         why: `expired`, `room` or `erased`.
+        erased: Rows of people who were erased from it.
     """
 
     path: str
     rows: int
     why: str
+    erased: int = 0
 
 
 def partition_of(path: str, kind: Kind) -> Partition | None:

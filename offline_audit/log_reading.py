@@ -196,7 +196,7 @@ class LogListing:
             missing=_missing(absent, self._partitions),
             corrupt=tuple(file for file in checked if isinstance(file, FlawedFile)),
             removed=tuple(
-                RemovedFile(path=path, rows=file.rows, why=str(file.removed))
+                RemovedFile(path=path, rows=file.rows, why=str(file.removed), erased=file.erased)
                 for path, file in sorted(gone.items())
             ),
             strays=self.strays,

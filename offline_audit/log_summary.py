@@ -171,7 +171,7 @@ def _files(p: Provenance) -> str:
 
 def _outcome_lines(p: Provenance, told: OutcomeFacts) -> Iterator[str]:
     sources = f" ({_list(told.sources)})" if told.sources else ""
-    yield _line("outcomes", f"{told.rows:,} of {count(told.predictions, 'prediction')}{sources}")
+    yield _line("outcomes", f"{told.rows:,}, on {count(told.predictions, 'prediction')}{sources}")
     names = {field: field.removeprefix("group_") for field in told.told}
     yield _line("", "tell " + ", ".join(f"{names[f]} {n:,}" for f, n in told.told.items()))
     conflicts = ", ".join(f"{names[f]} {n:,}" for f, n in told.conflicts.items() if n)

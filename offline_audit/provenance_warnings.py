@@ -74,7 +74,7 @@ def _removed(r: LogReading, what: str) -> Iterator[str]:
         rows = count(sum(file.rows for file in gone), "row")
         paths = some([file.path for file in gone])
         yield f"{files} with {rows}, taken away on purpose ({why}): {paths}."
-    if erased := sum(file.erased for file in r.files):
+    if erased := sum(f.erased for f in r.files) + sum(f.erased for f in r.removed):
         yield f"{count(erased, 'row')} of people who asked for it, erased from {what}."
 
 

@@ -26,6 +26,7 @@ __all__ = [
     "TrafficColumns",
     "Treatment",
     "about_file",
+    "fresh_words",
     "group_column",
     "outcome_schema",
     "with_metadata",
@@ -179,6 +180,15 @@ def about_file(schema: pa.Schema) -> dict[str, Any]:
     except (KeyError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def fresh_words(table: pa.Table) -> pa.Table:
+    """The same table, whose dictionaries hold no word of rows that were taken out of it."""
+    for place, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type):
+            words = table[field.name].cast(field.type.value_type).cast(field.type)
+            table = table.set_column(place, field, words)
+    return table
 
 
 def _own_names(attributes: tuple[str, ...]) -> list[str]:

@@ -21,7 +21,7 @@ from monitor.errors import TrafficError
 from monitor.settings import Config
 
 if TYPE_CHECKING:
-    from monitor.traffic.erasure import LogPlace
+    from monitor.traffic.erasure import LogPlace, Receipt
     from monitor.traffic.privacy import Pseudonyms
     from monitor.traffic.store import Store
 
@@ -260,6 +260,8 @@ def erase(
     """
     from monitor.traffic.erasure import erase as erase_request
 
+    if not request_id:
+        raise click.UsageError("--request-id is empty; give the id that the sidecar returned.")
     places = _places(file, log_place, outcomes)
     if not places.both:
         raise click.UsageError("Name a log: --log, --outcomes, or a config that does.")
@@ -274,9 +276,15 @@ def erase(
             tell=lambda _: progress.advance(task),
         )
     if receipt is not None:
-        receipt.write_text(json.dumps(found.to_dict(), indent=1) + "\n")
-    if not found.rows and not found.blanked:
+        _write_receipt(receipt, found)
+    if found.complete and not found.rows and not found.blanked:
         click.echo("nothing was found of that request", err=True)
     click.echo(str(found))
     if not found.complete:
         ctx.exit(_INCOMPLETE)
+
+
+def _write_receipt(path: Path, found: Receipt) -> None:
+    """For the eyes of whoever erased."""
+    path.touch(mode=0o600)
+    path.write_text(json.dumps(found.to_dict(), indent=1) + "\n")

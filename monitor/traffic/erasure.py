@@ -14,6 +14,7 @@ import json
 import os
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -23,7 +24,7 @@ import pyarrow as pa
 from pyarrow import compute as pc
 from pyarrow import parquet as pq
 
-from monitor.traffic.columns import about_file
+from monitor.traffic.columns import about_file, fresh_words
 from monitor.traffic.compaction import compact, parquet_options
 from monitor.traffic.erased import remember_erased
 from monitor.traffic.ledger import LedgerFile, changing, entry_of, write_entry
@@ -75,7 +76,9 @@ class Receipt:
     """What an erasure did.
 
     Attributes:
-        request_id_sha256: Digest of the request's id, so that the receipt holds no id.
+        salt: Random, so that nobody can find the id by trying all.
+        salted_sha256: Digest of the salt and the request's id, so that the receipt holds no id and
+            can still be shown to belong to one.
         at: When it was done.
         searched: How many files were looked through.
         segments: Folders whose segments were looked through too. What a sidecar elsewhere has not
@@ -86,7 +89,8 @@ class Receipt:
         open: What could not be looked through or waited for, and why; empty if all is done.
     """
 
-    request_id_sha256: str
+    salt: str
+    salted_sha256: str
     at: dt.datetime
     searched: int
     segments: tuple[str, ...]
@@ -133,6 +137,15 @@ class _Erasing:
     deleted: list[str] = field(default_factory=list)
     blanked: list[str] = field(default_factory=list)
     open: list[str] = field(default_factory=list)
+    other_keys: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def by_other_keys(self) -> Iterator[str]:
+        """What is open since other keys are needed for it."""
+        for (place, fingerprint), files in sorted(self.other_keys.items()):
+            yield (
+                f"{place}: {files:,} files hold pseudonyms by another key ({fingerprint}); name "
+                "that in traffic.key_path, and erase again"
+            )
 
     @contextlib.contextmanager
     def of(self, place: str) -> Iterator[None]:
@@ -176,15 +189,17 @@ def erase(
     if review is not None:
         with doing.of(str(review)):
             _blank_lines(review, doing)
+    salt = secrets.token_hex(16)
     return Receipt(
-        request_id_sha256=hashlib.sha256(request_id.encode()).hexdigest(),
+        salt=salt,
+        salted_sha256=hashlib.sha256(f"{salt}{request_id}".encode()).hexdigest(),
         at=dt.datetime.now(dt.UTC),
         searched=doing.searched,
         segments=tuple(place.home.place for place in places if place.home is not None),
         files=tuple(doing.files),
         deleted=tuple(doing.deleted),
         blanked=tuple(doing.blanked),
-        open=tuple(doing.open),
+        open=(*doing.open, *doing.by_other_keys()),
     )
 
 
@@ -260,9 +275,7 @@ def _erase_from_file(store: Store, path: str, doing: _Erasing) -> None:
         parquet = pq.ParquetFile(source)
         fingerprint = about_file(parquet.schema_arrow).get("pseudonyms")
         if fingerprint is not None and fingerprint != doing.pseudonyms.fingerprint:
-            doing.open.append(
-                f"{store.place}: {path} holds pseudonyms by another key ({fingerprint}); give that"
-            )
+            doing.other_keys[store.place, fingerprint] += 1
             return
         if "request_id" not in parquet.schema_arrow.names:
             doing.open.append(f"{store.place}: {path} is no file of a log")
@@ -287,7 +300,7 @@ def _rewrite(
                 for group in range(parquet.num_row_groups):
                     table = parquet.read_row_group(group)
                     rest = table.filter(pc.invert(pc.is_in(table["request_id"], wanted)))
-                    writer.write_table(rest)
+                    writer.write_table(fresh_words(rest))
             with draft.open("rb") as file:
                 after = hashlib.file_digest(file, "sha256").hexdigest()
             size = draft.stat().st_size

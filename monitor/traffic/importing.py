@@ -15,7 +15,16 @@ from pyarrow import parquet as pq
 
 from monitor.errors import TrafficError
 from monitor.request_ids import LONGEST
-from monitor.traffic.columns import FORMAT, TIME, WORD, group_column, outcome_schema, with_metadata
+from monitor.traffic.columns import (
+    FORMAT,
+    TIME,
+    WORD,
+    about_file,
+    fresh_words,
+    group_column,
+    outcome_schema,
+    with_metadata,
+)
 from monitor.traffic.compaction import write_table
 from monitor.traffic.ledger import SegmentEntry, read_ledger, write_entry
 from monitor.traffic.privacy import Pseudonyms
@@ -26,6 +35,7 @@ __all__ = ["Imported", "import_outcomes"]
 _LARGEST_ROW = 2**31 - 1
 _AHEAD = dt.timedelta(days=1)
 _GROUP = "group_"
+_SHOWN_COLUMNS = 20
 _EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 
 
@@ -74,7 +84,9 @@ def import_outcomes(
     Raises:
         TrafficError: The file cannot be used; nothing of it was stored.
     """
-    name = f"import-{_digest(path)[:16]}"
+    _check_key(store, pseudonyms, model)
+    # Of two models that are given the same file each has its own entry in the ledger.
+    name = f"import-{_digest(path)[:16]}-{model}"
     if any(e.segment == name and e.model == model for e in read_ledger(store)[0]):
         return Imported(rows=0, groups={}, already=True)
     now = dt.datetime.now(dt.UTC)
@@ -85,8 +97,8 @@ def import_outcomes(
         first = pc.index(bad, True).as_py()
         why = _flaw(table.slice(first, 1), attributes, known, now)
         raise TrafficError(
-            f"{path}: {skipped:,} of {len(table):,} rows cannot be used, the first is row {first}: "
-            f"{why}; nothing was imported (--skip-bad imports the others)"
+            f"{path}: {skipped:,} of {len(table):,} rows cannot be used, the first is number "
+            f"{first + 1}: {why}; nothing was imported (--skip-bad imports the others)"
         )
     table = table.filter(pc.invert(bad))
     if not pseudonyms.kept:
@@ -100,6 +112,27 @@ def import_outcomes(
         labels=_present(table["label"]),
         groups={a: _present(table[group_column(a)]) for a in attributes},
     )
+
+
+def _check_key(store: Store, pseudonyms: Pseudonyms, model: str) -> None:
+    """Refuse ids by another key than the newest file's: nothing could be joined with them."""
+    try:
+        files = store.files(f"model={model}", ".parquet")
+        if not files:
+            return
+        with store.open_file(max(file.path for file in files)) as source:
+            about = about_file(pq.read_schema(source))
+    except (OSError, pa.ArrowException):
+        # Whatever is wrong with an older file does not keep new outcomes out.
+        return
+    there, ours = about.get("pseudonyms"), pseudonyms.fingerprint
+    if about and there != ours:
+        names = [key or "none" for key in (there, ours)]
+        raise TrafficError(
+            f"{store.place}: the outcomes there name requests by another key ({names[0]}) than "
+            f"traffic.key_path gives ({names[1]}), so they could not be joined; name the sidecar's "
+            "config by --config"
+        )
 
 
 def _read(path: Path) -> pa.Table:
@@ -125,7 +158,8 @@ def _columns(
 ) -> tuple[pa.Table, tuple[str, ...]]:
     """The file's columns in the form that outcomes are stored in, and its attributes."""
     if "request_id" not in found.column_names:
-        raise TrafficError(f"{path}: there is no column request_id")
+        there = ", ".join(found.column_names[:_SHOWN_COLUMNS])
+        raise TrafficError(f"{path}: there is no column request_id; it has {there}")
     attributes, columns = {}, {}
     for name in found.column_names:
         if name in ("request_id", "row", "label", "observed_at"):
@@ -249,7 +283,7 @@ def _store(
         "attributes": {attribute: list(found) for attribute, found in groups.items()},
         "pseudonyms": pseudonyms.fingerprint,
     }
-    table = table.cast(with_metadata(table.schema, about))
+    table = fresh_words(table.cast(with_metadata(table.schema, about)))
     try:
         with store.draft() as draft:
             file = write_table(store, _where(store, model, name, now), table, draft)

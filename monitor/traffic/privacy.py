@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import math
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.bundle.manifest import BundleSpec
+from monitor.bundle.manifest import BundleSpec, Feature
 from monitor.errors import ConfigError
 from monitor.settings import FeatureTreatment
 from monitor.traffic.columns import TrafficColumns
@@ -20,6 +21,8 @@ __all__ = ["FeatureGuard", "Pseudonyms", "treatments"]
 
 _SHORTEST_KEY = 16
 _BUCKETS = 20
+# As far as a float32 may lie from the number that it stands for, and a little more.
+_ROUNDING = float(np.finfo(np.float32).eps)
 _REMEMBERED = 65536
 
 
@@ -84,26 +87,38 @@ def treatments(
     A one-hot group's name stands for all its columns.
 
     Raises:
-        ConfigError: There is no such feature, or a bucket whose width nobody knows.
+        ConfigError: There is no such feature, or it has no buckets, or none of a known width.
     """
     groups = {group.name: group.features for group in spec.one_hot_groups}
     features = {feature.name: feature for feature in spec.features}
     found: dict[str, FeatureTreatment] = {}
     for name, treatment in told.items():
         if name not in features and name not in groups:
-            raise ConfigError(f"traffic.features.{name}: the bundle has no such feature")
+            close = difflib.get_close_matches(name, [*features, *groups], n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise ConfigError(f"traffic.features.{name}: the bundle has no such feature{hint}")
         for column in groups.get(name, (name,)):
             found[column] = treatment
-        if treatment.treatment != "bucket" or treatment.width is not None:
-            continue
-        low, high = (features[name].low, features[name].high) if name in features else (None, None)
-        if low is None or high is None or low == high:
-            raise ConfigError(
-                f"traffic.features.{name}: the bundle knows no range of it; give a width, such as "
-                f"{{treatment: bucket, width: 10}}"
-            )
-        found[name] = treatment.model_copy(update={"width": (high - low) / _BUCKETS})
+        if treatment.treatment == "bucket":
+            found[name] = _bucket(name, features.get(name), treatment)
     return found
+
+
+def _bucket(name: str, feature: Feature | None, told: FeatureTreatment) -> FeatureTreatment:
+    """The treatment with a width: a twentieth of the feature's range unless one is given."""
+    if feature is None or feature.kind != "numeric":
+        raise ConfigError(
+            f"traffic.features.{name}: it is no number, and only numbers have buckets; keep, hash "
+            "or drop it"
+        )
+    if told.width is not None:
+        return told
+    if feature.low is None or feature.high is None or feature.low == feature.high:
+        raise ConfigError(
+            f"traffic.features.{name}: the bundle knows no range of it; give a width, such as "
+            f"{{treatment: bucket, width: 10}}"
+        )
+    return told.model_copy(update={"width": (feature.high - feature.low) / _BUCKETS})
 
 
 class FeatureGuard:
@@ -132,7 +147,7 @@ class FeatureGuard:
             widths = self._widths[self._buckets]
             steps = kept[:, self._buckets].astype(np.float64) / widths
             # A value on the edge of a bucket is in it, however float32 rounds.
-            kept[:, self._buckets] = np.floor(steps + 1e-6 * np.abs(steps)) * widths
+            kept[:, self._buckets] = np.floor(steps + _ROUNDING * np.abs(steps)) * widths
         return kept
 
     def hashed(self, features: NDArray[np.float32]) -> NDArray[np.uint64]:

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from monitor.errors import ServeError, TrafficError
+from monitor.errors import ServeError, TrafficError, first_line
 from monitor.logs import told_without_values
 from monitor.traffic.appender import Appender, ClosedSegment
 from monitor.traffic.compaction import compact
@@ -77,19 +77,20 @@ class Spool:
         sync_seconds: float,
     ) -> None:
         self._home, self._target = home, target
+        setting = about["kind"]
         self._roll_seconds, self.max_bytes = roll_seconds, max_bytes
         self._drops = when_full == "drop_oldest"
         self._sync_seconds = sync_seconds if durability == "interval" else None
         try:
             self._folder = home.make_folder(SEGMENTS)
-            self._guard = _locked(self._folder / "lock")
+            self._guard = _locked(self._folder / "lock", setting)
         except OSError as error:
-            raise ServeError(f"{home.place}: {error.strerror or error}") from None
+            raise _unusable(home, setting, error) from None
         try:
             self._check_writable()
         except OSError as error:
             os.close(self._guard)
-            raise ServeError(f"{home.place}: {error.strerror or error}") from None
+            raise _unusable(home, setting, error) from None
         self.appender = Appender(
             self._folder,
             about,
@@ -201,8 +202,8 @@ class Spool:
                 self._pause = min(max(2 * self._pause, 1.0), _LONGEST_PAUSE)
                 self._next_try = time.monotonic() + self._pause
                 _LOG.error(
-                    "a segment did not become Parquet, tried again in %g s: %s",
-                    *(self._pause, told_without_values(error)),
+                    "a segment did not become Parquet in %s, tried again in %g s: %s",
+                    *(self._target.place, self._pause, _words(error)),
                 )
                 return
             self._pause = 0.0
@@ -279,7 +280,18 @@ class Spool:
         trial.unlink()
 
 
-def _locked(path: Path) -> int:
+def _words(error: Exception) -> str:
+    """What a disk or a store says of itself holds nothing of people; anything else may."""
+    if isinstance(error, OSError):
+        return f"{type(error).__name__}: {error.strerror or first_line(error)}"
+    return told_without_values(error)
+
+
+def _unusable(home: Store, setting: str, error: OSError) -> ServeError:
+    return ServeError(f"{setting}.path: {home.place}: {error.strerror or error}")
+
+
+def _locked(path: Path, setting: str) -> int:
     """The folder's lock, held until the process ends.
 
     Raises:
@@ -292,7 +304,7 @@ def _locked(path: Path) -> int:
     except BlockingIOError:
         os.close(handle)
         raise ServeError(
-            f"{path.parent.parent}: another process writes there; give each sidecar a folder of "
-            "its own (they may share traffic.store)"
+            f"{setting}.path: {path.parent.parent}: another process writes there; give each "
+            f"sidecar a folder of its own (they may share {setting}.store)"
         ) from None
     return handle

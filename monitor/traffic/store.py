@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from monitor.errors import TrafficError
+from monitor.settings import holds_credentials
 
 __all__ = ["Store", "StoredFile", "sync_folder"]
 
@@ -81,7 +82,7 @@ class Store:
         text = str(place)
         if "://" not in text:
             return cls(text, fs.LocalFileSystem(), str(Path(text).absolute()), mode)
-        if "@" in urlsplit(text).netloc:
+        if holds_credentials(text):
             raise TrafficError("an address holds no credentials; they belong in the environment")
         try:
             found, root = _from_address(text)

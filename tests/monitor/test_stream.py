@@ -43,10 +43,12 @@ def new_drift(judge: Judge) -> Drift:
     return Drift.start(judge.drift, bundle_digest="d", rng=np.random.default_rng(4))
 
 
-def feed(judge: Judge, judged, drift, metrics, size: int, *, settle=True) -> Stream:
+def feed(judge: Judge, judged, drift, metrics, size: int, *, settle=True, shown_as=str) -> Stream:
     async def run() -> Stream:
         columns = judge.sensitivity.columns
-        stream = Stream(columns, drift, metrics, has_gradient=True, exemplars=True)
+        stream = Stream(
+            columns, drift, metrics, has_gradient=True, exemplars=True, shown_as=shown_as
+        )
         for start in range(0, 600, size):
             stop = min(start + size, 600)
             stream.take([waiting(f"r{start}", start, stop)], judged.rows(start, stop))
@@ -95,6 +97,15 @@ def test_exemplars_name_requests_that_are_above(judge, judged):
     above = {f"r{row}" for row in np.flatnonzero((judged.verdicts == 1).any(1))}
     assert named
     assert named <= above
+
+
+def test_exemplars_name_requests_as_the_log_does(judge, judged):
+    metrics = ServingMetrics(CollectorRegistry(), ATTRIBUTES)
+    feed(judge, judged, None, metrics, 1, shown_as="pseudonym-of-{}".format)
+    shown = generate_latest(metrics.registry).decode()
+    named = [part.split('"')[1] for part in shown.split("request_id=")[1:]]
+    assert named
+    assert all(name.startswith("pseudonym-of-r") for name in named)
 
 
 def test_what_was_put_aside_is_taken_in_soon(judge, judged):

@@ -43,7 +43,7 @@ def test_the_text_tells_what_an_operator_asks_and_fits_a_terminal(place):
         "lost      3 rows (torn 3)",
         "4 not in the ledger",
         "sex: typical",
-        f"outcomes  {told.num_rows} of ",
+        f"outcomes  {told.num_rows}, on ",
         "without a prediction: 0",
         "predictions without: label",
         "after the prediction (median)",

@@ -35,8 +35,10 @@ def test_inspect_wants_a_log_that_is_there(tmp_path):
     assert "nowhere" in absent.stderr
 
 
-def test_credentials_have_no_place_in_an_address(tmp_path):
-    address = "s3://AKIA:hidden@bucket/prefix"
+@pytest.mark.parametrize(
+    "address", ["s3://AKIA:hidden@bucket/prefix", "s3://bucket/prefix?secret_key=hidden"]
+)
+def test_credentials_have_no_place_in_an_address(tmp_path, address):
     with pytest.raises(TrafficError, match="belong in the environment") as refusal:
         Store.open(address)
     assert "hidden" not in str(refusal.value)
@@ -45,6 +47,7 @@ def test_credentials_have_no_place_in_an_address(tmp_path):
     refused = evenhand("config", "check", config)
     assert refused.exit_code == 2
     assert "traffic.store" in refused.stderr
+    assert "credentials belong in the environment" in refused.stderr
     assert "hidden" not in refused.stderr + refused.stdout
 
 

@@ -17,6 +17,7 @@ from pyarrow import parquet as pq
 
 from monitor.server import Server
 from monitor.traffic.erasure import LogPlace, Receipt, erase
+from monitor.traffic.importing import import_outcomes
 from monitor.traffic.ledger import read_ledger
 from monitor.traffic.privacy import Pseudonyms
 from monitor.traffic.store import Store
@@ -171,6 +172,28 @@ def test_a_segment_that_was_still_somewhere_brings_nobody_back(lending, tmp_path
     assert entry.files[0].erased == 3
 
 
+def test_what_comes_later_under_the_same_id_stays(lending, tmp_path):
+    settings = {"path": tmp_path}
+    served(lending, lambda server: ask(server, 20), traffic=settings)
+    store = Store.open(tmp_path)
+    assert erase(ID, [LogPlace(store=store, home=store)], PLAIN).rows == 3
+    served(lending, lambda server: ask(server, 20), traffic=settings)
+    rows = dataset.dataset(list(map(str, tmp_path.rglob("*.parquet")))).to_table()
+    assert pc.sum(pc.equal(rows["request_id"], ID)).as_py() == 3
+
+
+def test_no_dictionary_keeps_a_word_of_who_was_erased(tmp_path):
+    path = tmp_path / "outcomes.csv"
+    path.write_text("request_id,group_sex\na,man\nb,unheard-of\n")
+    store = Store.open(tmp_path / "out")
+    import_outcomes(path, store, PLAIN, model="m")
+    assert erase("b", [LogPlace(store=store)], PLAIN).rows == 1
+    (file,) = (tmp_path / "out").rglob("*.parquet")
+    assert pq.read_table(file, partitioning=None)["group_sex"].chunk(0).dictionary.to_pylist() == [
+        "man"
+    ]
+
+
 def test_two_erasures_at_once_are_both_served(lending, tmp_path):
     async def use(server: Server) -> list[Receipt]:
         await ask(server, 20)
@@ -264,11 +287,13 @@ def test_the_command_gives_a_receipt(logged, tmp_path):
     receipt = json.loads(target.read_text())
     assert receipt["complete"] is True
     assert sum(file["erased"] for file in receipt["files"]) == 4
-    assert receipt["request_id_sha256"] == hashlib.sha256(ID.encode()).hexdigest()
+    assert target.stat().st_mode & 0o777 == 0o600
+    digest = hashlib.sha256(f"{receipt['salt']}{ID}".encode()).hexdigest()
+    assert receipt["salted_sha256"] == digest
     again = evenhand("log", "erase", *options, "--request-id", ID)
     assert "nothing was found" in again.stderr
 
 
-@pytest.mark.parametrize("options", [(), ("--request-id", "x")])
+@pytest.mark.parametrize("options", [(), ("--request-id", "x"), ("--log", ".", "--request-id", "")])
 def test_the_command_wants_a_request_and_a_place(options):
     assert evenhand("log", "erase", *options).exit_code == 2

@@ -68,20 +68,20 @@ def test_the_same_file_is_never_added_twice(tmp_path):
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
-        ({"request_id": ["a", "b"], "label": [1, 2]}, "row 1: label is neither 0 nor 1"),
-        ({"request_id": ["a", ""], "label": [1, 1]}, "row 1: request_id"),
-        ({"request_id": ["a", "x" * 101], "label": [1, 1]}, "row 1: request_id"),
-        ({"request_id": ["a", None], "label": [1, 1]}, "row 1: request_id"),
-        ({"request_id": ["a", "b"], "row": [0, -1], "label": [1, 1]}, "row 1: row"),
-        ({"request_id": ["a", "b"], "label": [1, None]}, "row 1: neither label nor groups"),
-        ({"request_id": ["a", "b"], "sex": ["man", "mann"]}, "row 1: no such group of sex"),
+        ({"request_id": ["a", "b"], "label": [1, 2]}, "number 2: label is neither 0 nor 1"),
+        ({"request_id": ["a", ""], "label": [1, 1]}, "number 2: request_id"),
+        ({"request_id": ["a", "x" * 101], "label": [1, 1]}, "number 2: request_id"),
+        ({"request_id": ["a", None], "label": [1, 1]}, "number 2: request_id"),
+        ({"request_id": ["a", "b"], "row": [0, -1], "label": [1, 1]}, "number 2: row"),
+        ({"request_id": ["a", "b"], "label": [1, None]}, "number 2: neither label nor groups"),
+        ({"request_id": ["a", "b"], "sex": ["man", "mann"]}, "number 2: no such group of sex"),
         (
             {
                 "request_id": ["a", "b"],
                 "label": [1, 1],
                 "observed_at": [NOW, NOW + dt.timedelta(days=2)],
             },
-            "row 1: observed_at lies in the future",
+            "number 2: observed_at lies in the future",
         ),
     ],
 )
@@ -94,6 +94,9 @@ def test_one_row_that_cannot_be_used_keeps_the_file_out_and_is_named(tmp_path, c
     assert not read(tmp_path / "out")
     assert imported(path, tmp_path / "out", skip_bad=True).skipped == 1
     assert len(read(tmp_path / "out")) == 1
+    (file,) = (tmp_path / "out").rglob("*.parquet")
+    words = pq.read_table(file, partitioning=None)["group_sex"].chunk(0).dictionary.to_pylist()
+    assert "mann" not in words
 
 
 @pytest.mark.parametrize(
@@ -116,6 +119,23 @@ def test_a_column_that_cannot_be_used_is_named(tmp_path, columns, words):
     with pytest.raises(TrafficError, match=words):
         imported(written(tmp_path, **columns), tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_ids_by_another_key_than_the_outcomes_there_are_refused(tmp_path):
+    path = written(tmp_path, request_id=["a"], label=[1])
+    imported(path, tmp_path / "out")
+    other, store = written(tmp_path, request_id=["b"], label=[1]), Store.open(tmp_path / "out")
+    with pytest.raises(TrafficError, match=r"another key \(none\) than traffic.key_path gives"):
+        import_outcomes(other, store, Pseudonyms(b"x" * 32), model="lending", known=KNOWN)
+    assert len(read(tmp_path / "out")) == 1
+
+
+def test_one_file_is_kept_for_each_of_two_models(tmp_path):
+    path = written(tmp_path, request_id=["a"], label=[1])
+    for model in ("lending", "hiring"):
+        assert imported(path, tmp_path / "out", model=model).rows == 1
+    entries, _ = read_ledger(Store.open(tmp_path / "out"))
+    assert sorted(entry.model for entry in entries) == ["hiring", "lending"]
 
 
 def test_what_is_no_table_is_refused(tmp_path):

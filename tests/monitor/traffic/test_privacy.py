@@ -90,7 +90,9 @@ def test_many_values_have_hashes_within_bounded_memory():
     assert kept.hashed(rows[:1])[0, 0] == Pseudonyms(KEY).of_value("x", 0.0)
 
 
-@given(st.lists(st.floats(-1e4, 1e4, width=32), min_size=1), st.sampled_from([0.5, 1, 3, 10]))
+@given(st.lists(st.floats(-1e4, 1e4, width=32), min_size=1), st.sampled_from([0.1, 0.5, 1, 3, 10]))
+@example([7812.9921875], 0.5)
+@example([0.1, 0.2, 0.3, 0.6, 0.7, 0.9], 0.1)
 def test_of_a_bucket_only_its_lower_end_is_written(values, width):
     rows = np.array(values, np.float32).reshape(-1, 1)
     before = rows.copy()
@@ -112,6 +114,18 @@ def test_a_treatment_of_a_one_hot_group_holds_for_all_its_columns():
 def test_a_treatment_of_what_is_not_there_is_refused_by_its_name():
     with pytest.raises(ConfigError, match=r"traffic\.features\.shoe_size: the bundle has no such"):
         treatments(SPEC, {"shoe_size": FeatureTreatment(treatment="drop")})
+
+
+def test_a_near_miss_is_told():
+    name = SPEC.features[0].name
+    with pytest.raises(ConfigError, match=f"did you mean {name}"):
+        treatments(SPEC, {f"{name}x": FeatureTreatment(treatment="drop")})
+
+
+def test_what_is_no_number_has_no_buckets():
+    told = FeatureTreatment(treatment="bucket", width=1)
+    with pytest.raises(ConfigError, match="only numbers have buckets"):
+        treatments(SPEC, {SPEC.one_hot_groups[0].name: told})
 
 
 def with_range(low: float | None, high: float | None):
