@@ -110,9 +110,9 @@ class Receipt:
         return sum(file.erased for file in self.files)
 
     def __str__(self) -> str:
-        found = f"erased {self.rows:,} rows from {len(self.files):,} files"
+        found = f"erased {_count(self.rows, 'row')} from {_count(len(self.files), 'file')}"
         lines = [f"{found}; looked through {self.searched:,}"]
-        lines += [f"  {f.path}: {f.erased:,} rows, {f.kept:,} are left" for f in self.files]
+        lines += [f"  {f.path}: {_count(f.erased, 'row')}, {f.kept:,} left" for f in self.files]
         lines += [f"  {path}: lines overwritten" for path in self.blanked]
         lines += [f"  {path}: deleted, since nothing could be made of it" for path in self.deleted]
         lines += [f"not done: {words}" for words in self.open]
@@ -201,6 +201,10 @@ def erase(
         blanked=tuple(doing.blanked),
         open=(*doing.open, *doing.by_other_keys()),
     )
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
 
 
 def _empty_segments(home: Store, store: Store, patience: float, doing: _Erasing) -> None:
