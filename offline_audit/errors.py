@@ -6,7 +6,8 @@
     ├── ModelChoiceError         which model, or which version, is left open or is not there
     ├── SpanError                a span of time that is none
     ├── UnknownColumnError       a protected attribute or a column that the window does not have
-    └── EngineError              an engine that fails while it computes
+    ├── EngineError              an engine that fails while it computes
+    └── AuditInputError          arrays, counts or options that a test cannot be run on
 
 A log with missing, corrupt or old files is none of these: its window says so in its provenance.
 """
@@ -14,6 +15,7 @@ A log with missing, corrupt or old files is none of these: its window says so in
 from __future__ import annotations
 
 __all__ = [
+    "AuditInputError",
     "EngineError",
     "LogNotFoundError",
     "LogUnreadableError",
@@ -50,3 +52,7 @@ class UnknownColumnError(OfflineAuditError):
 
 class EngineError(OfflineAuditError):
     """The engine failed while it computed."""
+
+
+class AuditInputError(OfflineAuditError):
+    """What was given to a test is none of what it takes; the message says what and where."""

@@ -52,7 +52,7 @@ ONLY_IN = {
     "duckdb": {"monitor.demo", "offline_audit"},
     "ibis": {"offline_audit"},
     "pyspark": {"offline_audit"},
-    "matplotlib": {"monitor.fit.audit"},
+    "matplotlib": {"monitor.fit.audit", "offline_audit.presentation"},
     "pickle": set(),
     "os": {
         "monitor.bundle.source",
