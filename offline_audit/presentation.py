@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
+    "Estimate",
     "TextTable",
     "blank_figure",
     "bounds",
+    "interval_figure",
     "json_ready",
     "p_words",
     "rate",
@@ -122,6 +124,37 @@ def json_ready(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return json_ready(value.tolist())
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A figure with its interval, as it is drawn.
+
+    Attributes:
+        name: Beside it.
+        value: Where its point stands.
+        interval: Ends of its line; None for a point alone.
+        sure: False draws it in gray.
+    """
+
+    name: str
+    value: float
+    interval: tuple[float, float] | None
+    sure: bool = True
+
+
+def interval_figure(estimates: Sequence[Estimate], label: str, at: float = 0.0) -> Figure:
+    """Estimates with their intervals, one below the other, and a line at what would be equal."""
+    figure, axes = blank_figure(7.0, 1.2 + 0.4 * max(len(estimates), 1))
+    for place, each in enumerate(estimates):
+        colour = "tab:blue" if each.sure else "tab:gray"
+        axes.plot(each.interval or (each.value,) * 2, [place, place], color=colour, linewidth=2)
+        axes.plot([each.value], [place], "o", color=colour)
+    axes.axvline(at, color="black", linewidth=0.8)
+    axes.set_yticks(range(len(estimates)), [each.name for each in estimates], fontsize=8)
+    axes.invert_yaxis()
+    axes.set_xlabel(label)
+    return figure
 
 
 def blank_figure(width: float, height: float) -> tuple[Figure, Axes]:

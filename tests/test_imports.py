@@ -52,7 +52,11 @@ ONLY_IN = {
     "duckdb": {"monitor.demo", "offline_audit"},
     "ibis": {"offline_audit"},
     "pyspark": {"offline_audit"},
-    "matplotlib": {"monitor.fit.audit", "offline_audit.presentation"},
+    "matplotlib": {
+        "monitor.fit.audit",
+        "offline_audit.permutation.outcome",
+        "offline_audit.presentation",
+    },
     "pickle": set(),
     "os": {
         "monitor.bundle.source",

@@ -1,0 +1,129 @@
+"""Names of protected groups: what is unknown, what looks like a slip of the pen, who is crossed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offline_audit.errors import AuditInputError
+from offline_audit.plain_words import count, some
+
+__all__ = ["MOST_GROUPS", "UNKNOWN", "crossed_name", "look_alikes", "require_names", "to_codes"]
+
+# The code of rows whose group is not known.
+UNKNOWN = -1
+# So many groups of one attribute at most: more is a quantity, or an id.
+MOST_GROUPS = 200
+# Names shorter than this are codes, which may well differ in one letter.
+_SHORTEST_NAME = 4
+
+
+def to_codes(values: Any, attribute: str) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    """Names in order, and the place of each row's name among them; −1 where it is not known.
+
+    Raises:
+        AuditInputError: So many groups that the attribute must be something else.
+    """
+    given = np.asarray(values)
+    if given.ndim != 1:
+        raise AuditInputError(f"groups of {attribute}: one value a row is needed")
+    if given.dtype.kind == "f":
+        missing = np.isnan(given)
+        distinct, inverse = np.unique(np.where(missing, 0, given), return_inverse=True)
+    elif given.dtype.kind in "OSU":
+        as_list = given.tolist()
+        missing = np.fromiter((_is_missing(value) for value in as_list), bool, len(as_list))
+        words = np.array([_word(v) if v is not None else "" for v in as_list], dtype=object)
+        words[missing] = ""
+        distinct, inverse = np.unique(words.astype(str), return_inverse=True)
+    else:
+        missing = np.zeros(len(given), dtype=bool)
+        distinct, inverse = np.unique(given, return_inverse=True)
+    used = np.unique(inverse[~missing])
+    if len(used) > MOST_GROUPS:
+        raise AuditInputError(
+            f"groups of {attribute}: {len(used):,} different values are no groups; a quantity "
+            "belongs into `correlation_test`, or into bands"
+        )
+    place = np.full(len(distinct), UNKNOWN, dtype=np.int64)
+    place[used] = np.arange(len(used))
+    codes = np.where(missing, UNKNOWN, place[inverse])
+    return tuple(_word(distinct[number]) for number in used), codes
+
+
+def require_names(
+    names: Iterable[str], expected: Sequence[str] | None, attribute: str
+) -> list[str]:
+    """Warnings about names that look alike.
+
+    Raises:
+        AuditInputError: A name is none of those expected, or two differ only in case or spaces.
+    """
+    found = list(names)
+    if expected is not None:
+        strangers = [name for name in found if name not in expected]
+        if strangers:
+            raise AuditInputError(
+                f"groups of {attribute}: {count(len(strangers), 'name')} not expected: "
+                f"{some([repr(name) for name in strangers], 10)}; expected are {some(expected, 10)}"
+            )
+        return []
+    same = [pair for pair in itertools.combinations(found, 2) if _plain(pair[0]) == _plain(pair[1])]
+    if same:
+        raise AuditInputError(
+            f"groups of {attribute}: {_pairs(same)} differ only in case or spaces; write them alike"
+        )
+    close = look_alikes(found)
+    return [f"Groups of {attribute} look alike: {_pairs(close)}. Are they the same?"] * bool(close)
+
+
+def look_alikes(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Pairs of names that one letter too many, too few or wrong keeps apart."""
+    return [pair for pair in itertools.combinations(names, 2) if _one_slip(*map(_plain, pair))]
+
+
+def crossed_name(names: Iterable[str]) -> str:
+    """Of a group that several attributes define together."""
+    return " × ".join(names)
+
+
+def _word(value: Any) -> str:
+    number = value.item() if isinstance(value, np.generic) else value
+    if isinstance(number, float) and number.is_integer():
+        return str(int(number))
+    return str(number)
+
+
+def _is_missing(value: Any) -> bool:
+    # NaN, NaT and pandas' NA are not equal to themselves, or to anything.
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return True
+    equal = value == value
+    return equal is not True and not (isinstance(equal, np.bool_) and bool(equal))
+
+
+def _plain(name: str) -> str:
+    return " ".join(name.casefold().split())
+
+
+def _one_slip(one: str, other: str) -> bool:
+    short, long = sorted((one, other), key=len)
+    if len(short) < _SHORTEST_NAME or len(long) - len(short) > 1:
+        return False
+    start = next((i for i, (a, b) in enumerate(zip(short, long)) if a != b), len(short))  # noqa: B905
+    # A digit that differs is a number, not a slip.
+    if any(ch.isdigit() for ch in (*short[start : start + 1], *long[start : start + 1])):
+        return False
+    rest = short[start + (len(short) == len(long)) :]
+    swapped = len(short) == len(long) and sorted(short) == sorted(long)
+    return rest == long[start + 1 :] or (
+        swapped and sum(a != b for a, b in zip(short, long, strict=True)) == 2
+    )
+
+
+def _pairs(pairs: Sequence[tuple[str, str]]) -> str:
+    return some([f"{one!r} and {other!r}" for one, other in pairs], 10)

@@ -1,0 +1,118 @@
+"""Arrays that a caller gives, checked: what is wrong, and where, never whose value it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offline_audit.errors import AuditInputError
+from offline_audit.plain_words import count
+
+__all__ = ["MISSING", "binary", "finite", "require_length", "unit_codes"]
+
+# How a label or a decision that is not known is coded, after 0 and 1.
+MISSING = 2
+
+Int = NDArray[np.int64]
+Float = NDArray[np.float64]
+
+
+def binary(values: Any, name: str) -> Int:
+    """Zeros and ones; 2 where None or NaN stands for what is not known.
+
+    Raises:
+        AuditInputError: Anything else is among them.
+    """
+    numbers = _numbers(values, name)
+    missing = np.isnan(numbers)
+    wrong = ~missing & (numbers != 0) & (numbers != 1)
+    if wrong.any():
+        raise AuditInputError(
+            f"{name}: {count(int(wrong.sum()), 'value')} neither 0 nor 1, the first in row "
+            f"{int(np.argmax(wrong)):,}; None or NaN stands for what is not known"
+        )
+    return np.where(missing, MISSING, numbers).astype(np.int64)
+
+
+def finite(values: Any, name: str, limits: tuple[float, float] | None = None) -> Float:
+    """Numbers, all of them finite and within limits.
+
+    Raises:
+        AuditInputError: Some are not.
+    """
+    numbers = _numbers(values, name)
+    wrong = ~np.isfinite(numbers)
+    if wrong.any():
+        raise AuditInputError(
+            f"{name}: {count(int(wrong.sum()), 'value')} missing or infinite, the first in row "
+            f"{int(np.argmax(wrong)):,}; leave those rows out, and say so where you report"
+        )
+    if limits is not None:
+        outside = (numbers < limits[0]) | (numbers > limits[1])
+        if outside.any():
+            raise AuditInputError(
+                f"{name}: {count(int(outside.sum()), 'value')} outside {limits[0]:g} to "
+                f"{limits[1]:g}, the first in row {int(np.argmax(outside)):,}; "
+                "`score_limits=None` takes any numbers"
+            )
+    return numbers
+
+
+def unit_codes(values: Any) -> Int:
+    """A number from 0 on for each unit, such as a person, that rows belong to.
+
+    Raises:
+        AuditInputError: A row belongs to none.
+    """
+    given = np.asarray(values)
+    if given.ndim != 1:
+        raise AuditInputError("units: one id a row is needed")
+    if given.dtype.kind == "O":
+        ids: dict[Any, int] = {}
+        listed = given.tolist()
+        lost = [place for place, value in enumerate(listed) if value is None or value != value]
+        if lost:
+            raise AuditInputError(f"units: {count(len(lost), 'row')} without, first {lost[0]:,}")
+        return np.array([ids.setdefault(value, len(ids)) for value in listed], dtype=np.int64)
+    if given.dtype.kind == "f" and np.isnan(given).any():
+        lost_rows = np.isnan(given)
+        raise AuditInputError(
+            f"units: {count(int(lost_rows.sum()), 'row')} without, first {np.argmax(lost_rows):,}"
+        )
+    return np.unique(given, return_inverse=True)[1].astype(np.int64)
+
+
+def require_length(lengths: dict[str, int]) -> int:
+    """The length that all arrays have.
+
+    Raises:
+        AuditInputError: They differ, or there are no rows.
+    """
+    if len(set(lengths.values())) > 1:
+        told = ", ".join(f"{name} {length:,}" for name, length in lengths.items())
+        raise AuditInputError(f"arrays of different length: {told}")
+    found = next(iter(lengths.values()))
+    if found == 0:
+        raise AuditInputError("no rows were given")
+    return found
+
+
+def _numbers(values: Any, name: str) -> Float:
+    given = np.asarray(values)
+    if given.ndim != 1:
+        raise AuditInputError(
+            f"{name}: one value a row is needed, not an array of {given.ndim} axes"
+        )
+    if given.dtype.kind in "biuf":
+        return given.astype(np.float64)
+    try:
+        return np.array([_number(value) for value in given.tolist()], dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise AuditInputError(f"{name}: not all values are numbers") from error
+
+
+def _number(value: Any) -> float:
+    # pandas' NA is no float, and pandas need not be installed.
+    return float("nan") if value is None or type(value).__name__ == "NAType" else float(value)
