@@ -1,0 +1,167 @@
+"""Gaps between the rates of groups, and how far they scatter when the classifier is fair."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import block_diag
+
+from offline_audit.projection.cells import Stratum
+from offline_audit.projection.sample import Sample
+
+__all__ = ["Gaps", "gaps", "restricted_rates", "square_root"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gaps:
+    """The vector V of a criterion, all strata in one.
+
+    Attributes:
+        values: Rate of each group less that of its attribute's first one, `[m]`.
+        covariance: Of the values where the classifier is fair, `[m, m]`.
+        contrasts: What makes values of rates, `[m, constraints]`.
+        rate_covariance: Of the rates, `[constraints, constraints]`.
+        effects: Change of each value when one more row of a cell is turned to 1, `[m, cells]`.
+    """
+
+    values: NDArray[np.float64]
+    covariance: NDArray[np.float64]
+    contrasts: NDArray[np.float64]
+    rate_covariance: NDArray[np.float64]
+    effects: NDArray[np.float64]
+
+
+def gaps(
+    sample: Sample,
+    strata: Sequence[Stratum],
+    *,
+    tolerance: float = 0.0,
+    favoured: Sequence[int | None] = (),
+) -> Gaps:
+    """Gaps and their covariance Σ (Theorem 1) at the fair rates nearest to those observed.
+
+    With each row a person, a group's rate has variance r (1 - r)/n · N/(N - 1), r the fair rate and
+    N the rows of all groups: the variance of a permutation. Rows of one person are summed before
+    they are squared. Attributes overlap, so their rates covary through the rows that they share.
+    """
+    contrasts = block_diag(*(_contrasts(stratum) for stratum in strata))
+    effects = block_diag(*(_contrasts(s) @ (s.membership / s.group_sizes[:, None]) for s in strata))
+    fair = [restricted_rates(s, tolerance=tolerance, favoured=favoured) for s in strata]
+    if sample.units is None:
+        spread = block_diag(*(_rows_covariance(s, r) for s, r in zip(strata, fair, strict=True)))
+    else:
+        spread = _units_covariance(sample, strata, fair)
+    rates = np.concatenate([stratum.rates for stratum in strata])
+    return Gaps(
+        values=contrasts @ rates,
+        covariance=contrasts @ spread @ contrasts.T,
+        contrasts=contrasts,
+        rate_covariance=spread,
+        effects=effects,
+    )
+
+
+def restricted_rates(
+    stratum: Stratum, *, tolerance: float = 0.0, favoured: Sequence[int | None] = ()
+) -> NDArray[np.float64]:
+    """The fair rates nearest to those observed, by least squares weighted with the rows.
+
+    Without a tolerance it is the pooled rate of each attribute.
+    """
+    rates, sizes = stratum.rates, stratum.group_sizes
+    fair = np.empty_like(rates)
+    for attribute in stratum.attributes:
+        places = list(stratum.of(attribute))
+        first = favoured[attribute] if attribute < len(favoured) else None
+        ahead = [stratum.constraints[i].group == first for i in places]
+        fair[places] = _nearest(rates[places], sizes[places], tolerance, np.array(ahead))
+    return fair
+
+
+def _nearest(
+    rates: NDArray[np.float64],
+    sizes: NDArray[np.float64],
+    tolerance: float,
+    ahead: NDArray[np.bool_],
+) -> NDArray[np.float64]:
+    """Rates clipped to the window [l, l + tolerance] that costs least."""
+    pooled = float(rates @ sizes / sizes.sum())
+    if tolerance == 0 and not ahead.any():
+        return np.full_like(rates, pooled)
+
+    def clipped(level: float) -> NDArray[np.float64]:
+        if ahead.any():
+            return np.where(ahead, np.minimum(rates, level + tolerance), np.maximum(rates, level))
+        return np.clip(rates, level, level + tolerance)
+
+    low, high = float(rates.min()) - tolerance, float(rates.max())
+    # The slope of the summed squares grows with the level: halve the span where it changes sign.
+    for _ in range(60):
+        level = (low + high) / 2
+        if float(sizes @ (clipped(level) - rates)) < 0:
+            low = level
+        else:
+            high = level
+    return np.clip(clipped((low + high) / 2), 0.0, 1.0)
+
+
+def square_root(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    """R with R Rᵀ = matrix, symmetric and of whatever rank."""
+    values, vectors = np.linalg.eigh(matrix)
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)), dtype=np.float64)
+
+
+def _contrasts(stratum: Stratum) -> NDArray[np.float64]:
+    """Each group less the first of its attribute, `[m, constraints]`."""
+    rows = []
+    for attribute in stratum.attributes:
+        first, *others = stratum.of(attribute)
+        for other in others:
+            row = np.zeros(len(stratum.constraints))
+            row[first], row[other] = -1.0, 1.0
+            rows.append(row)
+    return np.array(rows)
+
+
+def _rows_covariance(stratum: Stratum, fair: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Covariance of the rates when each row is a person of its own, `[constraints] * 2`."""
+    sizes, member = stratum.group_sizes, stratum.membership
+    cell_rates = stratum.positives / stratum.sizes
+    residual = member * (cell_rates * stratum.sizes)
+    # Σ over shared rows of (C - fair_g)(C - fair_h), from the counts of each cell.
+    up, down = 1 - fair, -fair
+    shared_up = residual @ member.T
+    shared_down = (member * ((1 - cell_rates) * stratum.sizes)) @ member.T
+    products = shared_up * np.outer(up, up) + shared_down * np.outer(down, down)
+    scatter = np.diag(products).copy()
+    total = np.array([sizes[list(stratum.of(k.attribute))].sum() for k in stratum.constraints])
+    wanted = sizes * fair * (1 - fair) * total / (total - 1)
+    scale = np.sqrt(wanted / np.where(scatter > 0, scatter, 1.0))
+    spread = products * np.outer(scale, scale)
+    np.fill_diagonal(spread, wanted)
+    return spread / np.outer(sizes, sizes)
+
+
+def _units_covariance(
+    sample: Sample, strata: Sequence[Stratum], fair: Sequence[NDArray[np.float64]]
+) -> NDArray[np.float64]:
+    """Covariance of the rates of all strata, from sums over the rows of each person."""
+    assert sample.units is not None
+    many = int(sample.units.max()) + 1
+    columns = []
+    for stratum, rates in zip(strata, fair, strict=True):
+        for place, constraint in enumerate(stratum.constraints):
+            inside = [
+                c for c in stratum.cells if c.groups[constraint.attribute] == constraint.group
+            ]
+            up = np.concatenate([cell.positive_rows for cell in inside])
+            down = np.concatenate([cell.negative_rows for cell in inside])
+            sums = np.bincount(sample.units[up], minlength=many) * (1 - rates[place])
+            sums -= np.bincount(sample.units[down], minlength=many) * rates[place]
+            columns.append(sums / (len(up) + len(down)))
+    scores = np.array(columns)
+    seen = int(np.count_nonzero(scores.any(axis=0)))
+    return np.asarray((scores @ scores.T) * (seen / max(seen - 1, 1)), dtype=np.float64)

@@ -1,0 +1,265 @@
+"""The projection test: arrays in, result out."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from offline_audit.plain_words import count
+from offline_audit.projection.boundary import BoundaryDistances
+from offline_audit.projection.caveats import (
+    distance_warnings,
+    label_warnings,
+    selective_labels,
+)
+from offline_audit.projection.cells import Stratum
+from offline_audit.projection.common_rate import Turns, common_rate
+from offline_audit.projection.criteria import Criterion, Partition, partition
+from offline_audit.projection.effects import pair_effects, smallest_detectable
+from offline_audit.projection.explanation import explain, moved_rows
+from offline_audit.projection.gaps import Gaps, gaps
+from offline_audit.projection.kernel_density import kernel_crowding
+from offline_audit.projection.limiting_law import (
+    Law,
+    curve_crowding,
+    p_value,
+    stiffness,
+)
+from offline_audit.projection.options import Options, favoured_groups, refuse_odd
+from offline_audit.projection.overlapping import overlapping_rates
+from offline_audit.projection.result import ProjectionResult
+from offline_audit.projection.sample import Groups, Sample
+from offline_audit.projection.tolerance import tolerated_p_value
+
+__all__ = ["projection_test"]
+
+_REFINEMENTS = 8
+
+
+def projection_test(
+    decisions: ArrayLike,
+    distances: ArrayLike | BoundaryDistances,
+    groups: Groups,
+    *,
+    criterion: Criterion = "statistical_parity",
+    labels: ArrayLike | None = None,
+    units: ArrayLike | None = None,
+    tolerance: float = 0.0,
+    favoured: str | Mapping[str, str] | None = None,
+    law: Law = "curve",
+    bandwidth: float | None = None,
+    alpha: float = 0.05,
+    smallest_expected: float = 5,
+    smallest_cell: int = 10,
+    expected_groups: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
+) -> ProjectionResult:
+    """Is the classifier fair, and if not, what is the least that would have to change?
+
+    H0: the rate of decision 1 is the same in all groups of every attribute, within the outcomes
+    that the criterion names, up to the tolerance. The statistic is the summed distance to the decision
+    boundary of the rows whose decisions must turn, at least, until the rates agree (Proposition 1);
+    p is the chance that a fair classifier's gaps cost as much (Theorem 1; see `limiting_law`).
+    Rows of one person are dependent: name the person in `units`, or p is too small. Where labels
+    depend on decisions, rates within labels are not what they seem: see the warnings.
+
+    Args:
+        decisions: 0 or 1, `[n]`.
+        distances: To the decision boundary, 0 or more, `[n]`: as an array, or from `distances`. 0
+            costs nothing to turn; infinite never turns.
+        groups: One a row, `[n]`, or several attributes by name. None, NaN and "" are unknown.
+        criterion: What must agree.
+        labels: Outcomes, 0 or 1, and None, NaN or -1 where not known; criteria but statistical
+            parity need them.
+        units: The person of each row.
+        tolerance: Gaps up to this count as fair (ε of section 4).
+        favoured: The group that may be ahead of others by the tolerance at most (one-sided, as in
+            section 4), of each attribute; None: no two groups may differ by more.
+        law: How p is found: from the cost curves, or by the paper's kernel estimate.
+        bandwidth: Of the kernel; Silverman's if None.
+        alpha: Level of `rejected`, and 1 less that of the intervals.
+        smallest_expected: A group takes part if it has so many people for each decision, were
+            rates equal.
+        smallest_cell: The explanation withholds figures of fewer rows.
+        expected_groups: Names that groups may have; another one is an error that lists it.
+
+    Raises:
+        AuditInputError: What was given cannot be used; the message says what and where.
+    """
+    boundary = distances
+    if not isinstance(boundary, BoundaryDistances):
+        boundary = BoundaryDistances.given(boundary)
+    sample = Sample.read(
+        decisions,
+        boundary.distances,
+        groups,
+        labels=labels,
+        units=units,
+        expected_groups=expected_groups,
+    )
+    options = Options(
+        criterion=criterion,
+        tolerance=float(tolerance),
+        favoured=favoured_groups(sample, favoured),
+        law=law,
+        bandwidth=bandwidth,
+        alpha=alpha,
+        smallest_expected=smallest_expected,
+        smallest_cell=smallest_cell,
+    )
+    refuse_odd(options, sample)
+    warnings = label_warnings(sample, options.criterion)
+    blank = _blank(sample, boundary, options)
+    selective = selective_labels(sample, options.criterion)
+    parts = _cut(sample, options)
+    warnings += parts.left_out
+    if selective or parts.impossible:
+        reason = selective or " ".join(parts.impossible)
+        return dataclasses.replace(
+            blank, reason=reason, counts=parts.counts, warnings=tuple(warnings)
+        )
+    sample, parts, turns, told = _project(sample, parts, boundary, options)
+    return _judge(
+        dataclasses.replace(
+            blank,
+            counts=parts.counts,
+            warnings=(*warnings, *distance_warnings(sample, parts.strata), *told),
+        ),
+        sample,
+        parts.strata,
+        turns,
+        boundary,
+        options,
+    )
+
+
+def _project(
+    sample: Sample, parts: Partition, boundary: BoundaryDistances, options: Options
+) -> tuple[Sample, Partition, list[Turns], list[str]]:
+    """The smallest fair change; rows that it moves are refined until it moves no others."""
+    turns = [_turns(stratum, options) for stratum in parts.strata]
+    if boundary.refine is None:
+        return sample, parts, turns, []
+    refined = np.zeros(len(sample.decisions), dtype=bool)
+    missed = 0
+    for _ in range(_REFINEMENTS):
+        rows = moved_rows(sample, parts.strata, turns)
+        rows = rows[~refined[rows]]
+        if len(rows) == 0:
+            break
+        found = boundary.refine(rows)
+        missed += int(np.count_nonzero(~found.converged))
+        changed = sample.distances.copy()
+        changed[rows] = found.distances
+        refined[rows] = True
+        sample = dataclasses.replace(sample, distances=changed)
+        parts = _cut(sample, options)
+        turns = [_turns(stratum, options) for stratum in parts.strata]
+    told = [f"Distances of {count(int(refined.sum()), 'row')} were refined by search."]
+    if missed:
+        told.append(f"{count(missed, 'search', 'searches')} did not reach the boundary.")
+    return sample, parts, turns, told
+
+
+def _judge(
+    blank: ProjectionResult,
+    sample: Sample,
+    strata: Sequence[Stratum],
+    turns: Sequence[Turns],
+    boundary: BoundaryDistances,
+    options: Options,
+) -> ProjectionResult:
+    """From the smallest fair change to p-value, effects and explanation."""
+    statistic = float(sum(turn.cost for turn in turns))
+    found = gaps(sample, strata, tolerance=options.tolerance, favoured=options.favoured)
+    result = dataclasses.replace(
+        blank,
+        statistic=statistic,
+        effects=pair_effects(sample, strata, found, level=1 - options.alpha),
+        certified_gap=max(turn.certified_gap for turn in turns),
+    )
+    if math.isinf(statistic):
+        reason = "too few rows have a finite distance, so no change of decisions is fair."
+        return dataclasses.replace(result, reason=reason)
+    crowding = curve_crowding(strata)
+    if options.law == "kernel":
+        crowding = kernel_crowding(sample, strata, bandwidth=options.bandwidth)
+    p, error = _p_value(found, crowding, strata, statistic, options)
+    detectable = smallest_detectable(found, stiffness(found, crowding), alpha=options.alpha)
+    return dataclasses.replace(
+        result,
+        p_value=p,
+        reason=None,
+        monte_carlo_error=error,
+        smallest_detectable_effect=options.tolerance + detectable,
+        explanation=explain(sample, strata, turns, boundary, smallest_cell=options.smallest_cell),
+    )
+
+
+def _p_value(
+    found: Gaps,
+    crowding: NDArray[np.float64],
+    strata: Sequence[Stratum],
+    statistic: float,
+    options: Options,
+) -> tuple[float, float]:
+    if statistic == 0:
+        return 1.0, 0.0
+    bounded = options.tolerance > 0 or options.one_sided
+    if options.law == "kernel" and bounded:
+        return 0.5 * p_value(found, crowding, law="kernel", statistic=statistic), 0.0
+    if bounded:
+        return tolerated_p_value(
+            found, crowding, strata, tolerance=options.tolerance, favoured=options.favoured
+        )
+    return p_value(found, crowding, law=options.law, statistic=statistic), 0.0
+
+
+def _cut(sample: Sample, options: Options) -> Partition:
+    return partition(
+        sample,
+        options.criterion,
+        smallest_expected=options.smallest_expected,
+        all_distances=len(sample.attributes) > 1,
+    )
+
+
+def _turns(stratum: Stratum, options: Options) -> Turns:
+    ahead = {
+        k.attribute: place
+        for place, k in enumerate(stratum.constraints)
+        if options.favoured[k.attribute] == k.group
+    }
+    if len(stratum.attributes) == 1:
+        return common_rate(
+            stratum.cells, tolerance=options.tolerance, favoured=ahead.get(stratum.attributes[0])
+        )
+    return overlapping_rates(stratum, tolerance=options.tolerance, favoured=ahead)
+
+
+def _blank(sample: Sample, boundary: BoundaryDistances, options: Options) -> ProjectionResult:
+    """A result before anything was found."""
+    named = zip(sample.attributes, options.favoured, strict=True)
+    return ProjectionResult(
+        criterion=options.criterion,
+        attributes=tuple(attribute.name for attribute in sample.attributes),
+        tolerance=options.tolerance,
+        favoured=tuple((a.name, a.groups[g]) for a, g in named if g is not None),
+        rows=len(sample.decisions),
+        statistic=None,
+        p_value=None,
+        reason=None,
+        monte_carlo_error=0.0,
+        alpha=options.alpha,
+        law=options.law,
+        effects=(),
+        smallest_detectable_effect=None,
+        counts=(),
+        explanation=None,
+        distances=boundary.method,
+        certified_gap=0.0,
+        warnings=(),
+    )
