@@ -37,6 +37,7 @@ ONLY_IN = {
         "monitor.status_model",
         "monitor.threads",
         "monitor.world.classifiers",
+        "offline_audit.projection.network_distances",
     },
     "click": {
         "monitor.bundle.command",
@@ -56,6 +57,8 @@ ONLY_IN = {
         "monitor.fit.audit",
         "offline_audit.permutation.outcome",
         "offline_audit.presentation",
+        "offline_audit.projection.result",
+        "offline_audit.projection.result_text",
     },
     "pickle": set(),
     "os": {

@@ -1,18 +1,20 @@
-"""How far each row is from the decision boundary, and which way lies the other side."""
+"""How far each row is from the decision boundary, and what would change on the way to it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from offline_audit.errors import AuditInputError
 
-__all__ = ["BoundaryDistances", "Directions", "Refined"]
+__all__ = ["BoundaryDistances", "Changes", "Refined"]
 
-Directions = NDArray[np.float64] | Callable[[NDArray[np.intp]], NDArray[np.float64]]
+# From places of rows to what changes in their features, `[rows, d]`.
+Changes = Callable[[NDArray[np.intp]], NDArray[np.float64]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,13 +23,12 @@ class Refined:
 
     Attributes:
         distances: `[rows]`.
-        directions: From each row to the nearest point found beyond the boundary, of unit length,
-            turned so that it points to decision 1, `[rows, d]`.
+        changes: From each row to the nearest point found on the boundary, `[rows, d]`.
         converged: Whether the search reached the boundary, `[rows]`.
     """
 
     distances: NDArray[np.float64]
-    directions: NDArray[np.float64]
+    changes: NDArray[np.float64]
     converged: NDArray[np.bool_]
 
 
@@ -36,18 +37,17 @@ class BoundaryDistances:
     """Distances to the decision boundary, with what is known of the way there.
 
     Attributes:
-        distances: 0 or more, `[n]`.
+        distances: 0 or more, `[n]`; checked when they are tested.
         method: How they were found, in words.
-        directions: Of unit length, pointing to decision 1: one for all rows `[d]`, one a row
-            `[n, d]`, or a function from places of rows to `[rows, d]`; None if not known.
+        changes: What changes in a row's features until it reaches the boundary; None if not known.
         feature_names: Of the d features.
-        scales: Standard deviation of each feature, `[d]`; moves are told in it.
-        refine: Finds the distances of some rows more exactly; None if they are exact.
+        scales: Standard deviation of each feature, `[d]`; changes are told in it if it is known.
+        refine: Finds the distances of some rows more exactly; None if they are final.
     """
 
-    distances: NDArray[np.float64]
+    distances: NDArray[Any]
     method: str
-    directions: Directions | None = None
+    changes: Changes | None = None
     feature_names: tuple[str, ...] = ()
     scales: NDArray[np.float64] | None = None
     refine: Callable[[NDArray[np.intp]], Refined] | None = None
@@ -57,33 +57,38 @@ class BoundaryDistances:
         cls,
         distances: ArrayLike,
         *,
-        directions: ArrayLike | None = None,
-        feature_names: tuple[str, ...] = (),
+        changes: ArrayLike | None = None,
+        feature_names: Sequence[str] = (),
         scales: ArrayLike | None = None,
     ) -> BoundaryDistances:
-        """Distances that someone else has computed, the traffic log for example."""
+        """Distances that someone else has computed, the traffic log for example.
+
+        Raises:
+            AuditInputError: Changes, names and scales are not of as many rows or features.
+        """
+        found = np.asarray(distances)
+        if changes is None:
+            return cls(distances=found, method="as given")
+        table = np.asarray(changes, dtype=np.float64)
+        if table.ndim != 2 or len(table) != len(found):
+            raise AuditInputError(
+                f"changes: shape {table.shape} for {len(found):,} distances; one line a row, please"
+            )
         return cls(
-            distances=np.asarray(distances),
+            distances=found,
             method="as given",
-            directions=None if directions is None else np.asarray(directions, dtype=np.float64),
-            feature_names=tuple(feature_names),
+            changes=lambda rows: table[rows],
+            feature_names=names_of(feature_names, table.shape[1]),
             scales=None if scales is None else np.asarray(scales, dtype=np.float64),
         )
 
-    def toward_one(self, rows: NDArray[np.intp]) -> NDArray[np.float64] | None:
-        """Directions of some rows, `[rows, d]`.
 
-        Raises:
-            AuditInputError: There is not one direction for all rows or one for each.
-        """
-        if self.directions is None:
-            return None
-        if callable(self.directions):
-            return self.directions(rows)
-        if self.directions.ndim == 1:
-            return np.broadcast_to(self.directions, (len(rows), len(self.directions)))
-        if self.directions.ndim != 2 or len(self.directions) != len(self.distances):
-            raise AuditInputError(
-                f"directions: shape {self.directions.shape} is not one for all rows, nor one a row"
-            )
-        return self.directions[rows]
+def names_of(names: Sequence[str], width: int) -> tuple[str, ...]:
+    """Names of features; numbered if none are given.
+
+    Raises:
+        AuditInputError: There are more or fewer than features.
+    """
+    if names and len(names) != width:
+        raise AuditInputError(f"feature_names: {len(names)} names for {width} features")
+    return tuple(names) or tuple(f"feature {place}" for place in range(width))

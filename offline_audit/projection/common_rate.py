@@ -42,8 +42,9 @@ def common_rate(
 
     F_g(r), the cost of bringing group g to rate r, is convex and linear between the rates that
     whole rows reach, so the least sum is at one of those points. Groups below the window rise to l,
-    groups above it fall to l + tolerance. With two groups this is the fractional knapsack of Algorithm 1.
-    Only decisions turn: groups and outcomes, and so the sizes n_g, stay (cost c in section 2.2).
+    groups above it fall to l + tolerance. With two groups this is the fractional knapsack of
+    Algorithm 1. Only decisions turn: groups and outcomes, and so the sizes n_g, stay (the cost c of
+    section 2.2).
 
     Args:
         cells: One a group; curves that reach the rates of all others.

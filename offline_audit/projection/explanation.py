@@ -63,7 +63,7 @@ class Explanation:
 
     Attributes:
         moves: By group and decision, most rows first; groups that stay are not here.
-        features: Those that change most first; empty if no directions are known.
+        features: Those that change most first; empty if changes are not known.
         in_standard_deviations: Whether features are told in their standard deviations.
         rows_moved: In all, the last ones in part.
         unique: Whether it is the only smallest change; None if that was not looked into.
@@ -112,7 +112,7 @@ def explain(
     features = [
         feature
         for decision in (0, 1)
-        for feature in _feature_moves(sample, moved[decision], decision, boundary, smallest_cell)
+        for feature in _feature_moves(moved[decision], decision, boundary, smallest_cell)
     ]
     features.sort(key=lambda move: -move.mean_absolute)
     parts = [part.parts.sum() for both in moved.values() for part in both]
@@ -186,28 +186,25 @@ def _quantile(values: NDArray[np.float64], parts: NDArray[np.float64], share: fl
 
 
 def _feature_moves(
-    sample: Sample,
     moved: Sequence[_Moved],
     decision: int,
     boundary: BoundaryDistances,
     smallest: int,
 ) -> list[FeatureMove]:
-    """Mean changes: each row goes its distance toward the boundary along its direction."""
-    if not moved or boundary.directions is None:
+    """Mean changes of the rows that turn from one decision."""
+    if not moved or boundary.changes is None:
         return []
     rows = np.concatenate([part.rows for part in moved])
     parts = np.concatenate([part.parts for part in moved])
     if parts.sum() < smallest:
         return []
-    toward_one = boundary.toward_one(rows)
-    assert toward_one is not None
-    sign = -1.0 if decision else 1.0
-    change = sign * toward_one * sample.distances[rows][:, None]
+    change = boundary.changes(rows)
     if boundary.scales is not None:
         change = change / np.where(boundary.scales > 0, boundary.scales, 1.0)
-    names = boundary.feature_names or tuple(f"feature {i}" for i in range(change.shape[1]))
     weights = parts / parts.sum()
     return [
         FeatureMove(feature=name, from_decision=decision, mean=float(m), mean_absolute=float(a))
-        for name, m, a in zip(names, weights @ change, weights @ np.abs(change), strict=True)
+        for name, m, a in zip(
+            boundary.feature_names, weights @ change, weights @ np.abs(change), strict=True
+        )
     ]

@@ -26,9 +26,10 @@ def p_value(gaps: Gaps, crowding: NDArray[np.float64], *, law: Law, statistic: f
     """P(½ V*ᵀ S⁻¹ V* ≥ observed), V* ~ N(0, Σ): a weighted sum of chi-squares (Theorem 1).
 
     S = Σ_cells crowding · effect effectᵀ prices gaps: ½ VᵀS⁻¹V is what closing gaps V costs near
-    the boundary. By the law `curve` the observed gaps are priced by the same S, so p is right for any
-    S that does not depend on V, well estimated or not; with one gap S cancels. By the law `kernel`,
-    the paper's, the observed cost is the projection distance itself, and p is only as good as S.
+    the boundary. By the law `curve` the observed gaps are priced by the same S, so p is right for
+    any S that does not depend on V, well estimated or not; with one gap S cancels. By the law
+    `kernel`, the paper's, the observed cost is the projection distance itself, and p is only as
+    good as S.
 
     Args:
         gaps: V and Σ.

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from offline_audit.plain_words import count
+from offline_audit.plain_words import are, count
 from offline_audit.projection.boundary import BoundaryDistances
 from offline_audit.projection.caveats import (
     distance_warnings,
@@ -60,11 +60,12 @@ def projection_test(
     """Is the classifier fair, and if not, what is the least that would have to change?
 
     H0: the rate of decision 1 is the same in all groups of every attribute, within the outcomes
-    that the criterion names, up to the tolerance. The statistic is the summed distance to the decision
-    boundary of the rows whose decisions must turn, at least, until the rates agree (Proposition 1);
-    p is the chance that a fair classifier's gaps cost as much (Theorem 1; see `limiting_law`).
-    Rows of one person are dependent: name the person in `units`, or p is too small. Where labels
-    depend on decisions, rates within labels are not what they seem: see the warnings.
+    that the criterion names, up to the tolerance. The statistic is the summed distance to the
+    decision boundary of the rows whose decisions must turn, at least, until the rates agree
+    (Proposition 1); p is the chance that a fair classifier's gaps cost as much (Theorem 1; see
+    `limiting_law`). Rows of one person are dependent: name the person in `units`, or p is too
+    small. Where labels depend on decisions, rates within labels are not what they seem: see the
+    warnings.
 
     Args:
         decisions: 0 or 1, `[n]`.
@@ -121,7 +122,7 @@ def projection_test(
         return dataclasses.replace(
             blank, reason=reason, counts=parts.counts, warnings=tuple(warnings)
         )
-    sample, parts, turns, told = _project(sample, parts, boundary, options)
+    sample, parts, turns, boundary, told = _project(sample, parts, boundary, options)
     return _judge(
         dataclasses.replace(
             blank,
@@ -138,12 +139,13 @@ def projection_test(
 
 def _project(
     sample: Sample, parts: Partition, boundary: BoundaryDistances, options: Options
-) -> tuple[Sample, Partition, list[Turns], list[str]]:
+) -> tuple[Sample, Partition, list[Turns], BoundaryDistances, list[str]]:
     """The smallest fair change; rows that it moves are refined until it moves no others."""
     turns = [_turns(stratum, options) for stratum in parts.strata]
     if boundary.refine is None:
-        return sample, parts, turns, []
+        return sample, parts, turns, boundary, []
     refined = np.zeros(len(sample.decisions), dtype=bool)
+    changes: dict[int, NDArray[np.float64]] = {}
     missed = 0
     for _ in range(_REFINEMENTS):
         rows = moved_rows(sample, parts.strata, turns)
@@ -152,16 +154,26 @@ def _project(
             break
         found = boundary.refine(rows)
         missed += int(np.count_nonzero(~found.converged))
-        changed = sample.distances.copy()
-        changed[rows] = found.distances
+        distances = sample.distances.copy()
+        distances[rows] = found.distances
         refined[rows] = True
-        sample = dataclasses.replace(sample, distances=changed)
+        changes.update(zip(rows.tolist(), found.changes, strict=True))
+        sample = dataclasses.replace(sample, distances=distances)
         parts = _cut(sample, options)
         turns = [_turns(stratum, options) for stratum in parts.strata]
+    left = moved_rows(sample, parts.strata, turns)
+    left = left[~refined[left]]
+    if len(left) and boundary.changes is not None:
+        changes.update(zip(left.tolist(), boundary.changes(left), strict=True))
     told = [f"Distances of {count(int(refined.sum()), 'row')} were refined by search."]
     if missed:
         told.append(f"{count(missed, 'search', 'searches')} did not reach the boundary.")
-    return sample, parts, turns, told
+    if len(left):
+        told.append(f"{count(len(left), 'row')} that turn {are(len(left))} not refined.")
+    known = dataclasses.replace(
+        boundary, changes=lambda rows: np.array([changes[row] for row in rows.tolist()])
+    )
+    return sample, parts, turns, known, told
 
 
 def _judge(
