@@ -8,6 +8,8 @@ READY := $(VENV)/.ready
 SPARK := $(VENV)/.spark
 # For example PYTEST_ARGS="-k bundle", or --require-components, which fails instead of skipping.
 PYTEST_ARGS ?=
+# A file's tests share what is costly to make, so they stay in one process.
+SPREAD ?= --numprocesses auto --maxprocesses 4 --dist loadfile
 BENCH_ARGS ?=
 
 .PHONY: help demo test test-live lint bench proto docs clean
@@ -41,7 +43,7 @@ demo: $(READY)
 	$(BIN)/evenhand demo --out build/demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -m "not live" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not live" $(SPREAD) $(PYTEST_ARGS)
 
 test-live: $(SPARK)
 	$(BIN)/python -m pytest -m live $(PYTEST_ARGS)
