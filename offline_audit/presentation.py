@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import html
 import math
 from collections.abc import Mapping, Sequence
@@ -113,7 +114,7 @@ def p_words(p_value: float | None) -> str:
 
 
 def json_ready(value: Any) -> Any:
-    """As JSON has it: no tuples, no numpy numbers, None for what is not a finite number."""
+    """As JSON has it: lists, plain numbers, times as text, None for what is not finite."""
     if dataclasses.is_dataclass(value):
         fields = dataclasses.fields(value)
         return {field.name: json_ready(getattr(value, field.name)) for field in fields}
@@ -121,6 +122,8 @@ def json_ready(value: Any) -> Any:
         return {str(key): json_ready(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [json_ready(item) for item in value]
+    if isinstance(value, dt.datetime):
+        return value.isoformat()
     if hasattr(value, "tolist"):
         return json_ready(value.tolist())
     return None if isinstance(value, float) and not math.isfinite(value) else value

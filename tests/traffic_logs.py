@@ -170,6 +170,7 @@ def write_traffic(
     version: str = "1",
     columns: TrafficColumns = COLUMNS,
     pseudonyms: str | None = None,
+    favourable: int = 1,
     lost: Mapping[str, int] | None = None,
     listed: bool = True,
 ) -> SegmentEntry:
@@ -180,7 +181,7 @@ def write_traffic(
         "model": model,
         "version": version,
         "class_names": ["refused", "granted"],
-        "favourable": 1,
+        "favourable": favourable,
         "threshold": 0.5,
         "attributes": {name: list(ATTRIBUTES.get(name, ("x", "y"))) for name in columns.attributes},
         "columns": columns.to_json(),

@@ -22,11 +22,16 @@ Int = NDArray[np.int64]
 class CountedCell(Protocol):
     """What `offline_audit.group_counts.Cell` has."""
 
-    attributes: tuple[str, ...]
-    groups: tuple[str | None, ...]
-    label: int | None
-    decision: int | None
-    rows: int
+    @property
+    def attributes(self) -> tuple[str, ...]: ...
+    @property
+    def groups(self) -> tuple[str | None, ...]: ...
+    @property
+    def label(self) -> int | None: ...
+    @property
+    def decision(self) -> int | None: ...
+    @property
+    def rows(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,9 +34,10 @@ class Bars(Protocol):
 class Histogram(Protocol):
     """What `offline_audit.score_histogram.ScoreHistogram` has."""
 
-    attribute: str
-    bars: tuple[Any, ...]
-
+    @property
+    def attribute(self) -> str: ...
+    @property
+    def bars(self) -> tuple[Any, ...]: ...
     @property
     def edges(self) -> tuple[float, ...]:
         """Of the bins."""
