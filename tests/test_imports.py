@@ -56,6 +56,7 @@ ONLY_IN = {
     "matplotlib": {
         "monitor.fit.audit",
         "offline_audit.permutation.outcome",
+        "offline_audit.permutation.selection",
         "offline_audit.presentation",
         "offline_audit.projection.result",
         "offline_audit.projection.result_text",

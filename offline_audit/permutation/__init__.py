@@ -7,6 +7,7 @@ from offline_audit.permutation.metrics import METRICS
 from offline_audit.permutation.outcome import Comparison, Comparisons, Side
 from offline_audit.permutation.run import permutation_test
 from offline_audit.permutation.score_counts import ScoreCounts
+from offline_audit.permutation.selection import SelectionRow, SelectionTable, selection_table
 
 __all__ = [
     "METRICS",
@@ -14,8 +15,11 @@ __all__ = [
     "Comparisons",
     "GroupRows",
     "ScoreCounts",
+    "SelectionRow",
+    "SelectionTable",
     "Side",
     "TableCounts",
     "correlation_test",
     "permutation_test",
+    "selection_table",
 ]

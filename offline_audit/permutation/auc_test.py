@@ -56,6 +56,16 @@ class RankedSides:
         negatives, positives = self.counts[side].astype(np.float64)
         return auc_moments(positives, negatives)
 
+    @property
+    def classes(self) -> Int:
+        """Negatives and positives of each side, `[2, 2]`; units that have some, if rows come so."""
+        if self.units is None:
+            summed: Int = self.counts.sum(axis=2)
+            return summed
+        _, label, side, unit = self.units
+        found = [[len(np.unique(unit[(side == s) & (label == y)])) for y in (0, 1)] for s in (0, 1)]
+        return np.array(found, dtype=np.int64)
+
     def binned(self, bins: int) -> Self:
         """Neighbouring scores put together, so that about as many rows are in every bin."""
         cumulated = np.cumsum(self.counts.sum(axis=(0, 1)))

@@ -155,7 +155,7 @@ def measured_auc(
     ]
     weights = classes.prod(axis=1)
     pooled = float(np.average(aucs, weights=weights))
-    cell = float(classes.min() * min(pooled, 1 - pooled))
+    cell = float(sides.classes.min() * min(pooled, 1 - pooled))
     reason = None
     if cell < LEAST_AUC_CELL:
         reason = (

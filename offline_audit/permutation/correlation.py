@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from offline_audit.permutation.compare import DETECTABLE, LEAST_UNITS
 from offline_audit.permutation.inputs import finite, require_length
-from offline_audit.permutation.intervals import Interval, quantile
+from offline_audit.permutation.intervals import Interval
 from offline_audit.permutation.outcome import Comparison, Side
 from offline_audit.permutation.ratio_test import judged_by_draws
 from offline_audit.permutation.rearranged_sums import Alternative, Progress, Rearranging, chunks
@@ -90,7 +91,7 @@ def correlation_test(
         other=None,
         effect=rho,
         interval=interval,
-        interval_method="Fisher's z with a variance that allows unequal spreads",
+        interval_method="Fisher's z, with a variance that allows unequal spreads",
         confidence=confidence,
         statistic=None if judged is None else judged.statistic,
         p_value=None if judged is None else judged.p_value,
@@ -137,10 +138,15 @@ def _drawn(u: Float, v: Float, how: Rearranging) -> Float:
 
 
 def _interval(u: Float, v: Float, rho: float, confidence: float) -> Interval:
-    """By the influence of each row on ρ, u v − ρ (u² + v²) / 2, on the scale of Fisher's z."""
+    """By the influence of each row on ρ, u v − ρ (u² + v²) / 2, on the scale of Fisher's z.
+
+    Each influence is divided by 1 − leverage, the larger of the two, as HC3 does for slopes: far
+    rows pull ρ towards themselves and so look closer than they are.
+    """
     n = len(u)
-    influence = u * v - rho * (u**2 + v**2) / 2
-    error = math.sqrt(float(influence @ influence)) / n
+    leverage = np.minimum((1 + np.maximum(u**2, v**2)) / n, 0.9)
+    influence = (u * v - rho * (u**2 + v**2) / 2) / (1 - leverage)
     inside = min(max(rho, -1 + 1e-12), 1 - 1e-12)
-    half = quantile(confidence) * error / (1 - inside**2)
+    error = math.sqrt(float(influence @ influence)) / n / (1 - inside**2)
+    half = float(stats.t.ppf((1 + confidence) / 2, max(n - 2, 1))) * error
     return math.tanh(math.atanh(inside) - half), math.tanh(math.atanh(inside) + half)

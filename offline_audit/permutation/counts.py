@@ -82,7 +82,7 @@ class TableCounts:
     @classmethod
     def from_mapping(
         cls,
-        counts: Mapping[str | None, Mapping[tuple[int | None, int | None], int]],
+        counts: Mapping[Any, Mapping[Any, int]],
         attribute: str = "group",
         expected: Expected | None = None,
     ) -> Self:

@@ -31,28 +31,25 @@ def to_codes(values: Any, attribute: str) -> tuple[tuple[str, ...], NDArray[np.i
     given = np.asarray(values)
     if given.ndim != 1:
         raise AuditInputError(f"groups of {attribute}: one value a row is needed")
-    if given.dtype.kind == "f":
-        missing = np.isnan(given)
-        distinct, inverse = np.unique(np.where(missing, 0, given), return_inverse=True)
-    elif given.dtype.kind in "OSU":
-        as_list = given.tolist()
-        missing = np.fromiter((_is_missing(value) for value in as_list), bool, len(as_list))
-        words = np.array([_word(v) if v is not None else "" for v in as_list], dtype=object)
-        words[missing] = ""
-        distinct, inverse = np.unique(words.astype(str), return_inverse=True)
+    if given.dtype.kind == "O":
+        # The same objects come again and again, so each is looked at once.
+        places: dict[Any, int] = {}
+        listed = given.tolist()
+        inverse = np.array([places.setdefault(value, len(places)) for value in listed], np.int64)
+        distinct: Sequence[Any] = list(places)
     else:
-        missing = np.zeros(len(given), dtype=bool)
-        distinct, inverse = np.unique(given, return_inverse=True)
-    used = np.unique(inverse[~missing])
-    if len(used) > MOST_GROUPS:
+        found, inverse = np.unique(given, return_inverse=True)
+        distinct = found.tolist()
+    words = ["" if _is_missing(value) else _word(value) for value in distinct]
+    names = tuple(sorted({word for word in words if word}))
+    if len(names) > MOST_GROUPS:
         raise AuditInputError(
-            f"groups of {attribute}: {len(used):,} different values are no groups; a quantity "
+            f"groups of {attribute}: {len(names):,} different values are no groups; a quantity "
             "belongs into `correlation_test`, or into bands"
         )
-    place = np.full(len(distinct), UNKNOWN, dtype=np.int64)
-    place[used] = np.arange(len(used))
-    codes = np.where(missing, UNKNOWN, place[inverse])
-    return tuple(_word(distinct[number]) for number in used), codes
+    place = {name: number for number, name in enumerate(names)}
+    codes = np.array([place.get(word, UNKNOWN) for word in words], dtype=np.int64)
+    return names, codes[inverse] if len(inverse) else inverse.astype(np.int64)
 
 
 def require_names(
@@ -92,10 +89,9 @@ def crossed_name(names: Iterable[str]) -> str:
 
 
 def _word(value: Any) -> str:
-    number = value.item() if isinstance(value, np.generic) else value
-    if isinstance(number, float) and number.is_integer():
-        return str(int(number))
-    return str(number)
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def _is_missing(value: Any) -> bool:

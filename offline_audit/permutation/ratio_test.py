@@ -125,7 +125,7 @@ class _RatioTest:
         residuals = a - centre * b
         n = max(int(self.types.sum()), 1)
         # Centred and scaled, so that sums of squares do not cancel; T does not change.
-        scale = float(np.sqrt(self.types @ residuals**2 / n)) or 1.0
+        self.scale = scale = float(np.sqrt(self.types @ residuals**2 / n)) or 1.0
         self.terms = powers(np.stack([residuals / scale, b], axis=1))
         added = np.array([[(1 - centre) / scale, 1.0], [-centre / scale, 1.0]])
         self.added: Float = powers(added).sum(axis=0) if rates else np.zeros(self.terms.shape[1])
@@ -139,7 +139,7 @@ class _RatioTest:
         """Of groups with these sums of powers, `[d, 10]`."""
         group, other = self._moments(sums), self._moments(self.total - sums)
         if not self.studentized:
-            return group.ratio - other.ratio
+            return (group.ratio - other.ratio) * self.scale
         return studentized_statistic(group, other, skewed=not self.rates)
 
     def _moments(self, sums: Float) -> GroupMoments:

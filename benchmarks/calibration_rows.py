@@ -1,0 +1,178 @@
+"""Rows of `benchmarks.calibration`: what a design is, what was counted, which claims follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from rich.table import Table
+
+from benchmarks.claims import Claim
+
+__all__ = ["ALPHA", "MOST_SIZE", "Calibrated", "Design", "Tries", "calibration_table", "claims_of"]
+
+ALPHA = 0.05
+MOST_SIZE, LEAST_SIZE, ENOUGH = 0.06, 0.04, 20
+_POWER_LOSS = 0.02
+_COVERAGE, _WITHIN, _LEAST_COVERAGE = 0.95, 0.015, 0.93
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tries:
+    """What many simulated samples of one truth gave.
+
+    Attributes:
+        simulations: How many.
+        refused: Without a p-value.
+        rejected: Share with p ≤ 5%, of all simulations.
+        rivals: The same of other tests, by name.
+        covered: Share of intervals that hold the truth, of those made; None if none was.
+    """
+
+    simulations: int
+    refused: int
+    rejected: float
+    rivals: dict[str, float] = field(default_factory=dict)
+    covered: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Design:
+    """A way to make data.
+
+    Attributes:
+        name: What is in it.
+        cell: The smallest expected count, as the test itself counts it.
+        fair: Simulate so many samples in which the metric is equal, from a seed.
+        planted: The same with a planted effect, by the name of the effect.
+        known_bad: Name of the rival that must fail, if this design shows it.
+    """
+
+    name: str
+    cell: float
+    fair: Callable[[int, int], Tries]
+    planted: dict[str, Callable[[int, int], Tries]] = field(default_factory=dict)
+    known_bad: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibrated:
+    """What a design showed."""
+
+    design: Design
+    fair: Tries
+    planted: dict[str, Tries]
+
+    def losses(self) -> dict[str, tuple[float, str]]:
+        """By effect: power of the best rival whose own size is at most 6%, minus ours; its name."""
+        valid = [name for name, size in self.fair.rivals.items() if size <= MOST_SIZE]
+        found = {}
+        for effect, tries in self.planted.items():
+            best = max(valid, key=lambda name: tries.rivals[name], default=None)
+            if best is not None:
+                found[effect] = (tries.rivals[best] - tries.rejected, best)
+        return found
+
+
+def calibration_table(title: str, rows: Iterable[Calibrated]) -> Table:
+    """The table for people."""
+    columns = ("design", "cell", "n", "refused", "size", "rivals' size", "power", "rivals' power")
+    table = Table(*columns, "coverage", title=title)
+    for row in rows:
+        shown = [_rates(tries.rivals) for tries in row.planted.values()]
+        powers = [f"{effect} {tries.rejected:.3f}" for effect, tries in row.planted.items()]
+        table.add_row(
+            row.design.name,
+            f"{row.design.cell:.3g}",
+            f"{row.fair.simulations:,}",
+            f"{row.fair.refused:,}",
+            f"{row.fair.rejected:.4f}",
+            _rates(row.fair.rivals),
+            "\n".join(powers),
+            "\n".join(shown),
+            "–" if row.fair.covered is None else f"{row.fair.covered:.4f}",
+        )
+    return table
+
+
+def claims_of(kind: str, rows: list[Calibrated]) -> list[Claim]:
+    """Worst cases over all designs, beside the bars."""
+    sims = min(row.fair.simulations for row in rows)
+    enough = [row for row in rows if row.design.cell >= ENOUGH]
+    few = [row for row in rows if row.design.cell < ENOUGH]
+    claims = []
+
+    def claim(
+        text: str, found: list[tuple[float, str]], unit: str, *, at_most: float | None = None,
+        at_least: float | None = None,
+    ) -> None:  # fmt: skip
+        if not found:
+            return
+        worst = max(found) if at_most is not None else min(found)
+        bar = at_most if at_most is not None else at_least
+        assert bar is not None
+        claims.append(
+            Claim(
+                claim=f"{kind}: {text}",
+                figure=worst[0],
+                unit=unit,
+                side="at most" if at_most is not None else "at least",
+                bar=bar,
+                rounds=sims,
+                details={"worst": worst[1], "designs": len(found)},
+            )
+        )
+
+    sizes = [(row.fair.rejected, row.design.name) for row in rows]
+    claim("size at 5%, largest", sizes, "of fair samples rejected", at_most=MOST_SIZE)
+    claim(
+        f"size at 5%, smallest, cells of {ENOUGH} and more",
+        [(row.fair.rejected, row.design.name) for row in enough],
+        "of fair samples rejected",
+        at_least=LEAST_SIZE,
+    )
+    losses = [
+        (loss, f"{row.design.name}, {effect}, against {rival}")
+        for row in rows
+        for effect, (loss, rival) in row.losses().items()
+    ]
+    claim("power lost to the best valid rival", losses, "of samples", at_most=_POWER_LOSS)
+    claim(
+        f"coverage, distance from {_COVERAGE}, cells of {ENOUGH} and more",
+        [
+            (abs(row.fair.covered - _COVERAGE), row.design.name)
+            for row in enough
+            if row.fair.covered is not None
+        ],
+        "",
+        at_most=_WITHIN,
+    )
+    claim(
+        f"coverage, cells below {ENOUGH}",
+        [(r.fair.covered, r.design.name) for r in few if r.fair.covered is not None],
+        "of intervals",
+        at_least=_LEAST_COVERAGE,
+    )
+    bad = [
+        (row.fair.rivals[row.design.known_bad], row.design.name)
+        for row in rows
+        if row.design.known_bad is not None
+    ]
+    if bad:
+        worst = max(bad)
+        claims.append(
+            Claim(
+                claim=f"{kind}: the un-studentized variant fails the same check",
+                figure=worst[0],
+                unit="of fair samples rejected",
+                side="at least",
+                bar=MOST_SIZE,
+                rounds=sims,
+                details={"worst": worst[1], "designs": len(bad)},
+            )
+        )
+    return claims
+
+
+def _rates(rates: dict[str, float]) -> str:
+    return ", ".join(f"{name} {rate:.3f}" for name, rate in rates.items())
