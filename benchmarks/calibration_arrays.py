@@ -24,8 +24,8 @@ Bool = NDArray[np.bool_]
 Rivals = Callable[["Sample", np.random.Generator], dict[str, float]]
 
 _DRAWS = 199
-# The rest of a sample costs far more than a table does, so that power is known from fewer.
-_PLANTED_SHARE = 0.3
+# Samples with a planted effect are fewer, with more draws: few draws cost power.
+_PLANTED_SHARE, _PLANTED_DRAWS = 0.2, 999
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ def array_design(
 ) -> Design:
     """A design whose `draw` makes a sample with a given shift of the metric; 0 is fair."""
 
-    def simulator(shift: float, share: float) -> Callable[[int, int], Tries]:
+    def simulator(shift: float, share: float, draws: int) -> Callable[[int, int], Tries]:
         def simulate(simulations: int, seed: int) -> Tries:
             rng = np.random.default_rng(seed)
             found = []
@@ -61,7 +61,7 @@ def array_design(
                 sample = draw(rng, shift)
                 names = np.where(sample.group, 0, 1)
                 ours = permutation_test(
-                    metric, groups=names, draws=_DRAWS, seed=number, **sample.columns
+                    metric, groups=names, draws=draws, seed=number, **sample.columns
                 )[0]
                 found.append((ours, rivals(sample, rng)))
             return _tries(found, shift)
@@ -72,8 +72,11 @@ def array_design(
     return Design(
         name=f"{shown}: {name}",
         cell=cell,
-        fair=simulator(0.0, 1.0),
-        planted={effect: simulator(by, _PLANTED_SHARE) for effect, by in (planted or {}).items()},
+        fair=simulator(0.0, 1.0, _DRAWS),
+        planted={
+            effect: simulator(by, _PLANTED_SHARE, _PLANTED_DRAWS)
+            for effect, by in (planted or {}).items()
+        },
         known_bad="un-studentized" if known_bad else None,
     )
 
@@ -86,13 +89,13 @@ def correlation_design(
 ) -> Design:
     """A design of pairs of numbers; the shift is the slope of the second on the first."""
 
-    def simulator(shift: float, share: float) -> Callable[[int, int], Tries]:
+    def simulator(shift: float, share: float, draws: int) -> Callable[[int, int], Tries]:
         def simulate(simulations: int, seed: int) -> Tries:
             rng = np.random.default_rng(seed)
             found = []
             for number in range(max(int(simulations * share), 1)):
                 x, y = draw(rng, shift)
-                ours = correlation_test(x, y, draws=_DRAWS, seed=number)
+                ours = correlation_test(x, y, draws=draws, seed=number)
                 found.append((ours, _correlation_rivals(x, y, rng)))
             return _tries(found, 0.0 if shift == 0 else None)
 
@@ -101,8 +104,10 @@ def correlation_design(
     return Design(
         name=f"correlation: {name}",
         cell=float(rows),
-        fair=simulator(0.0, 1.0),
-        planted={effect: simulator(by, _PLANTED_SHARE) for effect, by in planted.items()},
+        fair=simulator(0.0, 1.0, _DRAWS),
+        planted={
+            effect: simulator(by, _PLANTED_SHARE, _PLANTED_DRAWS) for effect, by in planted.items()
+        },
         known_bad="un-studentized",
     )
 

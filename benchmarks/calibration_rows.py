@@ -63,15 +63,33 @@ class Calibrated:
     fair: Tries
     planted: dict[str, Tries]
 
-    def losses(self) -> dict[str, tuple[float, str]]:
-        """By effect: power of the best rival whose own size is at most 6%, minus ours; its name."""
-        valid = [name for name, size in self.fair.rivals.items() if size <= MOST_SIZE]
-        found = {}
-        for effect, tries in self.planted.items():
-            best = max(valid, key=lambda name: tries.rivals[name], default=None)
-            if best is not None:
-                found[effect] = (tries.rivals[best] - tries.rejected, best)
-        return found
+    def losses(self) -> list[tuple[float, str]]:
+        """Power of the best rival whose own size is at most 6%, minus ours; effect and rival."""
+        return [
+            (loss, f"{self.design.name}, {effect}, against {rival}")
+            for effect, tries in self.planted.items()
+            for loss, rival in self._loss([tries])
+        ]
+
+    def mean_losses(self) -> list[tuple[float, str]]:
+        """The same of the mean over both directions, where both were planted.
+
+        A test that takes power from one direction and gives it to the other gains nothing here.
+        """
+        if len(self.planted) < 2:
+            return []
+        found = self._loss(list(self.planted.values()))
+        return [(loss, f"{self.design.name}, against {rival}") for loss, rival in found]
+
+    def _loss(self, tries: list[Tries]) -> list[tuple[float, str]]:
+        ours = sum(each.rejected for each in tries) / len(tries)
+        rivals = {
+            name: sum(each.rivals[name] for each in tries) / len(tries)
+            for name, size in self.fair.rivals.items()
+            if size <= MOST_SIZE
+        }
+        best = max(rivals, key=lambda name: rivals[name], default=None)
+        return [] if best is None else [(rivals[best] - ours, best)]
 
 
 def calibration_table(title: str, rows: Iterable[Calibrated]) -> Table:
@@ -95,8 +113,14 @@ def calibration_table(title: str, rows: Iterable[Calibrated]) -> Table:
     return table
 
 
-def claims_of(kind: str, rows: list[Calibrated]) -> list[Claim]:
-    """Worst cases over all designs, beside the bars."""
+def claims_of(kind: str, rows: list[Calibrated], *, slack: float = 0.0) -> list[Claim]:
+    """Worst cases over all designs, beside the bars.
+
+    Args:
+        kind: Of the tests.
+        rows: What the designs showed.
+        slack: By how much every bar is widened, where simulations are few.
+    """
     sims = min(row.fair.simulations for row in rows)
     enough = [row for row in rows if row.design.cell >= ENOUGH]
     few = [row for row in rows if row.design.cell < ENOUGH]
@@ -124,19 +148,21 @@ def claims_of(kind: str, rows: list[Calibrated]) -> list[Claim]:
         )
 
     sizes = [(row.fair.rejected, row.design.name) for row in rows]
-    claim("size at 5%, largest", sizes, "of fair samples rejected", at_most=MOST_SIZE)
+    claim("size at 5%, largest", sizes, "of fair samples rejected", at_most=MOST_SIZE + slack)
     claim(
         f"size at 5%, smallest, cells of {ENOUGH} and more",
         [(row.fair.rejected, row.design.name) for row in enough],
         "of fair samples rejected",
-        at_least=LEAST_SIZE,
+        at_least=LEAST_SIZE - slack,
     )
-    losses = [
-        (loss, f"{row.design.name}, {effect}, against {rival}")
-        for row in rows
-        for effect, (loss, rival) in row.losses().items()
-    ]
-    claim("power lost to the best valid rival", losses, "of samples", at_most=_POWER_LOSS)
+    losses = [loss for row in rows for loss in row.losses()]
+    claim("power lost to the best valid rival", losses, "of samples", at_most=_POWER_LOSS + slack)
+    claim(
+        "power lost to the best valid rival, mean of both directions",
+        [loss for row in rows for loss in row.mean_losses()],
+        "of samples",
+        at_most=_POWER_LOSS + slack,
+    )
     claim(
         f"coverage, distance from {_COVERAGE}, cells of {ENOUGH} and more",
         [
@@ -145,13 +171,13 @@ def claims_of(kind: str, rows: list[Calibrated]) -> list[Claim]:
             if row.fair.covered is not None
         ],
         "",
-        at_most=_WITHIN,
+        at_most=_WITHIN + slack,
     )
     claim(
         f"coverage, cells below {ENOUGH}",
         [(r.fair.covered, r.design.name) for r in few if r.fair.covered is not None],
         "of intervals",
-        at_least=_LEAST_COVERAGE,
+        at_least=_LEAST_COVERAGE - slack,
     )
     bad = [
         (row.fair.rivals[row.design.known_bad], row.design.name)

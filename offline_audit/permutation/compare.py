@@ -38,9 +38,9 @@ __all__ = [
 Int = NDArray[np.int64]
 Float = NDArray[np.float64]
 
-# Expected successes and failures that either group needs. With fewer, two equal groups could not
-# reach a p-value of 5% whatever they show.
-LEAST_RATE_CELL = 3
+# Expected successes and failures that either group needs. With fewer, two groups of the same size
+# could not reach a p-value of 5% whatever they show.
+LEAST_RATE_CELL = 2
 # Expected positives, and negatives, that rank on the wrong side (docs/decisions/0009).
 LEAST_AUC_CELL = 5
 # Units of either group, for a mean.

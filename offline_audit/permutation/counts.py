@@ -23,15 +23,24 @@ class CountedCell(Protocol):
     """What `offline_audit.group_counts.Cell` has."""
 
     @property
-    def attributes(self) -> tuple[str, ...]: ...
+    def attributes(self) -> tuple[str, ...]:
+        """That are crossed."""
+
     @property
-    def groups(self) -> tuple[str | None, ...]: ...
+    def groups(self) -> tuple[str | None, ...]:
+        """Of each."""
+
     @property
-    def label(self) -> int | None: ...
+    def label(self) -> int | None:
+        """None where it is not known."""
+
     @property
-    def decision(self) -> int | None: ...
+    def decision(self) -> int | None:
+        """The same."""
+
     @property
-    def rows(self) -> int: ...
+    def rows(self) -> int:
+        """How many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

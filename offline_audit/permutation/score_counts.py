@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
@@ -21,23 +20,17 @@ Int = NDArray[np.int64]
 Float = NDArray[np.float64]
 
 
-class Bars(Protocol):
-    """What `offline_audit.score_histogram.ScoreBars` has."""
-
-    group: str | None
-    label: int | None
-    decision: int | None
-    counts: tuple[int, ...]
-    missing: int
-
-
 class Histogram(Protocol):
     """What `offline_audit.score_histogram.ScoreHistogram` has."""
 
     @property
-    def attribute(self) -> str: ...
+    def attribute(self) -> str:
+        """The protected attribute."""
+
     @property
-    def bars(self) -> tuple[Any, ...]: ...
+    def bars(self) -> tuple[Any, ...]:
+        """Counts by bin of each group, label and decision; and `missing`, without a score."""
+
     @property
     def edges(self) -> tuple[float, ...]:
         """Of the bins."""
@@ -77,7 +70,7 @@ class ScoreCounts:
         Raises:
             AuditInputError: A count is negative, or a name is not expected.
         """
-        bars: Sequence[Bars] = histogram.bars
+        bars = histogram.bars
         names = sorted({bar.group for bar in bars if bar.group is not None})
         attribute = histogram.attribute
         warnings = require_names(names, expected_of(expected, attribute), attribute)

@@ -1,0 +1,100 @@
+"""Size, power and coverage of the permutation tests by simulation, small and seeded.
+
+`python -m benchmarks.calibration` does the same with 10⁴ simulations a design. Bounds are the bars
+of the benchmark, widened by what chance does to so few simulations: one in ten thousand, binomial.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from benchmarks.calibration_permutation import designs
+from benchmarks.calibration_rows import Calibrated as Row
+from benchmarks.calibration_rows import Tries, claims_of
+
+DESIGNS = {design.name: design for design in designs()}
+RARE = 1e-4
+
+TABLES = [name for name in DESIGNS if name.startswith(("fnr", "selection", "ppv", "accuracy"))]
+TABLES = [name for name in TABLES if "people" not in name and "copied" not in name]
+QUICK = [
+    "mean_score: skewed, 30 against 30, unequal spreads",
+    "auc: ties, minority of 100 in 600",
+    "selection_rate: people who come back, 15% minority",
+    "selection_rate: copied rows",
+    "correlation: unequal spreads, 30 rows",
+]
+
+
+def may_be(share: float, low: float, high: float, n: int) -> bool:
+    """Whether a share of n simulations is what a rate between two bars could give."""
+    most = stats.binom.isf(RARE, n, high)
+    least = stats.binom.ppf(RARE, n, low)
+    return bool(least <= round(share * n) <= most)
+
+
+def test_there_are_at_least_twelve_designs():
+    assert len(DESIGNS) >= 12
+    assert set(QUICK) <= set(DESIGNS)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_rates_reject_fair_samples_as_often_as_they_should(name):
+    design = DESIGNS[name]
+    found = design.fair(300, 1)
+    assert may_be(found.rejected, 0.04 if design.cell >= 20 else 0.0, 0.06, 300)
+    assert found.covered is not None
+    assert may_be(found.covered, 0.935 if design.cell >= 20 else 0.93, 1.0, 300)
+    assert found.refused == 0 or design.cell < 10
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_others_reject_fair_samples_as_often_as_they_should(name):
+    design = DESIGNS[name]
+    found = design.fair(100, 2)
+    assert may_be(found.rejected, 0.04 if design.cell >= 20 else 0.0, 0.06, 100)
+    assert found.covered is not None
+    assert may_be(found.covered, 0.93, 1.0, 100)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "fnr: 80% and 20% positives, 200 against 200",
+        "correlation: unequal spreads, 100 rows",
+        "mean_score: skewed wide minority of 50 against narrow 950",
+    ],
+)
+def test_without_studentizing_the_same_check_fails(name):
+    n = {"f": 600, "c": 300, "m": 60}[name[0]]
+    found = DESIGNS[name].fair(n, 3)
+    assert not may_be(found.rivals["un-studentized"], 0.0, 0.06, n)
+    assert may_be(found.rejected, 0.0, 0.06, n)
+
+
+def test_ignoring_that_people_come_back_fails_the_same_check():
+    found = DESIGNS["selection_rate: people who come back, 15% minority"].fair(80, 4)
+    assert not may_be(found.rivals["z without units"], 0.0, 0.06, 80)
+
+
+def test_planted_effects_are_found_about_as_often_as_by_a_z_test():
+    design = DESIGNS["selection_rate: 200 against 200, 10%"]
+    for simulate in design.planted.values():
+        found = simulate(300, 5)
+        # The same samples, so that they differ by little.
+        assert found.rejected > found.rivals["z"] - 0.03
+        assert found.rejected > 0.5
+
+
+def test_claims_name_the_worst_design():
+    design = DESIGNS["selection_rate: 200 against 200, 10%"]
+    good = Tries(simulations=10, refused=0, rejected=0.05, rivals={"z": 0.05}, covered=0.95)
+    bad = Tries(simulations=10, refused=0, rejected=0.2, rivals={"z": 0.5}, covered=0.5)
+    rows = [Row(design=design, fair=good, planted={}), Row(design=design, fair=bad, planted={})]
+    claims = {claim.claim: claim for claim in claims_of("permutation", rows)}
+    size = claims["permutation: size at 5%, largest"]
+    assert not size.holds
+    assert size.figure == 0.2
+    assert np.isclose(next(c.figure for name, c in claims.items() if "distance" in name), 0.45)
