@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from offline_audit.permutation.compare import DETECTABLE, LEAST_UNITS
 from offline_audit.permutation.inputs import finite, require_length
 from offline_audit.permutation.intervals import Interval
+from offline_audit.permutation.measured import DETECTABLE, LEAST_UNITS
 from offline_audit.permutation.outcome import Comparison, Side
 from offline_audit.permutation.ratio_test import judged_by_draws
 from offline_audit.permutation.rearranged_sums import Alternative, Progress, Rearranging, chunks

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offline_audit.errors import AuditInputError
-from offline_audit.permutation.compare import LEAST_UNITS, Measured
 from offline_audit.permutation.intervals import quantile
+from offline_audit.permutation.measured import LEAST_UNITS, Measured
 from offline_audit.permutation.outcome import Side
 from offline_audit.permutation.ratio_test import judged_by_draws
 from offline_audit.permutation.rearranged_sums import Rearranging

@@ -58,9 +58,9 @@ def ratio_test(
 
     H0: the ratios are equal. Units change groups at random within their strata; T is the
     studentized difference, for rates with one success and one failure added to each group
-    (Agresti and Caffo, The American Statistician 54, 2000), for means bent for skewness. Rates of
-    rows that are their own units have one free count, so all rearrangements are enumerated, and
-    ties count half.
+    (Agresti and Caffo, The American Statistician 54, 2000), for means and for rates of units bent
+    for skewness. Rates of rows that are their own units have one free count, so all rearrangements
+    are enumerated, and ties count half.
 
     Args:
         values: a and b of each type, `[k, 2]`.
@@ -140,11 +140,11 @@ class _RatioTest:
         group, other = self._moments(sums), self._moments(self.total - sums)
         if not self.studentized:
             return (group.ratio - other.ratio) * self.scale
-        return studentized_statistic(group, other, skewed=not self.rates)
+        return studentized_statistic(group, other, skewed=not self.single_rates)
 
     def _moments(self, sums: Float) -> GroupMoments:
         empty = sums[..., 1] <= 0
-        found = moments_of(sums + self.added * self.studentized, rates=self.rates)
+        found = moments_of(sums + self.added * self.studentized, rates=self.single_rates)
         # With pseudo-units an empty group has a ratio; it says nothing all the same.
         ratio = np.where(empty, np.nan, found.ratio)
         return GroupMoments(ratio, found.variance, found.third)

@@ -10,16 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offline_audit.errors import AuditInputError
-from offline_audit.permutation.compare import (
-    DETECTABLE,
-    Measured,
-    measured_auc,
-    measured_ratio,
-)
+from offline_audit.permutation.compare_auc import measured_auc
+from offline_audit.permutation.compare_ratio import measured_ratio
 from offline_audit.permutation.counts import TableCounts
 from offline_audit.permutation.crossing import Intersections
 from offline_audit.permutation.custom import CustomMetric, GroupRows, measured_custom
 from offline_audit.permutation.identified import label_warnings, not_identified
+from offline_audit.permutation.measured import DETECTABLE, Measured
 from offline_audit.permutation.metrics import Metric, metric_named
 from offline_audit.permutation.outcome import Comparison, Comparisons
 from offline_audit.permutation.pairs import Reference, pairs_of

@@ -1,39 +1,29 @@
-"""One comparison: whether it can be made, what it estimates, what the test says."""
+"""One comparison of rates or means: whether it can be made, and what estimate and test say."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
-from offline_audit.permutation.auc_test import RankedSides, auc_test
 from offline_audit.permutation.intervals import (
     Interval,
-    auc_interval,
     combined,
+    quantile,
     skewed_t_interval,
     wilson,
 )
+from offline_audit.permutation.measured import LEAST_UNITS, Measured, refused
 from offline_audit.permutation.metrics import Metric
 from offline_audit.permutation.outcome import Side
 from offline_audit.permutation.ratio import GroupMoments, moments_of, powers
-from offline_audit.permutation.ratio_test import Judged, ratio_test
+from offline_audit.permutation.ratio_test import ratio_test
 from offline_audit.permutation.rearranged_sums import Rearranging
-from offline_audit.permutation.tally import Exchange, Tally
+from offline_audit.permutation.tally import Tally
 
-__all__ = [
-    "DETECTABLE",
-    "LEAST_AUC_CELL",
-    "LEAST_RATE_CELL",
-    "LEAST_UNITS",
-    "Measured",
-    "measured_auc",
-    "measured_ratio",
-]
+__all__ = ["LEAST_RATE_CELL", "LEAST_REPEATED", "measured_ratio"]
 
 Int = NDArray[np.int64]
 Float = NDArray[np.float64]
@@ -41,46 +31,10 @@ Float = NDArray[np.float64]
 # Expected successes and failures that either group needs. With fewer, two groups of the same size
 # could not reach a p-value of 5% whatever they show.
 LEAST_RATE_CELL = 2
-# Expected positives, and negatives, that rank on the wrong side (docs/decisions/0009).
-LEAST_AUC_CELL = 5
-# Units of either group, for a mean.
-LEAST_UNITS = 30
-# z at 97.5% plus z at 80%: a difference of so many standard errors is found in 80% of samples.
-DETECTABLE = 1.959964 + 0.841621
+# Units of either group, for a rate of rows that come in units.
+LEAST_REPEATED = 20
 # Of a score; less than this is rounding.
 _NO_SPREAD = 1e-12
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """What the data say of one comparison, apart from names and words.
-
-    Attributes:
-        sides: Counted rows, hits, units and estimate of both groups; `rows` and `name` are open.
-        interval: Of the difference.
-        method: How the interval was made.
-        error: Standard error of the difference if the groups were alike.
-        cell: The smallest expected count; None where it has no meaning.
-        least: What it must be at least.
-        reason: Why there is no p-value; None if there is.
-        judged: What the test says; None if it was not run.
-    """
-
-    sides: tuple[Side, Side]
-    interval: Interval | None
-    method: str
-    error: float | None
-    cell: float | None
-    least: float
-    reason: str | None
-    judged: Judged | None
-
-    def untold(self, reason: str) -> Self:
-        """The same without any figure, where the data do not tell it."""
-        one, two = (dataclasses.replace(side, estimate=None) for side in self.sides)
-        return dataclasses.replace(
-            self, sides=(one, two), interval=None, error=None, reason=reason, judged=None
-        )
 
 
 def measured_ratio(
@@ -102,7 +56,7 @@ def measured_ratio(
     least = LEAST_RATE_CELL if rates else LEAST_UNITS
     for side in sides:
         if side.counted == 0:
-            return _refused((one, two), least, f"no row of {side.name} counts: {metric.words}")
+            return refused((one, two), least, f"no row of {side.name} counts: {metric.words}")
     interval: Interval | None
     spread = _spread(tally.values, pair, rates=rates)
     if rates:
@@ -115,6 +69,9 @@ def measured_ratio(
         interval = None if not rates else interval
     elif cell < least:
         reason = _too_few(metric, cell, least)
+    elif min(one.units, two.units) < LEAST_REPEATED and tally.values[:, 1].max() > 1:
+        few = min(one.units, two.units)
+        reason = f"not enough data: a group has {few} units; {LEAST_REPEATED} are needed"
     judged = None
     if reason is None:
         judged = ratio_test(tally.values, tally.strata, *pair, rates=rates, how=how)
@@ -132,51 +89,6 @@ def measured_ratio(
     )
 
 
-def measured_auc(
-    sides: RankedSides,
-    names: tuple[str, str],
-    exchange: Exchange,
-    confidence: float,
-    how: Rearranging,
-) -> Measured:
-    """Compare an AUC."""
-    found = [_auc_side(name, sides, place) for place, name in enumerate(names)]
-    described = (found[0][0], found[1][0])
-    for side, moments_ok in zip(described, (found[0][1], found[1][1]), strict=True):
-        if not moments_ok:
-            text = f"{side.name} has fewer than two positives or two negatives with a score"
-            return _refused(described, LEAST_AUC_CELL, text)
-    moments = [sides.moments(place) for place in (0, 1)]
-    aucs, variances = ([float(getattr(m, n)) for m in moments] for n in ("auc", "variance"))
-    classes = sides.counts.sum(axis=2).astype(np.float64)
-    ends = [
-        auc_interval(auc, variance, float(classes[i].prod()), confidence)
-        for i, (auc, variance) in enumerate(zip(aucs, variances, strict=True))
-    ]
-    weights = classes.prod(axis=1)
-    pooled = float(np.average(aucs, weights=weights))
-    cell = float(sides.classes.min() * min(pooled, 1 - pooled))
-    reason = None
-    if cell < LEAST_AUC_CELL:
-        reason = (
-            f"not enough data: if the groups were alike, {cell:.1f} of the smallest class would "
-            f"rank on the wrong side; {LEAST_AUC_CELL} are needed"
-        )
-    judged = auc_test(sides, exchange, how) if reason is None else None
-    if judged is not None and judged.p_value is None:
-        reason, judged = "the AUCs have no standard error: nothing varies within the groups", None
-    return Measured(
-        sides=described,
-        interval=combined(aucs[0], ends[0], aucs[1], ends[1]),
-        method="DeLong on the logit scale, combined",
-        error=math.sqrt(sum(variances)) or None,
-        cell=cell,
-        least=LEAST_AUC_CELL,
-        reason=reason,
-        judged=judged,
-    )
-
-
 def _side(name: str, values: Float, counts: Int, *, rates: bool) -> Side:
     a, b = counts @ values
     return Side(
@@ -186,33 +98,6 @@ def _side(name: str, values: Float, counts: Int, *, rates: bool) -> Side:
         hits=round(a) if rates else None,
         units=int(counts[values[:, 1] > 0].sum()),
         estimate=float(a / b) if b else None,
-    )
-
-
-def _auc_side(name: str, sides: RankedSides, place: int) -> tuple[Side, bool]:
-    negatives, positives = (int(n) for n in sides.counts[place].sum(axis=1))
-    enough = min(negatives, positives) >= 2
-    auc = float(sides.moments(place).auc) if min(negatives, positives) else None
-    units = negatives + positives
-    if sides.units is not None:
-        _, _, of_side, unit = sides.units
-        units = len(np.unique(unit[of_side == place]))
-    counted = negatives + positives
-    return Side(
-        name=name, rows=0, counted=counted, hits=positives, units=units, estimate=auc
-    ), enough
-
-
-def _refused(sides: tuple[Side, Side], least: float, reason: str) -> Measured:
-    return Measured(
-        sides=sides,
-        interval=None,
-        method="none",
-        error=None,
-        cell=0.0,
-        least=least,
-        reason=reason,
-        judged=None,
     )
 
 
@@ -243,7 +128,9 @@ def _of_rates(
     added = powers(np.array([[1.0, 1.0], [0.0, 1.0]])).sum(axis=0)
     sizes, ends = [], []
     for counts, side in zip(pair, sides, strict=True):
-        effect = 1.0 if single else _design_effect(counts @ powers(values) + added)
+        effect = 1.0
+        if not single:
+            effect = _design_effect(counts @ powers(values) + added, side.units, confidence)
         sizes.append(side.counted / effect)
         assert side.estimate is not None
         ends.append(wilson(side.estimate, sizes[-1], confidence))
@@ -260,11 +147,16 @@ def _of_rates(
     return cell, error, interval, method
 
 
-def _design_effect(sums: Float) -> float:
-    """Variance of a rate between units over that of independent rows."""
-    found = moments_of(sums, rates=True)
+def _design_effect(sums: Float, units: int, confidence: float) -> float:
+    """Variance of a rate between units over that of independent rows.
+
+    Widened as Student's t is beside the normal, since few units tell little of their variance.
+    """
+    found = moments_of(sums, rates=False)
     r, rows = float(found.ratio), float(sums[1])
-    return max(float(found.variance) / (r * (1 - r) / rows), 0.2)
+    t = float(stats.t.ppf((1 + confidence) / 2, max(units - 1, 1)))
+    widened = (t / quantile(confidence)) ** 2
+    return max(float(found.variance) / (r * (1 - r) / rows), 0.2) * widened
 
 
 def _of_means(
