@@ -111,20 +111,13 @@ def _reached(
     critical: float,
 ) -> float:
     """How far along a direction the gaps must lie so that 80% of the draws are above critical."""
-    linear, square = 2 * noise @ inverse @ direction, float(direction @ inverse @ direction)
+    half, square = noise @ inverse @ direction, float(direction @ inverse @ direction)
     if square <= 0:
         return 0.0
-
-    def power(shift: float) -> float:
-        return float(np.mean(costs + linear * shift + square * shift**2 >= critical))
-
-    low, high = 0.0, math.sqrt(critical / square)
-    while power(high) < _POWER:
-        low, high = high, 2 * high
-    for _ in range(30):
-        middle = (low + high) / 2
-        low, high = (low, middle) if power(middle) >= _POWER else (middle, high)
-    return high
+    # Beyond the larger root of costs + 2 half t + square t² = critical a draw is always above.
+    discriminant = half**2 - square * (costs - critical)
+    roots = (-half + np.sqrt(np.maximum(discriminant, 0.0))) / square
+    return float(np.quantile(np.where(discriminant > 0, np.maximum(roots, 0.0), 0.0), _POWER))
 
 
 def _pooled(stratum: Stratum, attribute: int) -> float:

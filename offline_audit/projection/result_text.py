@@ -85,6 +85,8 @@ def _change(result: ProjectionResult) -> list[str]:
         f"total distance {result.statistic:.4g} (distances {result.distances})."
     )
     shown = [_move(move, explained) for move in explained.moves[:_MOST_MOVES]]
+    if explained.unique is False:
+        shown.append("Other changes cost as little; this one lies in their middle.")
     return [first, *shown, *_features(explained)]
 
 

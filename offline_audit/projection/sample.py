@@ -17,7 +17,8 @@ __all__ = ["Attribute", "Groups", "Sample"]
 Groups = ArrayLike | Mapping[str, ArrayLike]
 
 _UNKNOWN = -1
-_MOST_GROUPS = 1_000
+_MOST_GROUPS = 200
+_CHUNK = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,35 +148,47 @@ def _distances(values: ArrayLike, n: int) -> NDArray[np.float64]:
 
 def _attribute(name: str, values: ArrayLike, n: int, expected: Sequence[str] | None) -> Attribute:
     found = _array(f"groups of {name}", values, n)
-    codes = np.full(n, _UNKNOWN, dtype=np.int32)
-    distinct = _distinct(name, found)
-    names = [str(value) for value in distinct]
-    order = sorted(range(len(names)), key=names.__getitem__)
-    for place, source in enumerate(order):
-        codes[found == distinct[source]] = place
-    names = [names[source] for source in order]
+    words = {value: _word(value) for value in _distinct(found)}
+    names = sorted({word for word in words.values() if word.strip()})
+    if len(names) > _MOST_GROUPS:
+        raise AuditInputError(
+            f"groups of {name}: {len(names):,} different values; "
+            f"groups are {_MOST_GROUPS:,} at most: is this a continuous attribute?"
+        )
+    places = {value: names.index(word) for value, word in words.items() if word.strip()}
+    if found.dtype.kind == "O":
+        codes = np.fromiter((places.get(v, _UNKNOWN) for v in found.tolist()), np.int32, n)
+    else:
+        codes = np.full(n, _UNKNOWN, dtype=np.int32)
+        for value, place in places.items():
+            codes[found == value] = place
     sizes = np.bincount(codes[codes != _UNKNOWN], minlength=len(names))
     if expected is not None:
-        _refuse_unexpected(name, names, sizes, [str(value) for value in expected])
+        _refuse_unexpected(name, names, sizes, [_word(value) for value in expected])
     _refuse_lookalikes(name, names, sizes)
     return Attribute(name=name, groups=tuple(names), codes=codes)
 
 
-def _distinct(name: str, found: NDArray[Any]) -> list[Any]:
+def _distinct(found: NDArray[Any]) -> list[Any]:
     """Values that are there, without those that stand for nothing."""
     if found.dtype.kind == "f":
-        distinct = np.unique(found[~np.isnan(found)]).tolist()
-    elif found.dtype.kind == "O":
-        distinct = [v for v in dict.fromkeys(found.tolist()) if v is not None and v == v]
-    else:
-        distinct = np.unique(found).tolist()
-    distinct = [value for value in distinct if str(value).strip()]
-    if len(distinct) > _MOST_GROUPS:
-        raise AuditInputError(
-            f"groups of {name}: {len(distinct):,} different values; "
-            f"groups are {_MOST_GROUPS:,} at most: is this a continuous attribute?"
-        )
-    return distinct
+        return list(np.unique(found[~np.isnan(found)]).tolist())
+    if found.dtype.kind in "OSU":
+        seen: dict[Any, None] = {}
+        for start in range(0, len(found), _CHUNK):
+            seen.update(dict.fromkeys(found[start : start + _CHUNK].tolist()))
+        return [value for value in seen if not _missing(value)]
+    return list(np.unique(found).tolist())
+
+
+def _missing(value: Any) -> bool:
+    # NaN is not equal to itself; whether pandas' NA is, it does not say.
+    return value is None or (value == value) is not True
+
+
+def _word(value: Any) -> str:
+    whole = isinstance(value, float) and value.is_integer()
+    return str(int(value)) if whole else str(value)
 
 
 def _refuse_unexpected(
@@ -211,7 +224,7 @@ def _refuse_lookalikes(name: str, names: Sequence[str], sizes: NDArray[np.intp])
 def _units(values: ArrayLike, n: int) -> NDArray[np.intp]:
     found = _array("units", values, n)
     if found.dtype.kind == "O":
-        if any(value is None or value != value for value in found.tolist()):
+        if any(map(_missing, found.tolist())):
             raise AuditInputError("units: some are missing; name the person of every row")
         places: dict[Any, int] = {}
         return np.array([places.setdefault(v, len(places)) for v in found.tolist()], dtype=np.intp)

@@ -52,4 +52,4 @@ def upper_tail(statistic: float, weights: NDArray[np.float64]) -> float:
     steps = (1 + 2 * bend * y / 1j) * width * np.cosh(u)
     integrand = np.exp(exponent - peak) / s * steps
     found = float(np.sum(integrand.real)) * (u[1] - u[0]) / (2 * math.pi)
-    return float(np.clip(found * math.exp(max(peak, -740.0)), 0.0, 1.0))
+    return float(np.clip(found * math.exp(peak), 0.0, 1.0))

@@ -1,0 +1,153 @@
+"""Distances reach the boundary and no farther, for each kind of classifier."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.svm import SVC
+
+from offline_audit.errors import AuditInputError
+from offline_audit.projection import (
+    discrete_distances,
+    kernel_distances,
+    linear_distances,
+    projection_test,
+)
+from offline_audit.projection.network_distances import network_distances
+
+
+def changes_of(found, rows):
+    return found.changes(rows)
+
+
+def refined_by(found, rows):
+    return found.refine(rows)
+
+
+def projected(*given, **options):
+    """Of any type, so that tests need not ask what a result leaves open."""
+    return projection_test(*given, **options)
+
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(300, 3))
+W, B = np.array([1.0, -0.5, 0.25]), 0.2
+ALL = np.arange(len(X))
+
+
+def test_a_linear_classifiers_changes_end_on_the_boundary_and_are_as_long_as_the_distances():
+    found = linear_distances(X, W, B, feature_names=["a", "b", "c"])
+    changes = changes_of(found, ALL)
+    np.testing.assert_allclose((X + changes) @ W + B, 0, atol=1e-12)
+    np.testing.assert_allclose(np.linalg.norm(changes, axis=1), found.distances)
+
+
+def test_discrete_features_jump_as_cheaply_as_trying_all_combinations_shows():
+    levels = RNG.integers(0, 3, (300, 2)).astype(float)
+    x = np.hstack([X[:, :1], levels])
+    w, jump = np.array([0.8, 0.6, -0.9]), 0.5
+    found = discrete_distances(x, w, B, discrete=[1, 2], jump=jump)
+    score = x @ w + B
+    combinations = np.unique(levels, axis=0)
+    for row in range(60):
+        tried = [abs(score[row]) / 0.8]
+        for combination in combinations:
+            after = score[row] + (combination - levels[row]) @ w[1:]
+            turned = (after >= 0) != (score[row] >= 0)
+            tried.append(jump + (0.0 if turned else abs(after) / 0.8))
+        assert found.distances[row] == pytest.approx(min(tried))
+    ended = (x + 1.000001 * changes_of(found, ALL)) @ w + B
+    reached = ((ended >= 0) != (score >= 0)) | (np.abs(ended) < 1e-5)
+    assert reached.all()
+
+
+def test_without_a_continuous_weight_rows_jump_or_never_turn():
+    x = np.array([[0.3, 0.0], [0.1, 1.0], [0.2, 0.0]])
+    found = discrete_distances(x, [0.0, 1.0], -0.5, discrete=[1], jump=2.0)
+    assert found.distances.tolist() == [2.0, 2.0, 2.0]
+    stuck = discrete_distances(x, [0.0, 0.1], -0.5, discrete=[1], jump=2.0)
+    assert np.isinf(stuck.distances).all()
+
+
+def test_a_support_vector_machines_distance_is_the_root_of_the_papers():
+    labels = X[:, 0] ** 2 + X[:, 1] > 0.5
+    svm = SVC(gamma=0.3).fit(X, labels)
+    found = kernel_distances(
+        X, svm.support_vectors_, svm.dual_coef_, float(svm.intercept_[0]), gamma=0.3
+    )
+    s = svm.support_vectors_
+    gram = np.exp(-0.3 * ((s[:, None] - s[None]) ** 2).sum(axis=2))
+    squared = svm.decision_function(X) ** 2 / (svm.dual_coef_[0] @ gram @ svm.dual_coef_[0])
+    np.testing.assert_allclose(found.distances**2, squared, rtol=1e-9)
+    linear = kernel_distances(X, np.eye(3), W, B, kernel=lambda a, b: a @ b.T)
+    np.testing.assert_allclose(linear.distances, linear_distances(X, W, B).distances)
+
+
+def test_a_linear_networks_distances_are_exact_before_and_after_the_search():
+    wanted = linear_distances(X, W, B)
+
+    def logit(x: torch.Tensor) -> torch.Tensor:
+        return x @ torch.tensor(W, dtype=torch.float32) + B + math.log(0.3 / 0.7)
+
+    found = network_distances(logit, X, threshold=0.3)
+    np.testing.assert_allclose(found.distances, wanted.distances, atol=1e-5)
+    refined = refined_by(found, ALL)
+    assert refined.converged.all()
+    np.testing.assert_allclose(refined.distances, wanted.distances, atol=1e-5)
+    np.testing.assert_allclose(refined.changes, changes_of(wanted, ALL), atol=1e-4)
+
+
+def circle(x: torch.Tensor) -> torch.Tensor:
+    """Decision 1 inside the unit circle."""
+    return 1 - (x[:, :2] ** 2).sum(dim=1)
+
+
+def test_the_search_finds_a_curved_boundary_that_the_first_order_misses():
+    found = network_distances(circle, X)
+    radius = np.linalg.norm(X[:, :2], axis=1)
+    far = np.flatnonzero(radius > 0.2)
+    wanted = np.abs(radius - 1)[far]
+    assert np.max(np.abs(found.distances[far] / wanted - 1)) > 0.3
+    refined = refined_by(found, far)
+    assert refined.converged.all()
+    np.testing.assert_allclose(refined.distances, wanted, rtol=2e-3, atol=1e-5)
+    ended = torch.tensor(X[far] + 1.001 * refined.changes, dtype=torch.float32)
+    assert ((circle(ended) >= 0).numpy() != (radius[far] <= 1)).all()
+
+
+def test_rows_that_turn_are_refined_and_the_result_says_so():
+    groups = np.where(RNG.random(len(X)) < 0.5, "a", "b")
+    decisions = (circle(torch.tensor(X)) >= 0).numpy() & ~((groups == "a") & (X[:, 2] > 0.5))
+    first = network_distances(circle, X)
+    found = projected(decisions, first, groups)
+    wanted = projected(decisions, np.abs(np.linalg.norm(X[:, :2], axis=1) - 1), groups)
+    assert any("refined by search" in warning for warning in found.warnings)
+    assert found.statistic == pytest.approx(wanted.statistic, rel=0.15)
+    assert len(found.explanation.features) > 0
+
+
+def test_where_the_gradient_vanishes_a_row_never_turns():
+    found = network_distances(lambda x: 0 * x[:, 0] + 1.0, X)
+    assert np.isinf(found.distances).all()
+    assert not refined_by(found, ALL[:5]).converged.any()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: linear_distances(X, W[:2], B), "weights: 2 for 3 features"),
+        (lambda: linear_distances(X, 0 * W, B), "weights: all are 0"),
+        (lambda: linear_distances(X[:, 0], W, B), "features: a table"),
+        (lambda: linear_distances(np.where(X > 2, np.nan, X), W, B), "column . has values that"),
+        (lambda: discrete_distances(X, W, B, discrete=[0], jump=0.0), "jump: 0 is not above 0"),
+        (lambda: kernel_distances(X, X[:4], np.ones(3), 0.0, gamma=1.0), "support_vectors: shape"),
+        (lambda: kernel_distances(X, X[:4], np.ones(4), 0.0), "gamma: the default kernel"),
+        (lambda: network_distances(circle, X, threshold=1.0), "threshold: 1 is not between"),
+    ],
+)
+def test_what_fits_no_classifier_is_refused(call, message):
+    with pytest.raises(AuditInputError, match=message):
+        call()

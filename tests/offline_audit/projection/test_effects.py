@@ -1,0 +1,54 @@
+"""Intervals cover, and the smallest detectable effect is detected as often as it says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from offline_audit.projection import projection_test
+
+
+def projected(*given, **options):
+    """Of any type, so that tests need not ask what a result leaves open."""
+    return projection_test(*given, **options)
+
+
+def drawn(rng, n, rates, shares, units=1):
+    groups = rng.choice(len(rates), n, p=shares)
+    decisions = (rng.random(n) < np.array(rates)[groups]).astype(int)
+    return [np.repeat(a, units) for a in (decisions, rng.exponential(size=n), groups)]
+
+
+def test_the_gap_and_its_interval_are_newcombes():
+    """Newcombe (1998), Table II, example (a): 56/70 against 48/80, method 10."""
+    decisions = np.concatenate([np.repeat([1, 0], [56, 14]), np.repeat([1, 0], [48, 32])])
+    groups = np.repeat(["a", "b"], [70, 80])
+    effect = projected(decisions, np.ones(150), groups).effects[0]
+    assert effect.gap == pytest.approx(0.2)
+    assert effect.interval == pytest.approx((0.0524, 0.3339), abs=1e-4)
+
+
+@pytest.mark.parametrize("units", [1, 3])
+def test_intervals_cover_the_gap(units):
+    rng = np.random.default_rng(0)
+    runs, hits = 800, 0
+    for _ in range(runs):
+        rows = drawn(rng, 400, (0.3, 0.4), (0.7, 0.3), units)
+        who = np.repeat(np.arange(400), units) if units > 1 else None
+        low, high = projected(*rows, units=who).effects[0].interval
+        hits += low <= -0.1 <= high
+    # Within four standard errors of 95%.
+    assert abs(hits / runs - 0.95) < 4 * np.sqrt(0.95 * 0.05 / runs)
+
+
+@pytest.mark.parametrize("groups", [2, 3])
+def test_a_gap_of_the_smallest_detectable_size_is_found_in_four_of_five_samples(groups):
+    rng = np.random.default_rng(1)
+    shares = (0.6, 0.4) if groups == 2 else (0.5, 0.3, 0.2)
+    fair = [projected(*drawn(rng, 3_000, (0.4,) * groups, shares)) for _ in range(20)]
+    gap = float(np.mean([found.smallest_detectable_effect for found in fair]))
+    # The largest over the groups is that of the last, the smallest group.
+    rates = (0.4,) * (groups - 1) + (0.4 + gap,)
+    runs = 400
+    hits = sum(projected(*drawn(rng, 3_000, rates, shares)).rejected for _ in range(runs))
+    assert abs(hits / runs - 0.8) < 4 * np.sqrt(0.8 * 0.2 / runs) + 0.01

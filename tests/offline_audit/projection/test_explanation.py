@@ -1,0 +1,154 @@
+"""The explanation adds up: whom the smallest fair change moves, how far, along which features."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from offline_audit.projection import BoundaryDistances, linear_distances, projection_test
+
+
+def projected(*given, **options):
+    """Of any type, so that tests need not ask what a result leaves open."""
+    return projection_test(*given, **options)
+
+
+RNG = np.random.default_rng(0)
+N = 6_000
+GROUPS = RNG.choice(["f", "m"], N, p=[0.3, 0.7])
+X = RNG.normal(size=(N, 3)) * [1.0, 10.0, 0.1] - 0.3 * (GROUPS == "f")[:, None] * [1, 0, 0]
+W = np.array([1.0, 0.05, 0.0])
+SCORE = X @ W
+DECISIONS = (SCORE >= 0).astype(int)
+LABELS = (SCORE + RNG.normal(size=N) >= 0).astype(int)
+BOUNDARY: Any = linear_distances(X, W, 0.0, feature_names=["income", "age", "noise"])
+
+
+def rates_after(found, groups=GROUPS):
+    """Rates of the groups once the rows of the explanation have turned."""
+    turned = {}
+    for group in np.unique(groups):
+        hits, rows = DECISIONS[groups == group].sum(), np.sum(groups == group)
+        for move in found.explanation.moves:
+            if dict(move.groups)["group"] == group:
+                hits += move.rows * (1 - 2 * move.from_decision)
+        turned[group] = hits / rows
+    return turned
+
+
+def test_after_the_moves_the_groups_agree():
+    found = projected(DECISIONS, BOUNDARY, GROUPS)
+    after = rates_after(found)
+    assert after["f"] == pytest.approx(after["m"], abs=1e-9)
+    assert found.explanation.rows_moved == pytest.approx(
+        sum(m.rows for m in found.explanation.moves)
+    )
+    assert {(dict(m.groups)["group"], m.from_decision) for m in found.explanation.moves} == {
+        ("f", 0),
+        ("m", 1),
+    }
+
+
+def test_after_the_moves_groups_differ_by_the_tolerance_and_no_more():
+    after = rates_after(projected(DECISIONS, BOUNDARY, GROUPS, tolerance=0.03))
+    assert after["m"] - after["f"] == pytest.approx(0.03, abs=1e-9)
+
+
+def test_shares_and_distances_are_those_of_the_nearest_rows():
+    found = projected(DECISIONS, BOUNDARY, GROUPS)
+    for move in found.explanation.moves:
+        group = dict(move.groups)["group"]
+        inside = np.equal(GROUPS, group)
+        near = np.sort(BOUNDARY.distances[inside & np.equal(DECISIONS, move.from_decision)])
+        whole = int(np.ceil(move.rows))
+        assert move.share == pytest.approx(move.rows / inside.sum())
+        assert move.median_distance == pytest.approx(np.median(near[:whole]), rel=0.05)
+        assert move.median_distance <= move.distance_90 <= near[whole - 1]
+
+
+def test_features_change_toward_the_boundary_in_standard_deviations():
+    found = projected(DECISIONS, BOUNDARY, GROUPS)
+    change = {(f.feature, f.from_decision): f for f in found.explanation.features}
+    assert found.explanation.in_standard_deviations
+    assert change["income", 0].mean > 0 > change["income", 1].mean
+    assert change["noise", 0].mean_absolute == 0.0
+    # Income and age move by w, in units of their own spread: .05 times 10 to 1 times 1.
+    ratio = change["age", 0].mean / change["income", 0].mean
+    assert ratio == pytest.approx(0.05 / 10 * X[:, 0].std() / (X[:, 1].std() / 10), rel=1e-6)
+    assert found.explanation.features[0].feature == "income"
+
+
+def test_given_changes_explain_as_well():
+    given = BoundaryDistances.given(
+        BOUNDARY.distances, changes=BOUNDARY.changes(np.arange(N)), scales=X.std(axis=0)
+    )
+    one = projected(DECISIONS, given, GROUPS).explanation.features
+    other = projected(DECISIONS, BOUNDARY, GROUPS).explanation.features
+    assert [f.mean for f in one] == pytest.approx([f.mean for f in other])
+    assert one[0].feature == "feature 0"
+
+
+def test_rows_at_the_same_distance_share_what_turns():
+    tied = np.ceil(BOUNDARY.distances)
+    found = projected(DECISIONS, tied, GROUPS)
+    order = RNG.permutation(N)
+    again = projected(DECISIONS[order], tied[order], GROUPS[order])
+    assert found.explanation == again.explanation
+    assert {m.median_distance for m in found.explanation.moves} == {1.0}
+
+
+def test_a_change_that_is_not_the_only_one_is_called_so():
+    """Two groups as large with all distances equal: any split of the gap costs the same."""
+    groups = np.repeat(["a", "b"], 200)
+    decisions = np.concatenate([np.repeat([1, 0], [120, 80]), np.repeat([1, 0], [80, 120])])
+    found = projected(decisions, np.ones(400), groups)
+    assert found.explanation.unique is False
+    assert "Other changes cost as little" in str(found)
+    assert found.statistic == pytest.approx(40.0)
+    assert [m.rows for m in found.explanation.moves] == pytest.approx([20.0, 20.0])
+    unique = projected(DECISIONS, BOUNDARY, GROUPS)
+    assert unique.explanation.unique is True
+
+
+def test_few_rows_are_withheld():
+    found = projected(DECISIONS[:400], BOUNDARY.distances[:400], GROUPS[:400], smallest_cell=200)
+    assert found.explanation.moves
+    for move in found.explanation.moves:
+        assert (move.rows, move.share, move.median_distance, move.distance_90) == (None,) * 4
+    assert "fewer than 200 rows" in str(found)
+
+
+def test_every_label_and_crossing_has_its_own_moves():
+    race = RNG.choice(["x", "y"], N)
+    found = projected(
+        DECISIONS,
+        BOUNDARY,
+        {"sex": GROUPS, "race": race},
+        criterion="equalized_odds",
+        labels=LABELS,
+        smallest_cell=1,
+    )
+    moved = {(m.groups, m.label) for m in found.explanation.moves}
+    assert (("sex", "f"), ("race", "x")) in {groups for groups, _ in moved}
+    assert {label for _, label in moved} == {0, 1}
+
+
+def test_a_result_prints_in_a_terminal_and_a_notebook_and_becomes_json_and_a_figure(tmp_path):
+    odd = np.where(GROUPS == "f", "<b>f</b>", GROUPS)
+    found = projected(DECISIONS, BOUNDARY, odd, criterion="equalized_odds", labels=LABELS)
+    printed = str(found)
+    assert printed.startswith("Do groups get decision 1 equally often within each label?")
+    assert "Smallest fair change" in printed
+    assert "income" in printed
+    assert "<b>f</b>" not in found._repr_html_()
+    assert "&lt;b&gt;f&lt;/b&gt;" in found._repr_html_()
+    told = json.loads(json.dumps(found.to_dict()))
+    assert told["p_value"] == found.p_value
+    assert told["rejected"] is True
+    assert told["cost_per_row"] == found.statistic / N
+    assert told["explanation"]["moves"][0]["rows"] > 0
+    found.plot().savefig(tmp_path / "gaps.png")
+    assert (tmp_path / "gaps.png").stat().st_size > 5_000

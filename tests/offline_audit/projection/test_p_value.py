@@ -1,0 +1,172 @@
+"""P-values mean what they say: known tests where they coincide, simulated laws elsewhere."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import chi2, chi2_contingency, norm
+
+from offline_audit.projection import projection_test
+from offline_audit.projection.criteria import partition
+from offline_audit.projection.gaps import gaps
+from offline_audit.projection.limiting_law import curve_crowding, p_value, stiffness
+from offline_audit.projection.sample import Sample
+
+
+def projected(*given, **options):
+    """Of any type, so that tests need not ask what a result leaves open."""
+    return projection_test(*given, **options)
+
+
+def people(seed=0, n=2_000, shares=(0.7, 0.3), gap=0.0, rate=0.4):
+    rng = np.random.default_rng(seed)
+    groups = rng.choice(len(shares), n, p=shares)
+    decisions = (rng.random(n) < rate + gap * (groups == 1)).astype(int)
+    return decisions, rng.exponential(size=n), groups
+
+
+def test_with_one_gap_p_is_that_of_the_pooled_z_test_with_the_variance_of_a_permutation():
+    decisions, distances, groups = people(gap=0.05)
+    rates = [decisions[groups == g].mean() for g in (0, 1)]
+    n, pooled = len(decisions), decisions.mean()
+    sizes = [np.sum(groups == g) for g in (0, 1)]
+    spread = np.sqrt(pooled * (1 - pooled) * sum(1 / s for s in sizes) * n / (n - 1))
+    wanted = 2 * norm.sf(abs(rates[0] - rates[1]) / spread)
+    assert projected(decisions, distances, groups).p_value == pytest.approx(wanted, rel=1e-12)
+
+
+def test_with_equally_crowded_groups_p_is_pearsons():
+    """All distances alike but for scale: S is proportional to Σ, so the weights are equal."""
+    rng = np.random.default_rng(1)
+    sizes, positives = (400, 300, 200), (180, 120, 100)
+    decisions, distances, groups = [], [], []
+    for group, (n, hits) in enumerate(zip(sizes, positives, strict=True)):
+        decisions += [1] * hits + [0] * (n - hits)
+        for rows, share in ((hits, 400 / 900), (n - hits, 500 / 900)):
+            # Evenly spaced, with as many a unit of distance as the common rate would put there.
+            distances += list((np.arange(rows) + 1) / (n * share / rows) / rows)
+        groups += [group] * n
+    table = [positives, [n - hits for n, hits in zip(sizes, positives, strict=True)]]
+    statistic = chi2_contingency(table, correction=False).statistic * 899 / 900
+    wanted = float(np.exp(-statistic / 2))
+    order = rng.permutation(900)
+    found = projected(*(np.array(a)[order] for a in (decisions, distances, groups)))
+    assert found.p_value == pytest.approx(wanted, rel=0.15)
+
+
+@pytest.mark.parametrize("criterion", ["equal_opportunity", "equalized_odds"])
+def test_several_gaps_have_the_chance_that_simulation_gives_them(criterion):
+    decisions, distances, groups = people(2, n=3_000, shares=(0.5, 0.3, 0.2), gap=0.03)
+    labels = np.random.default_rng(3).integers(0, 2, len(decisions))
+    sample = Sample.read(decisions, distances, groups, labels=labels)
+    strata = partition(sample, criterion, smallest_expected=5, all_distances=False).strata
+    found, crowding = gaps(sample, strata), curve_crowding(strata)
+    inverse = stiffness(found, crowding)
+    draws = np.random.default_rng(4).multivariate_normal(
+        np.zeros(len(found.values)), found.covariance, 100_000
+    )
+    costs = np.einsum("ni,ij,nj->n", draws, inverse, draws)
+    share = np.mean(costs >= found.values @ inverse @ found.values)
+    p = p_value(found, crowding, law="curve", statistic=0.0)
+    assert abs(p - share) < 5 * np.sqrt(p * (1 - p) / 100_000)
+
+
+def test_the_covariance_of_overlapping_attributes_is_that_of_simulated_rates():
+    rng = np.random.default_rng(5)
+    n = 600
+    sex = rng.integers(0, 2, n)
+    race = np.where(rng.random(n) < 0.7, sex, rng.integers(0, 2, n))
+    drawn = []
+    for _ in range(3_000):
+        hits = rng.random(n) < 0.3
+        drawn.append(
+            [
+                hits[sex == 1].mean() - hits[sex == 0].mean(),
+                hits[race == 1].mean() - hits[race == 0].mean(),
+            ]
+        )
+    sample = Sample.read(rng.random(n) < 0.3, np.ones(n), {"sex": sex, "race": race})
+    strata = partition(sample, "statistical_parity", smallest_expected=5, all_distances=True).strata
+    found = gaps(sample, strata).covariance
+    simulated = np.cov(np.array(drawn).T)
+    np.testing.assert_allclose(found, simulated, rtol=0.12)
+
+
+def test_rows_of_one_person_do_not_pass_for_many():
+    decisions, distances, groups = people(6, n=500, gap=0.08)
+    once = projected(decisions, distances, groups).p_value
+    tenfold = [np.repeat(a, 10) for a in (decisions, distances, groups)]
+    fooled = projected(*tenfold).p_value
+    told = projected(*tenfold, units=np.repeat(np.arange(500), 10)).p_value
+    assert fooled < once / 20
+    assert told == pytest.approx(once, rel=0.2)
+
+
+def test_one_row_a_person_is_nearly_as_without_units():
+    decisions, distances, groups = people(7, gap=0.04)
+    plain = projected(decisions, distances, groups).p_value
+    named = projected(decisions, distances, groups, units=np.arange(2_000)).p_value
+    assert named == pytest.approx(plain, rel=0.1)
+
+
+def test_a_tolerance_turns_a_clear_gap_into_none_and_is_one_sided_for_a_favoured_group():
+    decisions, distances, groups = people(8, n=8_000, gap=0.10)
+    p = {
+        tolerance: projected(decisions, distances, groups, tolerance=tolerance).p_value
+        for tolerance in (0.0, 0.05, 0.10, 0.30)
+    }
+    assert p[0.0] < p[0.05] < 0.01 < p[0.10]
+    assert p[0.30] == 1.0
+    ahead = projected(decisions, distances, groups, tolerance=0.05, favoured="1")
+    behind = projected(decisions, distances, groups, tolerance=0.05, favoured="0")
+    assert ahead.p_value == pytest.approx(p[0.05], rel=0.01)
+    assert behind.p_value == 1.0
+    assert behind.statistic == 0.0
+
+
+def test_many_gaps_with_a_tolerance_agree_with_the_closed_form_of_one():
+    """A third group that cannot differ leaves the p-value of the other two nearly alone."""
+    decisions, distances, groups = people(9, n=6_000, gap=0.06)
+    one = projected(decisions, distances, groups, tolerance=0.02)
+    labels = np.ones(len(decisions), dtype=int)
+    again = projected(
+        decisions, distances, groups, tolerance=0.02, criterion="equal_opportunity", labels=labels
+    )
+    assert again.p_value == pytest.approx(one.p_value, rel=1e-9)
+    doubled = projected(decisions, distances, {"a": groups, "b": groups}, tolerance=0.02)
+    assert abs(doubled.p_value - one.p_value) < 5 * doubled.monte_carlo_error + 1e-3
+
+
+def test_an_attribute_given_twice_says_nothing_new():
+    decisions, distances, groups = people(10, gap=0.05)
+    once = projected(decisions, distances, groups)
+    twice = projected(decisions, distances, {"a": groups, "b": groups})
+    assert twice.p_value == pytest.approx(once.p_value, rel=1e-6)
+    assert twice.statistic == pytest.approx(once.statistic, rel=1e-9)
+
+
+def test_p_does_not_depend_on_the_order_of_rows_the_names_of_groups_or_the_unit_of_distance():
+    decisions, distances, groups = people(11, shares=(0.5, 0.3, 0.2), gap=0.05)
+    found = projected(decisions, distances, groups)
+    order = np.random.default_rng(0).permutation(len(groups))
+    shuffled = projected(
+        decisions[order], 1_000 * distances[order], np.array(["z", "b", "k"])[groups[order]]
+    )
+    assert shuffled.p_value == pytest.approx(found.p_value, rel=1e-9)
+    assert shuffled.statistic == pytest.approx(1_000 * found.statistic, rel=1e-9)
+    assert shuffled.explanation.rows_moved == pytest.approx(found.explanation.rows_moved)
+
+
+def test_the_kernel_law_is_the_papers_corollary():
+    """σ² χ²/(2 f(0) …) of Corollary 1, for two groups, with the bandwidth given."""
+    decisions, distances, groups = people(12, n=4_000, gap=0.02)
+    h = 0.1
+    found = projected(decisions, distances, groups, law="kernel", bandwidth=h)
+    n, sizes = len(groups), np.array([np.sum(groups == g) for g in (0, 1)])
+    mu = sizes / n
+    kernel = np.exp(-0.5 * (distances / h) ** 2) / (h * np.sqrt(2 * np.pi))
+    at_zero = np.array([np.sum(kernel[groups == g]) / n for g in (0, 1)])  # f(0) E[U_g | d = 0]
+    pooled = decisions.mean()
+    variance = mu[0] * mu[1] * pooled * (1 - pooled)
+    weight = variance / (2 * (mu[1] ** 2 * at_zero[0] + mu[0] ** 2 * at_zero[1]))
+    assert found.p_value == pytest.approx(chi2.sf(found.statistic / weight, 1), rel=2e-3)

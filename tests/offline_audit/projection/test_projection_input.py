@@ -1,0 +1,193 @@
+"""Bad input gets an error that says what and where, or a result that says why it has no p-value."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from offline_audit.errors import AuditInputError
+from offline_audit.projection import BoundaryDistances, projection_test
+
+
+def projected(*given, **options):
+    """Of any type, so that tests need not ask what a result leaves open."""
+    return projection_test(*given, **options)
+
+
+pd = pytest.importorskip("pandas")
+
+RNG = np.random.default_rng(0)
+N = 400
+DECISIONS = RNG.integers(0, 2, N)
+DISTANCES = RNG.exponential(size=N)
+GROUPS = RNG.choice(["a", "b"], N)
+LABELS = RNG.integers(0, 2, N)
+
+
+def changed(values, row, value):
+    found = np.array(values, dtype=object if isinstance(value, str) or value is None else float)
+    found[row] = value
+    return found
+
+
+REFUSED: dict[str, dict[str, Any]] = {
+    "decisions: 1 value is not 0 or 1; the first in row 7": {"decisions": changed(DECISIONS, 7, 2)},
+    "decisions: not all values are numbers": {"decisions": changed(DECISIONS, 7, "yes")},
+    "decisions: one value a row": {"decisions": DECISIONS[:, None]},
+    "decisions: there are no rows": {"decisions": [], "distances": [], "groups": []},
+    "distances: 399 values for 400 decisions": {"distances": DISTANCES[1:]},
+    "distances: 1 value is NaN; the first in row 3": {"distances": changed(DISTANCES, 3, math.nan)},
+    "distances: 1 value is negative; the first in row 3": {
+        "distances": changed(DISTANCES, 3, -1.0)
+    },
+    "labels: 1 value is not 0 or 1": {
+        "labels": changed(LABELS, 5, 3),
+        "criterion": "equal_opportunity",
+    },
+    "labels: equal_opportunity needs them": {"criterion": "equal_opportunity"},
+    "criterion: 'parity' is none of": {"criterion": "parity"},
+    "law: 'wald' is neither": {"law": "wald"},
+    "tolerance: -0.1 is not in": {"tolerance": -0.1},
+    "alpha: 1 is not between": {"alpha": 1.0},
+    "bandwidth: it must be above 0": {"law": "kernel", "bandwidth": -1.0},
+    "groups: no protected attribute": {"groups": {}},
+    "groups of group: 399 values": {"groups": GROUPS[1:]},
+    r"'A ' \(1 row\) and 'a' .* differ in case or spaces only": {
+        "groups": changed(GROUPS, 9, "A ")
+    },
+    r"'c' \(1 row\) not among the expected groups 'a', 'b'": {
+        "groups": changed(GROUPS, 9, "c"),
+        "expected_groups": ["a", "b"],
+    },
+    "is this a continuous attribute": {
+        "groups": RNG.random(2_000),
+        "decisions": RNG.integers(0, 2, 2_000),
+        "distances": RNG.random(2_000),
+    },
+    "favoured: group has no group 'z'": {"favoured": "z"},
+    "favoured: no attribute sex": {"favoured": {"sex": "a"}},
+    "favoured: name the group of each": {"groups": {"x": GROUPS, "y": GROUPS}, "favoured": "a"},
+    "units: some are missing": {"units": changed(np.arange(N), 4, None)},
+    "law: with a tolerance, kernel takes": {"law": "kernel", "tolerance": 0.1},
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_cannot_be_used_is_refused(message):
+    given = {"decisions": DECISIONS, "distances": DISTANCES, "groups": GROUPS}
+    with pytest.raises(AuditInputError, match=message):
+        projected(**{**given, **REFUSED[message]})
+
+
+def test_weights_are_not_taken():
+    with pytest.raises(TypeError, match="weights"):
+        projected(DECISIONS, DISTANCES, GROUPS, weights=np.ones(N))
+
+
+def test_changes_must_fit_the_distances():
+    with pytest.raises(AuditInputError, match="changes: shape"):
+        BoundaryDistances.given(DISTANCES, changes=np.ones((3, 2)))
+    with pytest.raises(AuditInputError, match="feature_names: 1 names for 2 features"):
+        BoundaryDistances.given(DISTANCES, changes=np.ones((N, 2)), feature_names=["a"])
+
+
+WITHOUT_P: dict[str, dict[str, Any]] = {
+    "All decisions are 1": {"decisions": np.ones(N, dtype=int)},
+    "group has one group only, a": {"groups": np.array(["a"] * N)},
+    "there is no row of known group": {"groups": np.array([None] * N)},
+    "fewer than two groups of group have 5 people": {
+        "groups": np.array(["a"] * (N - 4) + ["b"] * 4)
+    },
+    "there is no row with label 0": {
+        "labels": np.ones(N),
+        "criterion": "equalized_odds",
+    },
+    "Labels exist for decision 1 only": {
+        "labels": np.where(DECISIONS == 1, LABELS, -1),
+        "criterion": "equal_opportunity",
+    },
+    "too few rows have a finite distance": {
+        "distances": np.full(N, math.inf),
+        "decisions": (GROUPS == "a") ^ (RNG.random(N) < 0.2),
+    },
+}
+
+
+@pytest.mark.parametrize("reason", WITHOUT_P)
+def test_what_cannot_be_tested_has_a_reason_and_no_p_value(reason):
+    given = {"decisions": DECISIONS, "distances": DISTANCES, "groups": GROUPS}
+    found = projected(**{**given, **WITHOUT_P[reason]})
+    assert found.p_value is None
+    assert found.rejected is None
+    assert reason in (found.reason or "")
+    assert reason in str(found).replace("\n  ", " ")
+    assert found.to_dict()["p_value"] is None
+
+
+def test_rows_of_one_person_do_not_make_enough_data():
+    groups = np.array(["a"] * 300 + ["b"] * 100)
+    units = np.concatenate([np.arange(300), np.full(100, 300)])
+    found = projected(DECISIONS, DISTANCES, groups, units=units)
+    assert "fewer than two groups" in (found.reason or "")
+
+
+def test_a_small_group_is_left_out_and_the_others_are_tested():
+    groups = np.array(["tiny"] * 5 + ["a"] * 200 + ["b"] * 195)
+    found = projected(DECISIONS, DISTANCES, groups)
+    assert found.p_value is not None
+    assert [effect.groups for effect in found.effects] == [("a", "b")]
+    assert any("group = tiny is left out" in warning for warning in found.warnings)
+    assert [c.tested for c in found.counts] == [True, True, False]
+
+
+def test_unknown_groups_and_labels_are_left_out_and_counted():
+    groups = GROUPS.astype(object)
+    groups[:3], groups[3], groups[4] = None, float("nan"), ""
+    groups[5] = pd.NA
+    labels = LABELS.astype(float)
+    labels[10:14] = np.nan
+    found = projected(DECISIONS, DISTANCES, groups, labels=labels, criterion="equalized_odds")
+    told = " ".join(found.warnings)
+    assert "4 rows without a label are left out" in told
+    assert sum(c.rows for c in found.counts) == N - 6 - 4
+    assert found.p_value is not None
+
+
+def test_labels_that_hang_on_the_decision_are_warned_of():
+    labels = LABELS.astype(float)
+    labels[(DECISIONS == 0) & (RNG.random(N) < 0.5)] = np.nan
+    found = projected(DECISIONS, DISTANCES, GROUPS, labels=labels, criterion="equal_opportunity")
+    assert any("rates within labels are biased" in warning for warning in found.warnings)
+
+
+def test_rows_on_the_boundary_cost_nothing_and_that_is_said():
+    decisions = ((GROUPS == "a") & (RNG.random(N) < 0.9)).astype(int)
+    found = projected(decisions, np.zeros(N), GROUPS)
+    assert found.statistic == 0.0
+    assert found.p_value == 1.0
+    assert any("400 rows are on the boundary" in warning for warning in found.warnings)
+
+
+def test_infinitely_far_rows_never_turn_and_that_is_said():
+    distances = np.where(RNG.random(N) < 0.3, math.inf, DISTANCES)
+    found = projected(DECISIONS, distances, GROUPS)
+    assert math.isfinite(found.statistic)
+    assert any("infinitely far: never turned" in warning for warning in found.warnings)
+
+
+@pytest.mark.parametrize("kind", [list, pd.Series, lambda v: np.array(v, dtype=object)])
+def test_lists_series_and_arrays_are_all_taken(kind):
+    found = projected(kind(DECISIONS), kind(DISTANCES), kind(GROUPS))
+    assert found.p_value == projected(DECISIONS, DISTANCES, GROUPS).p_value
+    as_bool = projected(DECISIONS == 1, DISTANCES, GROUPS == "a")
+    assert as_bool.p_value == pytest.approx(found.p_value, rel=1e-12)
+
+
+def test_what_is_given_is_not_changed():
+    given = [DECISIONS.copy(), DISTANCES.copy(), GROUPS.copy()]
+    projected(*given)
+    for before, after in zip((DECISIONS, DISTANCES, GROUPS), given, strict=True):
+        np.testing.assert_array_equal(before, after)
