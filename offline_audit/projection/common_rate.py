@@ -65,6 +65,8 @@ def common_rate(
     for g, rates in down.items():
         costs = cells[g].fall.cumulated[::-1]
         total += np.interp(levels + tolerance, rates[::-1], costs, left=math.inf)
+    # Interpolation can fall short of 0 by a rounding.
+    total = np.maximum(total, 0.0)
     least = float(total.min())
     if math.isinf(least):
         none = np.zeros(len(cells))

@@ -45,7 +45,8 @@ def gaps(
 
     With each row a person, a group's rate has variance r (1 - r)/n · N/(N - 1), r the fair rate and
     N the rows of all groups: the variance of a permutation. Rows of one person are summed before
-    they are squared. Attributes overlap, so their rates covary through the rows that they share.
+    they are squared, which multiplies the variance by the design effect. Attributes overlap, so
+    their rates covary through the rows that they share.
     """
     contrasts = block_diag(*(_contrasts(stratum) for stratum in strata))
     effects = block_diag(*(_contrasts(s) @ (s.membership / s.group_sizes[:, None]) for s in strata))
@@ -128,21 +129,13 @@ def _contrasts(stratum: Stratum) -> NDArray[np.float64]:
 
 def _rows_covariance(stratum: Stratum, fair: NDArray[np.float64]) -> NDArray[np.float64]:
     """Covariance of the rates when each row is a person of its own, `[constraints] * 2`."""
-    sizes, member = stratum.group_sizes, stratum.membership
-    cell_rates = stratum.positives / stratum.sizes
-    residual = member * (cell_rates * stratum.sizes)
+    member, sizes = stratum.membership, stratum.group_sizes
     # Σ over shared rows of (C - fair_g)(C - fair_h), from the counts of each cell.
-    up, down = 1 - fair, -fair
-    shared_up = residual @ member.T
-    shared_down = (member * ((1 - cell_rates) * stratum.sizes)) @ member.T
-    products = shared_up * np.outer(up, up) + shared_down * np.outer(down, down)
-    scatter = np.diag(products).copy()
-    total = np.array([sizes[list(stratum.of(k.attribute))].sum() for k in stratum.constraints])
-    wanted = sizes * fair * (1 - fair) * total / (total - 1)
-    scale = np.sqrt(wanted / np.where(scatter > 0, scatter, 1.0))
-    spread = products * np.outer(scale, scale)
-    np.fill_diagonal(spread, wanted)
-    return spread / np.outer(sizes, sizes)
+    hits, misses = stratum.positives, stratum.sizes - stratum.positives
+    products = ((member * hits) @ member.T) * np.outer(1 - fair, 1 - fair)
+    products += ((member * misses) @ member.T) * np.outer(fair, fair)
+    scale = _to_fair_scatter(stratum, fair)
+    return np.asarray(products * np.outer(scale, scale) / np.outer(sizes, sizes), dtype=np.float64)
 
 
 def _units_covariance(
@@ -153,6 +146,7 @@ def _units_covariance(
     many = int(sample.units.max()) + 1
     columns = []
     for stratum, rates in zip(strata, fair, strict=True):
+        scale = _to_fair_scatter(stratum, rates) / stratum.group_sizes
         for place, constraint in enumerate(stratum.constraints):
             inside = [
                 c for c in stratum.cells if c.groups[constraint.attribute] == constraint.group
@@ -161,7 +155,18 @@ def _units_covariance(
             down = np.concatenate([cell.negative_rows for cell in inside])
             sums = np.bincount(sample.units[up], minlength=many) * (1 - rates[place])
             sums -= np.bincount(sample.units[down], minlength=many) * rates[place]
-            columns.append(sums / (len(up) + len(down)))
+            columns.append(sums * scale[place])
     scores = np.array(columns)
-    seen = int(np.count_nonzero(scores.any(axis=0)))
-    return np.asarray((scores @ scores.T) * (seen / max(seen - 1, 1)), dtype=np.float64)
+    return np.asarray(scores @ scores.T, dtype=np.float64)
+
+
+def _to_fair_scatter(stratum: Stratum, fair: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What turns a group's own scatter around the fair rate into that of a fair group.
+
+    The own scatter goes with the group's rate, and so with the gap that is to be judged.
+    """
+    sizes, rates = stratum.group_sizes, stratum.rates
+    own = rates * (1 - fair) ** 2 + (1 - rates) * fair**2
+    total = np.array([sizes[list(stratum.of(k.attribute))].sum() for k in stratum.constraints])
+    wanted = fair * (1 - fair) * total / (total - 1)
+    return np.asarray(np.sqrt(wanted / np.where(own > 0, own, 1.0)), dtype=np.float64)

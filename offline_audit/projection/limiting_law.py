@@ -8,53 +8,63 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
 from offline_audit.projection.cells import Cell, Stratum
 from offline_audit.projection.gaps import Gaps, square_root
 from offline_audit.projection.weighted_chi_square import upper_tail
 
-__all__ = ["Law", "curve_crowding", "p_value", "stiffness"]
+__all__ = ["Law", "curve_crowding", "cushion", "p_value", "stiffness"]
 
-Law = Literal["curve", "kernel"]
+Law = Literal["standardized", "curve", "kernel"]
 
 # The shift of a rate, in its standard deviations, at which the curves are read.
 _SHIFT = 1.5
 
 
-def p_value(gaps: Gaps, crowding: NDArray[np.float64], *, law: Law, statistic: float) -> float:
+def p_value(gaps: Gaps, softness: NDArray[np.float64], *, law: Law, statistic: float) -> float:
     """P(½ V*ᵀ S⁻¹ V* ≥ observed), V* ~ N(0, Σ): a weighted sum of chi-squares (Theorem 1).
 
-    S = Σ_cells crowding · effect effectᵀ prices gaps: ½ VᵀS⁻¹V is what closing gaps V costs near
-    the boundary. By the law `curve` the observed gaps are priced by the same S, so p is right for
-    any S that does not depend on V, well estimated or not; with one gap S cancels. By the law
-    `kernel`, the paper's, the observed cost is the projection distance itself, and p is only as
-    good as S.
+    ½ VᵀS⁻¹V is what closing gaps V costs near the boundary. By the laws `standardized` and `curve`
+    the observed gaps are priced by the same S, so p is right for any S that does not depend on V,
+    well estimated or not; with one gap S cancels. By the law `kernel`, the paper's, the observed
+    cost is the projection distance itself, and p is only as good as S.
 
     Args:
         gaps: V and Σ.
-        crowding: Rows per unit of distance at the boundary in each cell, `[cells]`.
-        law: Which of the two.
+        softness: S, `[m, m]`.
+        law: Which of the three.
         statistic: The projection distance times the rows.
     """
-    inverse = stiffness(gaps, crowding)
+    inverse = stiffness(gaps, softness)
     root = square_root(gaps.covariance)
-    weights = np.asarray(np.linalg.eigvalsh(0.5 * root.T @ inverse @ root), dtype=np.float64)
+    weights = np.linalg.eigvalsh(0.5 * root.T @ inverse @ root)
     observed = statistic
-    if law == "curve":
+    if law != "kernel":
         observed = float(0.5 * gaps.values @ inverse @ gaps.values)
-        if len(gaps.values) == 1:
-            return float(2 * ndtr(-abs(gaps.values[0]) / math.sqrt(gaps.covariance[0, 0])))
-    return upper_tail(observed, weights)
+    return upper_tail(observed, np.asarray(weights, dtype=np.float64))
 
 
-def stiffness(gaps: Gaps, crowding: NDArray[np.float64]) -> NDArray[np.float64]:
+def cushion(gaps: Gaps, crowding: NDArray[np.float64] | None) -> NDArray[np.float64]:
+    """S, how far gaps give way for a unit of cost, `[m, m]`.
+
+    Args:
+        gaps: V and Σ.
+        crowding: Rows per unit of distance at the boundary in each cell; None for the law
+            `standardized`: each cell's distances in units that hold as many rows as its count
+            scatters, a cost that depends on the attribute as section 2.2 allows. S is then Σ, and
+            N times the projection distance tends to half a chi-square whatever the distances are.
+    """
+    if crowding is None:
+        return gaps.covariance
+    return np.asarray((gaps.effects * crowding) @ gaps.effects.T, dtype=np.float64)
+
+
+def stiffness(gaps: Gaps, softness: NDArray[np.float64]) -> NDArray[np.float64]:
     """S⁻¹, `[m, m]`; constraints that say the same twice count once."""
     # Scaled by the gaps' spread, so that the rank does not hang on the size of a group.
     scale = 1 / np.sqrt(np.diag(gaps.covariance))
-    effects = gaps.effects * scale[:, None]
-    inverse = np.linalg.pinv((effects * crowding) @ effects.T, rcond=1e-10, hermitian=True)
-    return inverse * np.outer(scale, scale)
+    both = np.outer(scale, scale)
+    return np.asarray(np.linalg.pinv(softness * both, rcond=1e-10, hermitian=True) * both)
 
 
 def curve_crowding(strata: Sequence[Stratum]) -> NDArray[np.float64]:

@@ -60,8 +60,8 @@ def refuse_odd(options: Options, sample: Sample) -> None:
         raise AuditInputError(
             f"criterion: {options.criterion!r} is none of {some(list(CRITERIA), 9)}"
         )
-    if options.law not in {"curve", "kernel"}:
-        raise AuditInputError(f"law: {options.law!r} is neither curve nor kernel")
+    if options.law not in {"standardized", "curve", "kernel"}:
+        raise AuditInputError(f"law: {options.law!r} is none of standardized, curve, kernel")
     if not 0 <= options.tolerance < 1:
         raise AuditInputError(f"tolerance: {options.tolerance:g} is not in [0, 1)")
     if not 0 < options.alpha < 1:
@@ -77,5 +77,5 @@ def refuse_odd(options: Options, sample: Sample) -> None:
         if not (pairs and options.one_sided and len(CRITERIA[options.criterion]) == 1):
             raise AuditInputError(
                 "law: with a tolerance, kernel takes two groups, one of them favoured, and a "
-                "criterion of one outcome; use curve"
+                "criterion of one outcome; use standardized"
             )

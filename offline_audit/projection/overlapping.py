@@ -132,6 +132,8 @@ class _Program:
         if found.status != 0:
             return None
         turned = np.bincount(pieces, found.x[: len(pieces)], minlength=len(sides))
+        # HiGHS keeps bounds to about 1e-9.
+        turned = np.clip(turned, 0.0, [float(side.cuts[-1]) for side in sides])
         return turned.tolist(), self._duals(found, low, high)
 
     def _bounded(self) -> tuple[list[int], list[int]]:

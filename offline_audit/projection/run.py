@@ -26,6 +26,7 @@ from offline_audit.projection.kernel_density import kernel_crowding
 from offline_audit.projection.limiting_law import (
     Law,
     curve_crowding,
+    cushion,
     p_value,
     stiffness,
 )
@@ -50,7 +51,7 @@ def projection_test(
     units: ArrayLike | None = None,
     tolerance: float = 0.0,
     favoured: str | Mapping[str, str] | None = None,
-    law: Law = "curve",
+    law: Law = "standardized",
     bandwidth: float | None = None,
     alpha: float = 0.05,
     smallest_expected: float = 5,
@@ -79,7 +80,9 @@ def projection_test(
         tolerance: Gaps up to this count as fair (ε of section 4).
         favoured: The group that may be ahead of others by the tolerance at most (one-sided, as in
             section 4), of each attribute; None: no two groups may differ by more.
-        law: How p is found: from the cost curves, or by the paper's kernel estimate.
+        law: In which unit gaps are weighed for p: by their scatter, by what they cost in the given
+            distances, or by the paper's kernel estimate of that. The same but for `kernel` where
+            there is one gap.
         bandwidth: Of the kernel; Silverman's if None.
         alpha: Level of `rejected`, and 1 less that of the intervals.
         smallest_expected: A group takes part if it has so many people for each decision, were
@@ -196,11 +199,9 @@ def _judge(
     if math.isinf(statistic):
         reason = "too few rows have a finite distance, so no change of decisions is fair."
         return dataclasses.replace(result, reason=reason)
-    crowding = curve_crowding(strata)
-    if options.law == "kernel":
-        crowding = kernel_crowding(sample, strata, bandwidth=options.bandwidth)
-    p, error = _p_value(found, crowding, strata, statistic, options)
-    detectable = smallest_detectable(found, stiffness(found, crowding), alpha=options.alpha)
+    softness = cushion(found, _crowding(sample, strata, options))
+    p, error = _p_value(found, softness, strata, statistic, options)
+    detectable = smallest_detectable(found, stiffness(found, softness), alpha=options.alpha)
     return dataclasses.replace(
         result,
         p_value=p,
@@ -211,9 +212,19 @@ def _judge(
     )
 
 
+def _crowding(
+    sample: Sample, strata: Sequence[Stratum], options: Options
+) -> NDArray[np.float64] | None:
+    if options.law == "standardized":
+        return None
+    if options.law == "curve":
+        return curve_crowding(strata)
+    return kernel_crowding(sample, strata, bandwidth=options.bandwidth)
+
+
 def _p_value(
     found: Gaps,
-    crowding: NDArray[np.float64],
+    softness: NDArray[np.float64],
     strata: Sequence[Stratum],
     statistic: float,
     options: Options,
@@ -222,12 +233,12 @@ def _p_value(
         return 1.0, 0.0
     bounded = options.tolerance > 0 or options.one_sided
     if options.law == "kernel" and bounded:
-        return 0.5 * p_value(found, crowding, law="kernel", statistic=statistic), 0.0
+        return 0.5 * p_value(found, softness, law="kernel", statistic=statistic), 0.0
     if bounded:
         return tolerated_p_value(
-            found, crowding, strata, tolerance=options.tolerance, favoured=options.favoured
+            found, softness, strata, tolerance=options.tolerance, favoured=options.favoured
         )
-    return p_value(found, crowding, law=options.law, statistic=statistic), 0.0
+    return p_value(found, softness, law=options.law, statistic=statistic), 0.0
 
 
 def _cut(sample: Sample, options: Options) -> Partition:

@@ -25,7 +25,7 @@ _TAKEN_ON = 3
 
 def tolerated_p_value(
     gaps: Gaps,
-    crowding: NDArray[np.float64],
+    softness: NDArray[np.float64],
     strata: Sequence[Stratum],
     *,
     tolerance: float,
@@ -41,7 +41,7 @@ def tolerated_p_value(
     if len(gaps.values) == 1:
         return _one_gap(gaps, strata[0], tolerance, favoured), 0.0
     bounds, corners = _fair_set(strata, tolerance, favoured)
-    root = square_root((gaps.effects * crowding) @ gaps.effects.T)
+    root = square_root(softness)
     observed = _cost(gaps.values, bounds, tolerance, root)
     if observed <= 0:
         return 1.0, 0.0

@@ -9,7 +9,7 @@ from scipy.stats import chi2, chi2_contingency, norm
 from offline_audit.projection import projection_test
 from offline_audit.projection.criteria import partition
 from offline_audit.projection.gaps import gaps
-from offline_audit.projection.limiting_law import curve_crowding, p_value, stiffness
+from offline_audit.projection.limiting_law import curve_crowding, cushion, p_value, stiffness
 from offline_audit.projection.sample import Sample
 
 
@@ -35,23 +35,28 @@ def test_with_one_gap_p_is_that_of_the_pooled_z_test_with_the_variance_of_a_perm
     assert projected(decisions, distances, groups).p_value == pytest.approx(wanted, rel=1e-12)
 
 
-def test_with_equally_crowded_groups_p_is_pearsons():
-    """All distances alike but for scale: S is proportional to Σ, so the weights are equal."""
-    rng = np.random.default_rng(1)
-    sizes, positives = (400, 300, 200), (180, 120, 100)
-    decisions, distances, groups = [], [], []
-    for group, (n, hits) in enumerate(zip(sizes, positives, strict=True)):
-        decisions += [1] * hits + [0] * (n - hits)
-        for rows, share in ((hits, 400 / 900), (n - hits, 500 / 900)):
-            # Evenly spaced, with as many a unit of distance as the common rate would put there.
-            distances += list((np.arange(rows) + 1) / (n * share / rows) / rows)
-        groups += [group] * n
-    table = [positives, [n - hits for n, hits in zip(sizes, positives, strict=True)]]
-    statistic = chi2_contingency(table, correction=False).statistic * 899 / 900
-    wanted = float(np.exp(-statistic / 2))
-    order = rng.permutation(900)
-    found = projected(*(np.array(a)[order] for a in (decisions, distances, groups)))
-    assert found.p_value == pytest.approx(wanted, rel=0.15)
+def test_with_several_groups_p_is_pearsons_with_the_variance_of_a_permutation():
+    decisions, distances, groups = people(1, shares=(0.5, 0.3, 0.2), gap=0.05)
+    table = [[np.sum(decisions[groups == g] == c) for g in range(3)] for c in (0, 1)]
+    n = len(decisions)
+    statistic = chi2_contingency(table, correction=False).statistic * (n - 1) / n
+    found = projected(decisions, distances, groups)
+    assert found.p_value == pytest.approx(chi2.sf(statistic, 2), rel=1e-9)
+
+
+def test_priced_by_distances_p_is_nearly_pearsons_where_groups_are_equally_crowded():
+    decisions, distances, groups = people(1, n=200_000, shares=(0.5, 0.3, 0.2), gap=0.005)
+    by_cost = projected(decisions, distances, groups, law="curve")
+    assert by_cost.p_value == pytest.approx(
+        projected(decisions, distances, groups).p_value, rel=0.3
+    )
+
+
+def test_priced_by_distances_a_gap_that_is_cheap_to_close_weighs_less():
+    decisions, distances, groups = people(1, shares=(0.4, 0.3, 0.3), gap=0.06)
+    cheap = np.where(groups == 1, 0.01 * distances, distances)
+    assert projected(decisions, cheap, groups, law="curve").p_value > 0.2
+    assert projected(decisions, cheap, groups).p_value < 0.05
 
 
 @pytest.mark.parametrize("criterion", ["equal_opportunity", "equalized_odds"])
@@ -61,13 +66,14 @@ def test_several_gaps_have_the_chance_that_simulation_gives_them(criterion):
     sample = Sample.read(decisions, distances, groups, labels=labels)
     strata = partition(sample, criterion, smallest_expected=5, all_distances=False).strata
     found, crowding = gaps(sample, strata), curve_crowding(strata)
-    inverse = stiffness(found, crowding)
+    softness = cushion(found, crowding)
+    inverse = stiffness(found, softness)
     draws = np.random.default_rng(4).multivariate_normal(
         np.zeros(len(found.values)), found.covariance, 100_000
     )
     costs = np.einsum("ni,ij,nj->n", draws, inverse, draws)
     share = np.mean(costs >= found.values @ inverse @ found.values)
-    p = p_value(found, crowding, law="curve", statistic=0.0)
+    p = p_value(found, softness, law="curve", statistic=0.0)
     assert abs(p - share) < 5 * np.sqrt(p * (1 - p) / 100_000)
 
 

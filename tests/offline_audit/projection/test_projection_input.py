@@ -49,7 +49,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     },
     "labels: equal_opportunity needs them": {"criterion": "equal_opportunity"},
     "criterion: 'parity' is none of": {"criterion": "parity"},
-    "law: 'wald' is neither": {"law": "wald"},
+    "law: 'wald' is none of": {"law": "wald"},
     "tolerance: -0.1 is not in": {"tolerance": -0.1},
     "alpha: 1 is not between": {"alpha": 1.0},
     "bandwidth: it must be above 0": {"law": "kernel", "bandwidth": -1.0},
