@@ -11,10 +11,14 @@ from collections.abc import Callable
 from rich.console import Console
 
 from benchmarks.calibration_permutation import designs as permutation_designs
+from benchmarks.calibration_projection import designs as projection_designs
 from benchmarks.calibration_rows import Calibrated, Design, calibration_table, claims_of
 from benchmarks.claims import Claim, Say, print_wide, report
 
-KINDS: dict[str, Callable[[], list[Design]]] = {"permutation": permutation_designs}
+KINDS: dict[str, Callable[[], list[Design]]] = {
+    "permutation": permutation_designs,
+    "projection": projection_designs,
+}
 
 _FULL, _QUICK = 10_000, 100
 _SEED = 20_000
