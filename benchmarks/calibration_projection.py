@@ -113,16 +113,25 @@ class People:
                 if label is None:
                     rate = base * self.rates[0] + (1 - base) * self.rates[1]
                 found.append(self.rows * share * part * min(rate, 1 - rate))
-        return min(found)
+        return float(min(found))
 
 
-def tried(people: People, criterion: Criterion, simulations: int, seed: int) -> Tries:
+def tried(
+    people: People,
+    criterion: Criterion,
+    simulations: int,
+    seed: int,
+    *,
+    ignore_units: bool = False,
+) -> Tries:
     """Simulate samples and count rejections, ours and the rivals'."""
     rng = np.random.default_rng(seed)
     rejected = {"ours": 0, "Wald": 0, "curve": 0, "kernel": 0}
     covered = made = refused = 0
     for number in range(simulations):
         sample = people.drawn(rng)
+        if ignore_units:
+            sample = replace(sample, units=None)
         parts = partition(
             sample,
             criterion,
@@ -142,8 +151,8 @@ def tried(people: People, criterion: Criterion, simulations: int, seed: int) -> 
         effect = pair_effects(sample, parts.strata, found, level=1 - ALPHA)[0]
         if len(people.shares) == 2:
             made += 1
-            truth = -people.gap if effect.label != 0 else 0.0
-            covered += effect.interval[0] <= truth <= effect.interval[1]
+            part = {None: people.base[-1], 1: 1.0, 0: 0.0}[effect.label]
+            covered += effect.interval[0] <= -part * people.gap <= effect.interval[1]
     if people.overlapping:
         del rejected["kernel"]
     shares = {name: count / simulations for name, count in rejected.items()}

@@ -198,18 +198,19 @@ def _cells(
     sample: Sample, chosen: NDArray[np.bool_], kept: list[list[int]], *, all_distances: bool
 ) -> tuple[Cell, ...]:
     """Rows by crossing of groups; those of no tested group are in none."""
-    joint = np.zeros(len(chosen), dtype=np.int64)
-    for attribute, groups in zip(sample.attributes, kept, strict=True):
-        place = np.zeros(len(attribute.groups) + 1, dtype=np.int64)
-        place[groups] = np.arange(1, len(groups) + 1)
-        joint = joint * (len(groups) + 1) + place[attribute.codes]
+    rows = np.flatnonzero(chosen)
     many = math.prod(len(groups) + 1 for groups in kept)
-    code = 2 * joint + sample.decisions
-    code[~chosen | (joint == 0)] = 2 * many
-    # A stable sort of small whole numbers is a radix sort: linear in the rows.
-    order = np.argsort(code.astype(np.min_scalar_type(2 * many)), kind="stable")
-    ends = np.cumsum(np.bincount(code, minlength=2 * many + 1))
-    starts = np.concatenate(([0], ends))
+    # Whole numbers as small as they can be: a stable sort of those is linear in the rows.
+    small = np.min_scalar_type(2 * many)
+    joint = np.zeros(len(rows), dtype=small)
+    for attribute, groups in zip(sample.attributes, kept, strict=True):
+        place = np.zeros(len(attribute.groups) + 1, dtype=small)
+        place[groups] = np.arange(1, len(groups) + 1)
+        joint *= small.type(len(groups) + 1)
+        joint += place[attribute.codes[rows]]
+    code = small.type(2) * joint + sample.decisions[rows].astype(small)
+    order = rows[np.argsort(code, kind="stable")]
+    starts = np.concatenate(([0], np.cumsum(np.bincount(code, minlength=2 * many))))
     found = []
     rates: list[float] = []
     for joined in range(1, many):
