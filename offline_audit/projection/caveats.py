@@ -49,18 +49,11 @@ def label_warnings(sample: Sample, criterion: Criterion) -> list[str]:
     return told
 
 
-def distance_warnings(sample: Sample, strata: Sequence[Stratum]) -> list[str]:
+def distance_warnings(strata: Sequence[Stratum]) -> list[str]:
     """Rows that cost nothing to turn, and rows that never turn."""
-    rows = np.concatenate(
-        [
-            part
-            for s in strata
-            for cell in s.cells
-            for part in (cell.positive_rows, cell.negative_rows)
-        ]
-    )
-    near = sample.distances[rows]
-    on, never = int(np.count_nonzero(near == 0)), int(np.count_nonzero(np.isinf(near)))
+    curves = [curve for s in strata for cell in s.cells for curve in (cell.rise, cell.fall)]
+    on = sum(curve.on_boundary for curve in curves)
+    never = sum(curve.rows - curve.movable for curve in curves)
     told = []
     if on:
         told.append(

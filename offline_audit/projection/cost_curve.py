@@ -20,11 +20,13 @@ class CostCurve:
         nearest: Distances of the nearest rows, ascending, none infinite.
         rows: Rows that there are, near and far.
         movable: Rows with a finite distance.
+        on_boundary: Rows with distance 0.
     """
 
     nearest: NDArray[np.float64]
     rows: int
     movable: int
+    on_boundary: int
 
     @classmethod
     def of(cls, distances: NDArray[np.float64], reach: float | None = None) -> CostCurve:
@@ -39,7 +41,12 @@ class CostCurve:
         wanted = movable if reach is None else min(math.ceil(reach) + 1, movable)
         if 2 * wanted < movable:
             finite = np.partition(finite, wanted)[:wanted]
-        return cls(nearest=np.sort(finite), rows=len(distances), movable=movable)
+        return cls(
+            nearest=np.sort(finite),
+            rows=len(distances),
+            movable=movable,
+            on_boundary=int(np.count_nonzero(distances == 0)),
+        )
 
     @cached_property
     def cumulated(self) -> NDArray[np.float64]:

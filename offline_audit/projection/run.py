@@ -130,7 +130,7 @@ def projection_test(
         dataclasses.replace(
             blank,
             counts=parts.counts,
-            warnings=(*warnings, *distance_warnings(sample, parts.strata), *told),
+            warnings=(*warnings, *distance_warnings(parts.strata), *told),
         ),
         sample,
         parts.strata,

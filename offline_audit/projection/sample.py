@@ -115,7 +115,10 @@ def _zeros_and_ones(
     found = _array(name, values, n)
     if found.dtype == np.bool_:
         return found.astype(np.int8)
-    numbers = found if found.dtype.kind in "iu" else _numbers(name, found)
+    least = _UNKNOWN if missing else 0
+    if found.dtype.kind in "iu" and len(found) and found.min() >= least and found.max() <= 1:
+        return found.astype(np.int8)
+    numbers = _numbers(name, found)
     known = (numbers == 0) | (numbers == 1)
     gone = np.isnan(numbers) | (numbers == _UNKNOWN) if missing else np.zeros(1, dtype=bool)
     wrong = int(np.count_nonzero(~(known | gone)))

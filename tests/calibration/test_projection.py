@@ -7,7 +7,7 @@ from scipy.stats import binom
 
 from benchmarks.calibration_projection import People, tried
 
-SIMULATIONS = 600
+SIMULATIONS = 400
 # Sizes of 4% and 6% stay within these counts in all but one of ten thousand runs of the test.
 FEWEST = binom.ppf(1e-4, SIMULATIONS, 0.04) / SIMULATIONS
 MOST = binom.ppf(1 - 1e-4, SIMULATIONS, 0.06) / SIMULATIONS

@@ -31,7 +31,7 @@ def test_the_gap_and_its_interval_are_newcombes():
 @pytest.mark.parametrize("units", [1, 3])
 def test_intervals_cover_the_gap(units):
     rng = np.random.default_rng(0)
-    runs, hits = 800, 0
+    runs, hits = 500, 0
     for _ in range(runs):
         rows = drawn(rng, 400, (0.3, 0.4), (0.7, 0.3), units)
         who = np.repeat(np.arange(400), units) if units > 1 else None
@@ -49,6 +49,6 @@ def test_a_gap_of_the_smallest_detectable_size_is_found_in_four_of_five_samples(
     gap = float(np.mean([found.smallest_detectable_effect for found in fair]))
     # The largest over the groups is that of the last, the smallest group.
     rates = (0.4,) * (groups - 1) + (0.4 + gap,)
-    runs = 400
+    runs = 300
     hits = sum(projected(*drawn(rng, 3_000, rates, shares)).rejected for _ in range(runs))
     assert abs(hits / runs - 0.8) < 4 * np.sqrt(0.8 * 0.2 / runs) + 0.01
