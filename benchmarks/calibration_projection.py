@@ -261,6 +261,16 @@ _DESIGNS: dict[str, tuple[People, Criterion, float]] = {
         "equal_opportunity",
         0.25,
     ),
+    "four groups, the last crowded, opportunity": (
+        People(
+            rows=4_000,
+            shares=(0.5, 0.3, 0.05, 0.15),
+            base=(0.5, 0.5, 0.5, 0.5),
+            spreads=(1.0, 3.0, 1.0, 0.3),
+        ),
+        "equal_opportunity",
+        0.12,
+    ),
     "four groups, heavy tails, odds": (
         replace(_FOUR, rows=4_000, shape="heavy"),
         "equalized_odds",
