@@ -15,6 +15,11 @@ from torch import Tensor
 from monitor.bundle import Feature, OneHotGroup, ProtectedAttribute
 
 __all__ = [
+    "ADULT_COLUMNS",
+    "ADULT_FILE",
+    "ADULT_NUMBERS",
+    "COMPAS_FILE",
+    "COMPAS_NUMBERS",
     "FILES",
     "PAPER_SHAPES",
     "Data",
@@ -23,18 +28,19 @@ __all__ = [
     "load_compas",
     "shape",
     "train_rows",
+    "usual_compas",
 ]
 
-_ADULT_FILE, _COMPAS_FILE = "adult/adult.data", "compas/compas-scores-two-years.csv"
-FILES = (_ADULT_FILE, _COMPAS_FILE)
+ADULT_FILE, COMPAS_FILE = "adult/adult.data", "compas/compas-scores-two-years.csv"
+FILES = (ADULT_FILE, COMPAS_FILE)
 
-_ADULT_COLUMNS = (
+ADULT_COLUMNS = (
     "age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation",
     "relationship", "race", "sex", "capital-gain", "capital-loss", "hours-per-week",
     "native-country", "income",
 )  # fmt: skip
-_ADULT_NUMBERS = ("age", "education-num", "capital-gain", "capital-loss", "hours-per-week")
-_COMPAS_NUMBERS = ("age", "juv_fel_count", "juv_misd_count", "juv_other_count", "priors_count")
+ADULT_NUMBERS = ("age", "education-num", "capital-gain", "capital-loss", "hours-per-week")
+COMPAS_NUMBERS = ("age", "juv_fel_count", "juv_misd_count", "juv_other_count", "priors_count")
 _COMPAS_CATEGORIES = ("sex", "race", "age_cat", "c_charge_degree", "c_charge_desc")
 
 # Table 1: rows to train on and to test on, columns.
@@ -89,13 +95,13 @@ class Data:
 
 def load_adult(folder: Path) -> Data:
     """Adult as in Table 1: `adult.data`, White and Black people, "?" a category, no weights."""
-    with (folder / _ADULT_FILE).open() as stream:
-        lines = csv.DictReader(stream, _ADULT_COLUMNS, skipinitialspace=True)
+    with (folder / ADULT_FILE).open() as stream:
+        lines = csv.DictReader(stream, ADULT_COLUMNS, skipinitialspace=True)
         rows = [row for row in lines if row["race"] in ("White", "Black")]
-    left_out = {*_ADULT_NUMBERS, "fnlwgt", "income"}
-    categories = [name for name in _ADULT_COLUMNS if name not in left_out]
+    left_out = {*ADULT_NUMBERS, "fnlwgt", "income"}
+    categories = [name for name in ADULT_COLUMNS if name not in left_out]
     labels = [row["income"] == ">50K" for row in rows]
-    return _encode("Adult", rows, labels, _ADULT_NUMBERS, categories, width=32)
+    return _encode("Adult", rows, labels, ADULT_NUMBERS, categories, width=32)
 
 
 def load_compas(folder: Path) -> Data:
@@ -103,15 +109,15 @@ def load_compas(folder: Path) -> Data:
 
     The paper needs race to be binary and does not say how; the usual way is Caucasian or not.
     """
-    with (folder / _COMPAS_FILE).open() as stream:
-        rows = [row for row in csv.DictReader(stream) if _usual(row)]
+    with (folder / COMPAS_FILE).open() as stream:
+        rows = [row for row in csv.DictReader(stream) if usual_compas(row)]
     for row in rows:
         row["race"] = row["race"] if row["race"] == "Caucasian" else "not Caucasian"
     labels = [row["two_year_recid"] == "1" for row in rows]
-    return _encode("COMPAS", rows, labels, _COMPAS_NUMBERS, _COMPAS_CATEGORIES, width=256)
+    return _encode("COMPAS", rows, labels, COMPAS_NUMBERS, _COMPAS_CATEGORIES, width=256)
 
 
-def _usual(row: Mapping[str, str]) -> bool:
+def usual_compas(row: Mapping[str, str]) -> bool:
     """ProPublica's filter."""
     days = row["days_b_screening_arrest"]
     return (

@@ -10,9 +10,7 @@ non-membership, beside the share of decisions that change when nothing but F's s
 
 from __future__ import annotations
 
-import argparse
 import copy
-import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -43,6 +41,7 @@ from benchmarks.papers.datasets import (
     shape,
     train_rows,
 )
+from benchmarks.papers.options import DATA, data_folder
 from benchmarks.rival_scores import attribute_flip, linear_change
 from monitor.bundle import (
     BundleSpec,
@@ -58,7 +57,6 @@ from monitor.scores import Scores
 from monitor.sensitivity import Sensitivity
 from monitor.status_model import StatusModel, train_status_model
 
-_DATA = Path(__file__).resolve().parents[2] / "../shared/data"
 _EPOCHS = (10, 40)
 # The paper names neither batch size nor scaling: a usual size, and inputs as they come.
 _BATCH = 64
@@ -128,7 +126,7 @@ Measured = Mapping[Cell, Sequence[Mapping[str, float]]]
 def measure(
     quick: bool,  # noqa: FBT001 - the signature of a benchmark
     say: Say,
-    data: Path = _DATA,
+    data: Path = DATA,
 ) -> list[Claim]:
     """Repeat the paper's trials, print every score beside its figures, and claim agreement."""
     torch.set_num_threads(1)
@@ -493,23 +491,5 @@ def _synthetic_claim(measured: Measured) -> Claim:
     )
 
 
-def _data_folder() -> Path:
-    """Take `--data` from the command line, which leaves the rest to `report`."""
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--data", type=Path, default=_DATA, metavar="DIR")
-    options, sys.argv[1:] = parser.parse_known_args()
-    folder: Path = options.data
-    needed = [folder / name for name in FILES]
-    if missing := [str(file) for file in needed if not file.is_file()]:
-        print(
-            f"missing: {', '.join(missing)}\n"
-            "Name the folder that holds them with --data DIR. The same sets are public: see\n"
-            "sklearn.datasets.fetch_openml (adult, compas), the UCI repository and ProPublica.",
-            file=sys.stderr,
-        )
-        sys.exit(2)
-    return folder
-
-
 if __name__ == "__main__":
-    report("Prediction sensitivity as in its paper", partial(measure, data=_data_folder()))
+    report("Prediction sensitivity as in its paper", partial(measure, data=data_folder(FILES)))
