@@ -21,6 +21,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from benchmarks.peak_memory import peak_gib
+
 __all__ = ["KINDS", "SPARK", "Asked"]
 
 _ATTRIBUTES = ("sex", "ethnicity")
@@ -162,13 +164,6 @@ def _sorted(rows: list[tuple[Any, ...]]) -> Counts:
     return [list(row) for row in sorted(rows, key=lambda row: [(v is None, v) for v in row])]
 
 
-def _peak_gib() -> float:
-    """Of this program alone: the peak that getrusage(2) tells of begins with the parent's."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    (peak,) = (line.split()[1] for line in lines if line.startswith("VmHWM"))
-    return int(peak) / 2**20
-
-
 if __name__ == "__main__":
     kind, since, until, log, *further = sys.argv[1:]
     asked = Asked(
@@ -185,4 +180,4 @@ if __name__ == "__main__":
     started = time.perf_counter()
     found = KINDS[kind](asked)
     seconds = time.perf_counter() - started
-    print(json.dumps({"seconds": seconds, "peak": _peak_gib(), "counts": found}))
+    print(json.dumps({"seconds": seconds, "peak": peak_gib(), "counts": found}))

@@ -161,7 +161,7 @@ def _section_5(data: Path, out: Path, quick: bool, say: Say) -> list[Claim]:  # 
 
 def _sizes(people: Scored, how_many: int) -> list[int]:
     """The paper's: from about 950 to 4,500."""
-    return np.linspace(950, min(4_500, len(people.scores)), how_many).astype(int).tolist()
+    return [int(n) for n in np.linspace(950, min(4_500, len(people.scores)), how_many)]
 
 
 def _data_claims(people: People, aucs: NDArray[np.float64]) -> list[Claim]:

@@ -38,7 +38,7 @@ _ALPHA = 0.05
 _SPLIT = (0.7, 0.3)
 _NAIVE, _FAIR = "naive SVM", "Donini et al."
 # The paper names neither the loss nor the ridge: the usual one, and a strong one.
-_MACHINES = ("hinge, C = 1", "squared hinge, C = .001")
+_MACHINES = ("hinge, C=1", "squared hinge, C=.001")
 _FITS: Mapping[tuple[str, str], Callable[[People], LinearClassifier]] = {
     (_MACHINES[0], _NAIVE): naive_svm,
     (_MACHINES[0], _FAIR): fair_svm,
@@ -162,18 +162,20 @@ def _welch_rejects(decisions: NDArray[np.bool_], test: People) -> bool:
 
 def _print(found: Found, replications: int) -> None:
     title = f"Percent rejected at 5%, {replications} splits; the paper's figures in brackets"
-    table = Table("data", "machine", "method", title=title, box=box.SIMPLE, pad_edge=False)
-    for heading in ("accuracy", "constant", "positives", _OPPORTUNITY, "default/refused"):
-        table.add_column(heading, justify="right")
-    for heading in (_ODDS, "default/refused", _WELCH):
-        table.add_column(heading, justify="right")
+    table = Table(title=title, box=box.SIMPLE, pad_edge=False)
+    for heading in ("data", "machine", "method"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("accuracy", "constant", "positives", _OPPORTUNITY, "default / refused"):
+        table.add_column(heading.replace(" ", "\n", 1), justify="right", no_wrap=True)
+    for heading in (_ODDS, "default / refused", _WELCH):
+        table.add_column(heading.replace(" ", "\n", 1), justify="right", no_wrap=True)
     for (data, machine, method), one in found.items():
         cells = [f"{np.mean(one.accuracies):.3f}", _percent(one.constant)]
         cells.append(f"{np.mean(one.positives):.0f}")
         for test in _TABLES:
             cells.append(f"{_percent(one.printed[test])} ({_PAPER[data, method][test]:.1f})")
             if test != _WELCH:
-                cells.append(f"{_percent(one.default[test])}/{_percent(one.refused[test])}")
+                cells.append(f"{_percent(one.default[test])} / {_percent(one.refused[test])}")
         table.add_row(data, machine, method, *cells)
     print_wide(table)
     print(

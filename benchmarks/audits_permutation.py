@@ -1,0 +1,244 @@
+"""How fast permutation tests are, beside scipy's on the same rows.
+
+scipy needs seconds a resample on a million rows, so a few are timed and the rest is extrapolated;
+such claims say so. It gets the rows that a metric counts and nothing else, as 0 and 1.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+from sklearn.metrics import roc_auc_score
+
+from benchmarks.claims import Claim, PairedRatio, Say
+from offline_audit.permutation import METRICS, TableCounts, permutation_test
+
+__all__ = ["SIX", "Rows", "made_up_rows", "measure_permutation", "scipy_auc", "scipy_rates"]
+
+Float = NDArray[np.float64]
+Bool = NDArray[np.bool_]
+
+SIX = ("selection_rate", "tpr", "fpr", "ppv", "npv", "accuracy")
+_DRAWS, _AUC_DRAWS = 10_000, 1_000
+_COUNTED = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """People with a decision, `[n]` each."""
+
+    second: Bool
+    labels: Bool
+    scores: Float
+
+    @property
+    def decisions(self) -> Bool:
+        """At a threshold of one half."""
+        return self.scores >= 0.5
+
+
+def made_up_rows(n: int) -> Rows:
+    """30% in the second group, with other base rates; scores that tell something."""
+    rng = np.random.default_rng(n)
+    second = rng.random(n) < 0.3
+    labels = rng.random(n) < np.where(second, 0.3, 0.4)
+    return Rows(second, labels, rng.beta(2 + labels, 3, n))
+
+
+def measure_permutation(quick: bool, say: Say) -> list[Claim]:  # noqa: FBT001 - as a benchmark's
+    """Rates on rows, rates on counts, AUC."""
+    n, rounds = (100_000, 2) if quick else (1_000_000, 3)
+    rows = made_up_rows(n)
+    return [
+        *_rates(rows, rounds, 3 if quick else 10, say),
+        *_counts(9 if quick else 25, say),
+        *_aucs(rows, 1 if quick else 2, 2 if quick else 4, say),
+    ]
+
+
+def _rates(rows: Rows, rounds: int, resamples: int, say: Say) -> list[Claim]:
+    """Six metrics from arrays; scipy's time a resample times the draws."""
+    arrays: dict[str, Any] = {
+        "groups": rows.second.astype(int),
+        "decisions": rows.decisions,
+        "labels": rows.labels,
+    }
+    ours = {
+        "as it comes": lambda: permutation_test(SIX, draws=_DRAWS, **arrays),
+        "all rows exchanged": lambda: permutation_test(SIX, draws=_DRAWS, exchange="all", **arrays),
+    }
+    times = _interleaved(
+        {**ours, **_peer(scipy_rates, rows, resamples)}, rounds, say, "six metrics"
+    )
+    whole = _extrapolated(times, resamples, _DRAWS)
+    words = f"six metrics, {len(rows.labels):,} rows, B = {_DRAWS:,}"
+    return [_faster(f"{words}, {way}", times[way], whole, 1_000, resamples) for way in ours]
+
+
+def scipy_rates(rows: Rows, resamples: int) -> dict[str, float]:
+    """p-values of the six metrics by scipy, studentized, two-sided."""
+    labels, decisions = rows.labels.astype(int), rows.decisions.astype(int)
+    found = {}
+    for name in SIX:
+        metric = METRICS[name]
+        counted = metric.counted[labels, decisions]
+        hits = metric.hit[labels, decisions][counted].astype(float)
+        second = rows.second[counted]
+        found[name] = float(
+            stats.permutation_test(
+                (hits[~second], hits[second]),
+                _studentized,
+                n_resamples=resamples,
+                batch=1,
+                vectorized=True,
+                rng=np.random.default_rng(0),
+            ).pvalue
+        )
+    return found
+
+
+def _studentized(one: Float, two: Float, axis: int = -1) -> Float:
+    """Difference of rates by its standard error, one success and one failure added."""
+    rates, variances = [], []
+    for part in (one, two):
+        n = part.shape[axis] + 2
+        rate = (part.sum(axis=axis) + 1) / n
+        rates.append(rate)
+        variances.append(rate * (1 - rate) / n)
+    found: Float = (rates[0] - rates[1]) / np.sqrt(variances[0] + variances[1])
+    return found
+
+
+def _counts(rounds: int, say: Say) -> list[Claim]:
+    """A billion people as eight numbers."""
+    shares = {
+        "a": {(1, 1): 20, (1, 0): 10, (0, 1): 10, (0, 0): 30},
+        "b": {(1, 1): 6, (1, 0): 4, (0, 1): 5, (0, 0): 15},
+    }
+    counts = TableCounts.from_mapping(
+        {
+            group: {cell: share * _COUNTED // 100 for cell, share in cells.items()}
+            for group, cells in shares.items()
+        }
+    )
+    times = _interleaved(
+        {
+            "as it comes": lambda: permutation_test(SIX, counts=counts, draws=_DRAWS),
+            "all rows exchanged": lambda: permutation_test(
+                SIX, counts=counts, draws=_DRAWS, exchange="all"
+            ),
+        },
+        rounds,
+        say,
+        "counts",
+    )
+    return [
+        Claim(
+            claim=f"six metrics, {_COUNTED:,} rows as counts, B = {_DRAWS:,}, {way}",
+            figure=1_000 * statistics.median(seconds),
+            unit="ms",
+            side="at most",
+            bar=100,
+            rounds=rounds,
+            details={"lowest": 1_000 * min(seconds), "highest": 1_000 * max(seconds)},
+        )
+        for way, seconds in times.items()
+    ]
+
+
+def _aucs(rows: Rows, rounds: int, resamples: int, say: Say) -> list[Claim]:
+    """Exact and binned; scipy's time a resample times the draws."""
+    arrays: dict[str, Any] = {
+        "groups": rows.second.astype(int),
+        "labels": rows.labels,
+        "scores": rows.scores,
+    }
+    times = _interleaved(
+        {
+            "exact": lambda: permutation_test("auc", draws=_AUC_DRAWS, bins=0, **arrays),
+            "binned": lambda: permutation_test("auc", draws=_AUC_DRAWS, bins=256, **arrays),
+            **_peer(scipy_auc, rows, resamples),
+        },
+        rounds,
+        say,
+        "AUC",
+    )
+    whole = _extrapolated(times, resamples, _AUC_DRAWS)
+    words = f"AUC, {len(rows.labels):,} rows, B = {_AUC_DRAWS:,}"
+    return [
+        _faster(f"{words}, {way}", times[way], whole, bar, resamples)
+        for way, bar in (("exact", 10), ("binned", 50))
+    ]
+
+
+def scipy_auc(rows: Rows, resamples: int) -> float:
+    """p-value by scipy with sklearn's AUC; not studentized, since sklearn has no variance."""
+
+    def difference(one: NDArray[np.intp], two: NDArray[np.intp]) -> float:
+        aucs = [roc_auc_score(rows.labels[part], rows.scores[part]) for part in (one, two)]
+        return float(aucs[0] - aucs[1])
+
+    places = np.arange(len(rows.labels))
+    return float(
+        stats.permutation_test(
+            (places[~rows.second], places[rows.second]),
+            difference,
+            n_resamples=resamples,
+            batch=1,
+            vectorized=False,
+            rng=np.random.default_rng(0),
+        ).pvalue
+    )
+
+
+def _peer(
+    run: Callable[[Rows, int], object], rows: Rows, resamples: int
+) -> dict[str, Callable[[], object]]:
+    """Once with one resample, once with so many more: what they add is their cost."""
+    return {"scipy, 1": lambda: run(rows, 1), "scipy": lambda: run(rows, 1 + resamples)}
+
+
+def _extrapolated(times: dict[str, list[float]], resamples: int, draws: int) -> list[float]:
+    """Seconds that scipy would take for all draws, round by round."""
+    rounds = zip(times["scipy"], times["scipy, 1"], strict=True)
+    return [one + (many - one) / resamples * (draws - 1) for many, one in rounds]
+
+
+def _interleaved(
+    ways: dict[str, Callable[[], Any]], rounds: int, say: Say, what: str
+) -> dict[str, list[float]]:
+    """Seconds of each, in turns, in reverse every other round."""
+    times: dict[str, list[float]] = {way: [] for way in ways}
+    for number in range(rounds):
+        order = list(ways) if number % 2 == 0 else list(ways)[::-1]
+        for way in order:
+            say(f"{what}, {way}, round {number + 1} of {rounds}")
+            started = time.perf_counter()
+            ways[way]()
+            times[way].append(time.perf_counter() - started)
+    return times
+
+
+def _faster(words: str, ours: list[float], whole: list[float], bar: float, resamples: int) -> Claim:
+    ratio = PairedRatio(ratios=tuple(w / o for w, o in zip(whole, ours, strict=True)))
+    return Claim(
+        claim=words,
+        figure=ratio.median,
+        unit="× scipy.stats.permutation_test",
+        side="at least",
+        bar=bar,
+        rounds=len(ours),
+        details=ratio.details
+        | {
+            "seconds": statistics.median(ours),
+            "scipy's seconds": statistics.median(whole),
+            "extrapolated": f"scipy, from {resamples} resamples a round",
+        },
+    )

@@ -1,0 +1,216 @@
+"""How fast the projection test is: beside a linear program solver, on ten million rows, by size."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.table import Table
+from scipy.optimize import linprog
+
+from benchmarks.claims import Claim, PairedRatio, Say, print_wide
+from offline_audit.projection import projection_test
+
+__all__ = ["Boundary", "linear_program", "made_up_boundary", "measure_projection"]
+
+Float = NDArray[np.float64]
+
+_COMPARED, _LARGE = 100_000, 10_000_000
+_LONGEST = 480
+_RUN = "benchmarks.audits_projection_run"
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """Decided people at some distance from the boundary, `[n]` each."""
+
+    decisions: NDArray[np.bool_]
+    distances: Float
+    second: NDArray[np.int8]
+    labels: NDArray[np.bool_]
+
+    def test(self) -> float:
+        """Equalized odds; the statistic."""
+        found = projection_test(
+            self.decisions,
+            self.distances,
+            self.second,
+            labels=self.labels,
+            criterion="equalized_odds",
+        )
+        assert found.statistic is not None
+        assert found.p_value is not None
+        return found.statistic
+
+
+def made_up_boundary(n: int) -> Boundary:
+    """Signed distances that are normal, shifted by label and a little by group."""
+    rng = np.random.default_rng(n)
+    second = (rng.random(n) < 0.3).astype(np.int8)
+    labels = rng.random(n) < 0.4
+    signed = rng.normal(size=n) + labels - 0.5 - 0.05 * second
+    return Boundary(signed >= 0, np.abs(signed), second, labels)
+
+
+def linear_program(sample: Boundary) -> float:
+    """The same by HiGHS: problem (7) of the paper, a share p of each row that is turned."""
+    decided = sample.decisions.astype(float)
+    contrasts = []
+    for label in (True, False):
+        rates = [(sample.labels == label) & (sample.second == group) for group in (1, 0)]
+        contrasts.append(rates[0] / rates[0].sum() - rates[1] / rates[1].sum())
+    phi = np.array(contrasts)
+    found = linprog(
+        sample.distances,
+        A_eq=(1 - 2 * decided) * phi,
+        b_eq=-(phi @ decided),
+        bounds=(0, 1),
+        method="highs",
+    )
+    if found.fun is None:
+        raise SystemExit(f"HiGHS: {found.message}")
+    return float(found.fun)
+
+
+def measure_projection(quick: bool, say: Say) -> list[Claim]:  # noqa: FBT001 - as a benchmark's
+    """Beside HiGHS, then alone by size, the largest in a process of its own."""
+    return [
+        *_beside_highs(quick=quick, say=say),
+        *_by_size(quick=quick, say=say),
+    ]
+
+
+def _beside_highs(*, quick: bool, say: Say) -> list[Claim]:
+    """HiGHS is asked for smaller samples first; for the largest unless it takes eight minutes."""
+    seconds: dict[int, float] = {}
+    differences = []
+    sizes = (2_000, 4_000, 8_000) if quick else (5_000, 10_000, 20_000, _COMPARED)
+    ours = _seconds(made_up_boundary(_COMPARED), rounds=3)
+    for n in sizes:
+        if n == _COMPARED and _extrapolated(seconds) > _LONGEST:
+            continue
+        say(f"HiGHS, {n:,} rows")
+        sample = made_up_boundary(n)
+        started = time.perf_counter()
+        peer = linear_program(sample)
+        seconds[n] = time.perf_counter() - started
+        differences.append(abs(sample.test() - peer) / peer)
+        ours += _seconds(made_up_boundary(_COMPARED), rounds=1)
+    measured = seconds.get(_COMPARED)
+    whole = _extrapolated(seconds) if measured is None else measured
+    ratio = PairedRatio(ratios=tuple(whole / own for own in ours))
+    details = ratio.details | {"seconds": statistics.median(ours), "HiGHS's seconds": whole}
+    if measured is None:
+        told = ", ".join(f"{n:,}: {taken:.2f} s" for n, taken in seconds.items())
+        details["extrapolated"] = f"HiGHS, as a power of the rows, from {told}"
+    return [
+        Claim(
+            claim=f"equalized odds, {_COMPARED:,} rows, with p-value and explanation",
+            figure=ratio.median,
+            unit="× linprog (HiGHS)",
+            side="at least",
+            bar=1_000,
+            rounds=len(ours),
+            details=details,
+        ),
+        Claim(
+            claim="the statistic of both",
+            figure=max(differences),
+            unit="of it apart",
+            side="at most",
+            bar=1e-6,
+            rounds=len(differences),
+        ),
+    ]
+
+
+def _extrapolated(seconds: dict[int, float]) -> float:
+    """At `_COMPARED` rows, by the line through the logarithms."""
+    slope, start = _line(seconds)
+    return math.exp(start + slope * math.log(_COMPARED))
+
+
+def _line(seconds: Mapping[int, float] | Mapping[float, float]) -> tuple[float, float]:
+    slope, start = np.polyfit(np.log(list(seconds)), np.log(list(seconds.values())), 1)
+    return float(slope), float(start)
+
+
+def _by_size(*, quick: bool, say: Say) -> list[Claim]:
+    """Each size in a process of its own, three times; what is claimed is the largest."""
+    sizes = [10**4, 10**5, 10**6] if quick else [10**5, 3 * 10**5, 10**6, 3 * 10**6, _LARGE]
+    runs: dict[int, list[dict[str, float]]] = {n: [] for n in sizes}
+    rounds = 1 if quick else 3
+    for number in range(rounds):
+        for n in sizes:
+            say(f"equalized odds, {n:,} rows, round {number + 1} of {rounds}")
+            runs[n].append(_in_a_process(n))
+    seconds = {n: statistics.median(run["seconds"] for run in found) for n, found in runs.items()}
+    peaks = {n: max(run["peak"] for run in found) for n, found in runs.items()}
+    _print(seconds, peaks)
+    # t = c (N log N)^e: e above 1 grows faster.
+    slope, _ = _line({n * math.log(n): taken for n, taken in seconds.items()})
+    largest = sizes[-1]
+    words = f"equalized odds, {largest:,} rows"
+    return [
+        Claim(
+            claim=f"{words}, with p-value and explanation",
+            figure=seconds[largest],
+            unit="s",
+            side="at most",
+            bar=10,
+            rounds=rounds,
+        ),
+        Claim(
+            claim=f"{words}, with the rows themselves",
+            figure=peaks[largest],
+            unit="GiB at most",
+            side="at most",
+            bar=4,
+            rounds=rounds,
+        ),
+        Claim(
+            claim=f"growth from {sizes[0]:,} to {largest:,} rows",
+            figure=slope,
+            unit="as the power of N log N",
+            side="at most",
+            bar=1.05,
+            rounds=rounds * len(sizes),
+        ),
+    ]
+
+
+def _seconds(sample: Boundary, *, rounds: int) -> list[float]:
+    taken = []
+    for _ in range(rounds):
+        started = time.perf_counter()
+        sample.test()
+        taken.append(time.perf_counter() - started)
+    return taken
+
+
+def _in_a_process(n: int) -> dict[str, float]:
+    command = [sys.executable, "-m", _RUN, str(n)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def _print(seconds: dict[int, float], peaks: dict[int, float]) -> None:
+    table = Table(title="Equalized odds by projection, by size")
+    for heading in ("rows", "s", "ns a row", "ns a row / log N", "peak GiB"):
+        table.add_column(heading, justify="right")
+    for n, taken in seconds.items():
+        each = 1e9 * taken / n
+        table.add_row(
+            *(f"{n:,}", f"{taken:.3f}", f"{each:.0f}", f"{each / math.log(n):.2f}"),
+            f"{peaks[n]:.2f}",
+        )
+    print_wide(table)
