@@ -131,10 +131,18 @@ def _trace(
 
 
 def draw_figure_1(traces: tuple[Trace, Trace], out: Path) -> Path:
-    """Medians over splits with their quartiles, statistic and threshold left, accuracy right."""
-    figure = Figure(figsize=(12, 4.6), layout="constrained")
-    for axes, trace in zip(figure.subplots(1, 2), traces, strict=True):
-        _draw(axes, trace)
+    """Medians over splits with their quartiles: statistic and threshold above, accuracy below."""
+    figure = Figure(figsize=(12, 6.4), layout="constrained")
+    grid = figure.subplots(2, 2, sharex="col", height_ratios=(2, 1))
+    for column, trace in enumerate(traces):
+        above, below = grid[0][column], grid[1][column]
+        _draw(above, trace.powers, trace.statistics, _STATISTIC, "-", "statistic")
+        _draw(above, trace.powers, trace.thresholds, _THRESHOLD, "--", "rejected from here (5%)")
+        _draw(below, trace.powers, trace.accuracies, _ACCURACY, "-", "accuracy")
+        above.set(title=trace.title, ylabel="N × projection distance")
+        above.set_ylim(bottom=0)
+        above.legend(loc="upper right" if column else "center right")
+        below.set(xscale="log", xlabel="λ, power of regularisation", ylabel="accuracy")
     figure.suptitle("Equal opportunity and regularisation (Figure 1): medians of splits, quartiles")
     out.mkdir(parents=True, exist_ok=True)
     path = out / "projection_figure_1.png"
@@ -142,21 +150,9 @@ def draw_figure_1(traces: tuple[Trace, Trace], out: Path) -> Path:
     return path
 
 
-def _draw(axes: Axes, trace: Trace) -> None:
-    right = axes.twinx()
-    for on, values, colour, style, words in (
-        (axes, trace.statistics, _STATISTIC, "-", "statistic"),
-        (axes, trace.thresholds, _THRESHOLD, "--", "rejected from here (5%)"),
-        (right, trace.accuracies, _ACCURACY, ":", "accuracy (right)"),
-    ):
-        # A machine that decides alike for all has no statistic; half of the splits must have one.
-        seen = np.isfinite(values).mean(axis=0) >= 0.5
-        low, middle, high = np.nanquantile(values[:, seen], [0.25, 0.5, 0.75], axis=0)
-        on.plot(trace.powers[seen], middle, style, color=colour, label=words, linewidth=2)
-        on.fill_between(trace.powers[seen], low, high, color=colour, alpha=0.15, linewidth=0)
-    axes.set(title=trace.title, xscale="log", xlabel="λ, power of regularisation")
-    axes.set_ylabel("statistic, N × projection distance")
-    axes.set_ylim(bottom=0)
-    right.set_ylabel("accuracy")
-    lines = [*axes.get_lines(), *right.get_lines()]
-    axes.legend(lines, [str(line.get_label()) for line in lines], loc="best", fontsize="small")
+def _draw(axes: Axes, powers: Float, values: Float, colour: str, style: str, words: str) -> None:
+    # A machine that decides alike for all has no statistic; half of the splits must have one.
+    seen = np.isfinite(values).mean(axis=0) >= 0.5
+    low, middle, high = np.nanquantile(values[:, seen], [0.25, 0.5, 0.75], axis=0)
+    axes.plot(powers[seen], middle, style, color=colour, label=words, linewidth=2)
+    axes.fill_between(powers[seen], low, high, color=colour, alpha=0.15, linewidth=0)
