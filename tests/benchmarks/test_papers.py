@@ -19,6 +19,10 @@ from benchmarks.papers.audited_people import (
 )
 from benchmarks.papers.fair_svm import LinearClassifier, fair_svm, naive_svm, opportunity_gap
 from benchmarks.papers.options import DATA, data_folder, out_folder
+from benchmarks.papers.permutation_simulations import shuffled_p_value
+from benchmarks.papers.permutation_thresholds import Scored, sweep
+from benchmarks.papers.printed_projection import printed_p_value, printed_weight
+from offline_audit.permutation import permutation_test
 
 needs_data = pytest.mark.skipif(
     not all((DATA / name).is_file() for name in {*PERMUTATION_FILES, *PROJECTION_FILES}),
@@ -131,3 +135,66 @@ def test_missing_data_are_named_and_other_options_are_left(tmp_path, monkeypatch
         data_folder(("adult/adult.data",))
     assert "adult/adult.data" in capsys.readouterr().err
     assert sys.argv == ["script", "--quick"]
+
+
+def test_the_printed_law_is_corollary_1_where_rates_are_equal():
+    """Both groups with the same decisions, label by label, so that no gap is left."""
+    rng = np.random.default_rng(2)
+    half, labels = rng.normal(0.3, 1, 500), rng.random(500) < 0.4
+    signed, positive = np.tile(half, 2), np.tile(labels, 2)
+    second = np.arange(1000) >= 500
+    one, two = positive & ~second, positive & second
+    decided = signed >= 0
+    shares = one.mean(), two.mean()
+    spread = (
+        decided * (shares[1] * one - shares[0] * two)
+        + two * (one & decided).mean()
+        - one * (two & decided).mean()
+    ).var()
+    h = 1.06 * signed.std() * 1000**-0.2
+    kernel = np.exp(-0.5 * (signed / h) ** 2) / np.sqrt(2 * np.pi) / h
+    crowd = (kernel * (shares[1] ** 2 * one + shares[0] ** 2 * two)).mean()
+    assert printed_weight(signed, one, two) == pytest.approx(spread / (2 * crowd))
+    assert printed_p_value(3.841459 * 0.7, [0.7]) == pytest.approx(0.05, abs=1e-6)
+    assert printed_p_value(0.0, [0.7]) == 1
+
+
+def test_shuffling_attribute_and_error_in_one_pool_is_what_it_says():
+    rng = np.random.default_rng(4)
+    x, error = rng.uniform(0.1, 1, 40), rng.normal(size=40)
+    seen = abs(np.corrcoef(x, error)[0, 1])
+    pool = np.concatenate([x, error])
+    slow = [
+        abs(np.corrcoef(*rng.permutation(pool).reshape(2, 40))[0, 1]) >= seen for _ in range(3_000)
+    ]
+    found = shuffled_p_value(x, error, 3_000, np.random.default_rng(6))
+    # Four standard errors of the difference of two shares.
+    assert found == pytest.approx(np.mean(slow), abs=4 * np.sqrt(2 * 0.25 / 3_000))
+
+
+def test_a_sweep_tests_what_the_threshold_decides():
+    rng = np.random.default_rng(8)
+    made_up = people(600)
+    found = Scored(
+        name="made up",
+        scores=rng.random(600),
+        labels=made_up.labels,
+        first=made_up.groups == "a",
+        groups=("a", "b"),
+    )
+    swept = sweep(found, "tpr", draws=100)
+    middle = len(swept.differences) // 2
+    decisions = found.scores >= 0.5
+    by_rows = permutation_test(
+        "tpr", groups=made_up.groups, decisions=decisions, labels=found.labels
+    )[0]
+    assert by_rows.effect is not None
+    assert by_rows.p_value is not None
+    assert swept.differences[middle] == pytest.approx(abs(by_rows.effect))
+    assert swept.rejected[middle] == (by_rows.p_value <= 0.05)
+    # Everyone is accepted, so nobody differs.
+    assert swept.differences[0] == 0
+    assert swept.refused[0]
+    table = found.table(0.5)
+    assert table.sum() == 600
+    assert table[0, 1, 1] == (found.first & found.labels & decisions).sum()
