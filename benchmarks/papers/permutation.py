@@ -87,6 +87,7 @@ def _section_4(*, quick: bool, say: Say, out: Path) -> list[Claim]:
         side="at most",
         bar=0.06,
         rounds=simulations,
+        details={"not enough data": float(np.isnan(p_values["evenhand"]).mean())},
     )
     return [*claims, own_size]
 
@@ -155,6 +156,7 @@ def _section_5(data: Path, out: Path, quick: bool, say: Say) -> list[Claim]:  # 
             )
     print_wide(table)
     _print_sweeps(sweeps)
+    _print_detected(detected)
     print(f"Figure 2: {draw_sweeps(sweeps, out)}\nFigure 3: {draw_detected(detected, out)}")
     return claims + [_detection_claim(case, found) for case, found in detected.items()]
 
@@ -197,6 +199,17 @@ def _print_sweeps(sweeps: Mapping[tuple[str, str], Sweep]) -> None:
             *(name, METRICS[metric][1], str(int(found.rejected.sum())), str(int(above.sum()))),
             *(str(int(found.refused.sum())), f"{np.nanmax(found.differences):.3f}"),
         )
+    print_wide(table)
+
+
+def _print_detected(detected: Mapping[tuple[str, str], Detected]) -> None:
+    table = Table("data", "metric", title="Figure 3: smallest difference rejected, by people")
+    most = max(detected.values(), key=lambda one: len(one.sizes))
+    for place in range(len(most.sizes)):
+        table.add_column(f"size {place + 1}", justify="right")
+    for (name, metric), one in detected.items():
+        cells = [f"{m:.3f} ({n:,})" for n, m in zip(one.sizes, one.median, strict=True)]
+        table.add_row(name, METRICS[metric][1], *cells)
     print_wide(table)
 
 

@@ -125,7 +125,7 @@ class FalseNegatives:
 
 
 def rate_p_values(*, simulations: int, draws: int, say: Say) -> dict[str, Float]:
-    """p-values of each test, `[simulations]`; 1 where it refused."""
+    """p-values of each test, `[simulations]`; not a number where it refused."""
     found: dict[str, list[float]] = {}
     for number in range(simulations):
         if number % 100 == 0:
@@ -195,7 +195,7 @@ def _by_z(sample: FalseNegatives) -> float:
 def _by_library(counts: TableCounts) -> dict[str, float]:
     """As it comes."""
     p_value = permutation_test("fnr", counts=counts)[0].p_value
-    return {"evenhand": 1.0 if p_value is None else p_value}
+    return {"evenhand": float("nan") if p_value is None else p_value}
 
 
 def draw_p_values(found: Mapping[str, Float], out: Path) -> Path:
@@ -205,7 +205,9 @@ def draw_p_values(found: Mapping[str, Float], out: Path) -> Path:
     axes = figure.subplots(1, len(shown), sharey=True)
     for place, test in enumerate(shown):
         p_values = found[test]
-        axes[place].hist(p_values, bins=20, range=(0, 1), density=True, color="tab:blue")
+        axes[place].hist(
+            p_values[np.isfinite(p_values)], bins=20, range=(0, 1), density=True, color="tab:blue"
+        )
         axes[place].axhline(1, color="black", linestyle="--", linewidth=1)
         rejected = float((p_values <= _ALPHA).mean())
         axes[place].set(title=f"{test}\n{rejected:.3f} at or below .05", xlabel="p-value")
