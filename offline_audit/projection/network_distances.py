@@ -22,7 +22,7 @@ _STEPS = 40
 _HALVINGS = 30
 # How far beyond a point the ray from the row is followed to find the other side.
 _OVERSHOOTS = (1.0, 1.001, 1.02, 1.1, 1.3, 1.7)
-_SHORTER = (1.0, 0.5, 0.25, 0.1)
+_SHORTER = (1.0, 0.5, 0.25, 0.1, 0.03, 0.01, 0.003)
 
 
 def network_distances(

@@ -83,6 +83,7 @@ def overlapping_rates(
         proven = max(proven, program.bound(sides, thresholds, duals))
         if cost < best.cost:
             best = _turns(stratum, sides, turned, cost)
+        assert proven <= best.cost + 1e-6 * max(best.cost, 1.0), "a bound above the cost is none"
         if best.cost - proven <= _PROVEN * best.cost:
             break
         sides = [s.refined(t, p) for s, t, p in zip(sides, turned, thresholds, strict=True)]

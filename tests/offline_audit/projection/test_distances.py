@@ -118,6 +118,24 @@ def test_the_search_finds_a_curved_boundary_that_the_first_order_misses():
     assert ((circle(ended) >= 0).numpy() != (radius[far] <= 1)).all()
 
 
+def saturated(x: torch.Tensor) -> torch.Tensor:
+    """Decision 1 right of a parabola; far from it the logit is flat and whole steps overshoot."""
+    return torch.atan(6 * (x[:, 0] - 0.5 * x[:, 1] ** 2))
+
+
+def test_steps_that_overshoot_are_shortened():
+    rows = X[:, :2]
+    refined = refined_by(network_distances(saturated, rows), ALL)
+    curve = np.linspace(-4, 4, 20_001)
+    points = np.column_stack([0.5 * curve**2, curve])
+    wanted = np.array([np.linalg.norm(points - row, axis=1).min() for row in rows])
+    # The few rows that are farthest out on the flat part are not reached, and it is said.
+    assert refined.converged.mean() > 0.97
+    reached = (refined.distances / wanted)[refined.converged]
+    assert np.quantile(reached, 0.99) < 1.01
+    assert reached.min() > 0.999
+
+
 def test_rows_that_turn_are_refined_and_the_result_says_so():
     groups = np.where(RNG.random(len(X)) < 0.5, "a", "b")
     decisions = (circle(torch.tensor(X)) >= 0).numpy() & ~((groups == "a") & (X[:, 2] > 0.5))
