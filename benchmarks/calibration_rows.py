@@ -9,7 +9,17 @@ from rich.table import Table
 
 from benchmarks.claims import Claim
 
-__all__ = ["ALPHA", "MOST_SIZE", "Calibrated", "Design", "Tries", "calibration_table", "claims_of"]
+__all__ = [
+    "ALPHA",
+    "ENOUGH",
+    "LEAST_SIZE",
+    "MOST_SIZE",
+    "Calibrated",
+    "Design",
+    "Tries",
+    "calibration_table",
+    "claims_of",
+]
 
 ALPHA = 0.05
 MOST_SIZE, LEAST_SIZE, ENOUGH = 0.06, 0.04, 20

@@ -15,7 +15,7 @@ from offline_audit.permutation.ratio import (
     rate_statistic,
     studentized_statistic,
 )
-from offline_audit.permutation.ratio_test import ratio_test
+from offline_audit.permutation.ratio_test import judged_by_draws, ratio_test
 from offline_audit.permutation.rearranged_sums import Alternative, Rearranging
 from offline_audit.permutation.tally import Exchange
 from tests.oracle.permutation import agresti_caffo, p_value
@@ -183,3 +183,12 @@ def test_the_same_seed_gives_the_same_p_value_and_another_seed_another():
     ]
     assert ps[0] == ps[1]
     assert ps[0] != ps[2]
+
+
+@pytest.mark.parametrize(("alternative", "beyond"), [("two-sided", 3), ("greater", 2), ("less", 4)])
+def test_drawn_statistics_beyond_count_whole_ties_half_and_none_as_extreme(alternative, beyond):
+    drawn = np.array([2.0, -2.0, 1.0, 1.0 + 1e-12, 0.5, -0.3, np.nan])
+    found = judged_by_draws(1.0, drawn, alternative)
+    # The two that equal it count as one; the one that was seen counts too.
+    assert found.p_value == pytest.approx((1 + beyond + 1) / 8)
+    assert found.degenerate == 1
