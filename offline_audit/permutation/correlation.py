@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from offline_audit.permutation.inputs import finite, require_length
+from offline_audit.checked_arrays import finite, require_length
 from offline_audit.permutation.intervals import Interval
 from offline_audit.permutation.measured import DETECTABLE, LEAST_UNITS
 from offline_audit.permutation.outcome import Comparison, Side

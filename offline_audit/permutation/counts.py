@@ -9,9 +9,9 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from offline_audit.checked_arrays import MISSING
 from offline_audit.errors import AuditInputError
-from offline_audit.permutation.group_names import crossed_name, require_names
-from offline_audit.permutation.inputs import MISSING
+from offline_audit.group_names import crossed_name, require_names
 from offline_audit.permutation.rows import Expected, expected_of
 
 __all__ = ["CountedGroups", "TableCounts", "whole_number"]

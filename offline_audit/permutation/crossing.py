@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offline_audit.errors import AuditInputError
-from offline_audit.permutation.group_names import UNKNOWN, crossed_name
+from offline_audit.group_names import UNKNOWN, crossed_name
 
 __all__ = ["Crossing", "Intersections", "crossed", "wanted_crossings"]
 

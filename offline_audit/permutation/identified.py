@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from offline_audit.permutation.inputs import MISSING
+from offline_audit.checked_arrays import MISSING
 from offline_audit.permutation.metrics import Metric
 
 __all__ = ["label_warnings", "not_identified"]

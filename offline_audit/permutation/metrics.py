@@ -8,8 +8,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from offline_audit.checked_arrays import MISSING
 from offline_audit.errors import AuditInputError
-from offline_audit.permutation.inputs import MISSING
 
 __all__ = ["METRICS", "Metric", "metric_named"]
 

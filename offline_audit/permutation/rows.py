@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from offline_audit.errors import AuditInputError
-from offline_audit.permutation.crossing import Crossing, Intersections, wanted_crossings
-from offline_audit.permutation.group_names import require_names, to_codes
-from offline_audit.permutation.inputs import (
+from offline_audit.checked_arrays import (
     MISSING,
     binary,
     finite,
     require_length,
     unit_codes,
 )
+from offline_audit.errors import AuditInputError
+from offline_audit.group_names import require_names, to_codes
+from offline_audit.permutation.crossing import Crossing, Intersections, wanted_crossings
 
 __all__ = ["Expected", "Rows", "expected_of", "rows_of"]
 

@@ -8,10 +8,10 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from offline_audit.checked_arrays import MISSING
 from offline_audit.errors import AuditInputError
+from offline_audit.group_names import require_names
 from offline_audit.permutation.counts import whole_number
-from offline_audit.permutation.group_names import require_names
-from offline_audit.permutation.inputs import MISSING
 from offline_audit.permutation.rows import Expected, expected_of, rows_of
 
 __all__ = ["ScoreCounts"]

@@ -8,10 +8,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from offline_audit.checked_arrays import MISSING
 from offline_audit.errors import AuditInputError
 from offline_audit.permutation.auc_test import RankedSides
 from offline_audit.permutation.counts import TableCounts
-from offline_audit.permutation.inputs import MISSING
 from offline_audit.permutation.metrics import Metric
 from offline_audit.permutation.rows import Rows
 from offline_audit.permutation.score_counts import ScoreCounts

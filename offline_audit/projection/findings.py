@@ -73,14 +73,14 @@ class _Rows:
     Attributes:
         decisions: 1 for the favourable one, `[n]`.
         distances: To the decision boundary, `[n]`.
-        labels: 1 for the favourable one, −1 where it is not known, `[n]`.
+        labels: 1 for the favourable one, NaN where it is not known, `[n]`.
         groups: By attribute, None where it is not known, `[n]` each.
         left_out: Predictions without a decision or a distance.
     """
 
     decisions: NDArray[np.int8]
     distances: NDArray[np.float32]
-    labels: NDArray[np.int8]
+    labels: NDArray[np.float32]
     groups: dict[str, NDArray[np.object_]]
     left_out: int
 
@@ -100,7 +100,7 @@ class _Rows:
         return cls(
             decisions=decisions.astype(np.int8),
             distances=distances.astype(np.float32),
-            labels=labels.astype(np.int8),
+            labels=np.where(labels == _UNKNOWN, np.nan, labels).astype(np.float32),
             groups={a: n[c.astype(int)] for a, n, c in zip(attributes, names, codes, strict=True)},
             left_out=total - len(decisions),
         )
@@ -160,7 +160,7 @@ def _untestable(
         if len(known) < 2:
             only = f"only {next(iter(known))} is" if known else "none is"
             return f"Two groups of {attribute} are needed, and {only} known in the window."
-    if CRITERIA[criterion] != (None,) and not (rows.labels != _UNKNOWN).any():
+    if CRITERIA[criterion] != (None,) and np.isnan(rows.labels).all():
         return "No prediction of the window has a label."
     return None
 

@@ -74,7 +74,7 @@ def projection_test(
             costs nothing to turn; infinite never turns.
         groups: One a row, `[n]`, or several attributes by name. None, NaN and "" are unknown.
         criterion: What must agree.
-        labels: Outcomes, 0 or 1, and None, NaN or -1 where not known; criteria but statistical
+        labels: Outcomes, 0 or 1, and None or NaN where not known; criteria but statistical
             parity need them.
         units: The person of each row.
         tolerance: Gaps up to this count as fair (ε of section 4).
@@ -115,7 +115,7 @@ def projection_test(
         smallest_cell=smallest_cell,
     )
     refuse_odd(options, sample)
-    warnings = label_warnings(sample, options.criterion)
+    warnings = [*sample.warnings, *label_warnings(sample, options.criterion)]
     blank = _blank(sample, boundary, options)
     selective = selective_labels(sample, options.criterion)
     parts = _cut(sample, options)

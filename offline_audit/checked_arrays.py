@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from offline_audit.errors import AuditInputError
 from offline_audit.plain_words import count
 
-__all__ = ["MISSING", "binary", "finite", "require_length", "unit_codes"]
+__all__ = ["MISSING", "binary", "finite", "numbers_of", "require_length", "unit_codes"]
 
 # How a label or a decision that is not known is coded, after 0 and 1.
 MISSING = 2
@@ -25,7 +25,10 @@ def binary(values: Any, name: str) -> Int:
     Raises:
         AuditInputError: Anything else is among them.
     """
-    numbers = _numbers(values, name)
+    given = np.asarray(values)
+    if given.ndim == 1 and given.dtype.kind in "biu" and len(given) and _all_0_or_1(given):
+        return given.astype(np.int64)
+    numbers = numbers_of(given, name)
     missing = np.isnan(numbers)
     wrong = ~missing & (numbers != 0) & (numbers != 1)
     if wrong.any():
@@ -42,7 +45,7 @@ def finite(values: Any, name: str, limits: tuple[float, float] | None = None) ->
     Raises:
         AuditInputError: Some are not.
     """
-    numbers = _numbers(values, name)
+    numbers = numbers_of(values, name)
     wrong = ~np.isfinite(numbers)
     if wrong.any():
         raise AuditInputError(
@@ -99,7 +102,12 @@ def require_length(lengths: dict[str, int]) -> int:
     return found
 
 
-def _numbers(values: Any, name: str) -> Float:
+def numbers_of(values: Any, name: str) -> Float:
+    """Numbers, NaN where None stands.
+
+    Raises:
+        AuditInputError: Something else is among them, or it is not one value a row.
+    """
     given = np.asarray(values)
     if given.ndim != 1:
         raise AuditInputError(
@@ -109,8 +117,13 @@ def _numbers(values: Any, name: str) -> Float:
         return given.astype(np.float64)
     try:
         return np.array([_number(value) for value in given.tolist()], dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise AuditInputError(f"{name}: not all values are numbers") from error
+    except (TypeError, ValueError):
+        # Not its text, which quotes the value.
+        raise AuditInputError(f"{name}: not all values are numbers") from None
+
+
+def _all_0_or_1(values: NDArray[Any]) -> bool:
+    return bool(values.min() >= 0 and values.max() <= 1)
 
 
 def _number(value: Any) -> float:
