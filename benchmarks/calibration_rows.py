@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -123,24 +124,28 @@ def calibration_table(title: str, rows: Iterable[Calibrated]) -> Table:
     return table
 
 
-def claims_of(kind: str, rows: list[Calibrated], *, slack: float = 0.0) -> list[Claim]:
+def claims_of(kind: str, rows: list[Calibrated], *, few: bool = False) -> list[Claim]:
     """Worst cases over all designs, beside the bars.
 
     Args:
         kind: Of the tests.
         rows: What the designs showed.
-        slack: By how much every bar is widened, where simulations are few.
+        few: Widen bars by four standard errors, since simulations are few; what then could not
+            fail is not claimed.
     """
     sims = min(row.fair.simulations for row in rows)
     enough = [row for row in rows if row.design.cell >= ENOUGH]
-    few = [row for row in rows if row.design.cell < ENOUGH]
+    small = [row for row in rows if row.design.cell < ENOUGH]
+    slack = 4 * math.sqrt(ALPHA * (1 - ALPHA) / sims) if few else 0.0
+    # Of powers of the same samples, which differ in one of ten or so.
+    power_slack = 4 * math.sqrt(0.1 / min(_planted(rows), default=sims)) if few else 0.0
     claims = []
 
     def claim(
         text: str, found: list[tuple[float, str]], unit: str, *, at_most: float | None = None,
         at_least: float | None = None,
     ) -> None:  # fmt: skip
-        if not found:
+        if not found or (at_least is not None and at_least <= 0):
             return
         worst = max(found) if at_most is not None else min(found)
         bar = at_most if at_most is not None else at_least
@@ -166,12 +171,17 @@ def claims_of(kind: str, rows: list[Calibrated], *, slack: float = 0.0) -> list[
         at_least=LEAST_SIZE - slack,
     )
     losses = [loss for row in rows for loss in row.losses()]
-    claim("power lost to the best valid rival", losses, "of samples", at_most=_POWER_LOSS + slack)
+    claim(
+        "power lost to the best valid rival",
+        losses,
+        "of samples",
+        at_most=_POWER_LOSS + power_slack,
+    )
     claim(
         "power lost to the best valid rival, mean of both directions",
         [loss for row in rows for loss in row.mean_losses()],
         "of samples",
-        at_most=_POWER_LOSS + slack,
+        at_most=_POWER_LOSS + power_slack,
     )
     claim(
         f"coverage, distance from {_COVERAGE}, cells of {ENOUGH} and more",
@@ -185,7 +195,7 @@ def claims_of(kind: str, rows: list[Calibrated], *, slack: float = 0.0) -> list[
     )
     claim(
         f"coverage, cells below {ENOUGH}",
-        [(r.fair.covered, r.design.name) for r in few if r.fair.covered is not None],
+        [(r.fair.covered, r.design.name) for r in small if r.fair.covered is not None],
         "of intervals",
         at_least=_LEAST_COVERAGE - slack,
     )
@@ -208,6 +218,10 @@ def claims_of(kind: str, rows: list[Calibrated], *, slack: float = 0.0) -> list[
             )
         )
     return claims
+
+
+def _planted(rows: list[Calibrated]) -> list[int]:
+    return [tries.simulations for row in rows for tries in row.planted.values()]
 
 
 def _rates(rates: dict[str, float]) -> str:
