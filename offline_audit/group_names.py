@@ -18,6 +18,7 @@ __all__ = ["MOST_GROUPS", "UNKNOWN", "crossed_name", "look_alikes", "require_nam
 UNKNOWN = -1
 # So many groups of one attribute at most: more is a quantity, or an id.
 MOST_GROUPS = 200
+_CHUNK = 1_000_000
 # Names shorter than this are codes, which may well differ in one letter.
 _SHORTEST_NAME = 4
 
@@ -31,12 +32,8 @@ def to_codes(values: Any, attribute: str) -> tuple[tuple[str, ...], NDArray[np.i
     given = np.asarray(values)
     if given.ndim != 1:
         raise AuditInputError(f"groups of {attribute}: one value a row is needed")
-    if given.dtype.kind == "O":
-        # The same objects come again and again, so each is looked at once.
-        places: dict[Any, int] = {}
-        listed = given.tolist()
-        inverse = np.array([places.setdefault(value, len(places)) for value in listed], np.int64)
-        distinct: Sequence[Any] = list(places)
+    if given.dtype.kind in "OSU":
+        distinct, inverse = _distinct_words(given, attribute)
     else:
         found, inverse = np.unique(given, return_inverse=True)
         distinct = found.tolist()
@@ -50,6 +47,20 @@ def to_codes(values: Any, attribute: str) -> tuple[tuple[str, ...], NDArray[np.i
     place = {name: number for number, name in enumerate(names)}
     codes = np.array([place.get(word, UNKNOWN) for word in words], dtype=np.int64)
     return names, codes[inverse] if len(inverse) else inverse.astype(np.int64)
+
+
+def _distinct_words(given: NDArray[Any], attribute: str) -> tuple[list[Any], NDArray[np.int64]]:
+    """Values that occur, and the place of each row's; sorting all of them would take longer."""
+    places: dict[Any, int] = {}
+    inverse = np.empty(len(given), np.int64)
+    try:
+        for start in range(0, len(given), _CHUNK):
+            listed = given[start : start + _CHUNK].tolist()
+            found = [places.setdefault(value, len(places)) for value in listed]
+            inverse[start : start + _CHUNK] = found
+    except TypeError:
+        raise AuditInputError(f"groups of {attribute}: one name a row is needed") from None
+    return list(places), inverse
 
 
 def require_names(

@@ -155,7 +155,8 @@ def interval_figure(estimates: Sequence[Estimate], label: str, at: float = 0.0) 
         axes.plot([each.value], [place], "o", color=colour)
     axes.axvline(at, color="black", linewidth=0.8)
     axes.set_yticks(range(len(estimates)), [each.name for each in estimates], fontsize=8)
-    axes.invert_yaxis()
+    # The first at the top, with room above and below.
+    axes.set_ylim(len(estimates) - 0.5, -0.5)
     axes.set_xlabel(label)
     return figure
 

@@ -86,5 +86,5 @@ class ProjectionResult:
         return {**found, "rejected": self.rejected, "cost_per_row": json_ready(self.cost_per_row)}
 
     def plot(self) -> Figure:
-        """Gaps with their intervals, and whom the smallest fair change moves."""
+        """Gaps with their intervals; the tolerance is shaded."""
         return drawn(self)

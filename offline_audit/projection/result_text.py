@@ -6,7 +6,15 @@ import math
 from typing import TYPE_CHECKING
 
 from offline_audit.plain_words import percent
-from offline_audit.presentation import TextTable, blank_figure, bounds, p_words, rate, signed
+from offline_audit.presentation import (
+    Estimate,
+    TextTable,
+    bounds,
+    interval_figure,
+    p_words,
+    rate,
+    signed,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -115,17 +123,13 @@ def _features(explained: Explanation) -> list[str]:
 
 def drawn(result: ProjectionResult) -> Figure:
     """Gaps as points with intervals; 0 is where groups agree."""
-    figure, axes = blank_figure(7.0, 1.2 + 0.4 * max(len(result.effects), 1))
-    names = []
-    for place, effect in enumerate(reversed(result.effects)):
-        low, high = effect.interval
-        axes.plot([low, high], [place, place], color="tab:blue", linewidth=2)
-        axes.plot([effect.gap], [place], "o", color="tab:blue")
+    estimates = []
+    for effect in result.effects:
         label = "" if effect.label is None else f" (label {effect.label})"
-        names.append(f"{effect.groups[0]} – {effect.groups[1]}{label}")
+        name = f"{effect.groups[0]} – {effect.groups[1]}{label}"
+        estimates.append(Estimate(name=name, value=effect.gap, interval=effect.interval))
+    figure = interval_figure(estimates, "difference of rates of decision 1")
+    (axes,) = figure.axes
     axes.axvspan(-result.tolerance, result.tolerance, color="0.9")
-    axes.axvline(0, color="0.4", linewidth=1)
-    axes.set_yticks(range(len(names)), names)
-    axes.set_xlabel("difference of rates of decision 1")
     axes.set_title(title_of(result), fontsize="medium", wrap=True)
     return figure
