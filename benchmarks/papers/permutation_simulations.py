@@ -34,15 +34,13 @@ PRINTED = "studentized, as printed"
 _STUDENTIZED, _PLAIN = "studentized", "plain correlation"
 
 
-# --- 4.1: an error whose spread depends on the protected attribute, and correlates with nothing.
-
-
 def correlation_rejections(
     *, simulations: int, permutations: int, n: int, say: Say
 ) -> dict[tuple[str, str], dict[str, float]]:
     """Share of data sets that each test rejects at 5%, by attribute and error (Table 1).
 
-    The paper prints ε/x² as the error. Its authors' scripts use that for the studentized test and
+    The error's spread depends on the attribute, with which it does not correlate. The paper prints
+    ε/x² as the error. Its authors' scripts use that for the studentized test and
     ε/x for FairTest's, so both are simulated.
     """
     attributes: Mapping[str, Callable[[np.random.Generator], Float]] = {
@@ -90,9 +88,6 @@ def shuffled_p_value(x: Float, error: Float, draws: int, rng: np.random.Generato
     lengths = [np.sqrt((part**2).sum(axis=1)) for part in centred]
     others = np.abs((centred[0] * centred[1]).sum(axis=1) / lengths[0] / lengths[1])
     return float((1 + (others >= seen).sum()) / (draws + 1))
-
-
-# --- 4.2: two groups with the same false negative rate and very different base rates.
 
 
 @dataclass(frozen=True, slots=True)
