@@ -8,6 +8,8 @@ from typing import Literal
 import numpy as np
 from scipy.stats import false_discovery_control
 
+from offline_audit.errors import AuditInputError
+
 __all__ = ["Correction", "adjusted_p_values", "guarantee"]
 
 # Benjamini and Hochberg; Benjamini and Yekutieli; Holm; none.
@@ -29,7 +31,12 @@ def adjusted_p_values(p_values: Sequence[float | None], method: Correction) -> l
     Args:
         p_values: None where there was not enough data; such a test does not count as one.
         method: How it is allowed for.
+
+    Raises:
+        AuditInputError: There is no such method.
     """
+    if method not in _GUARANTEES:
+        raise AuditInputError(f"correction: {method!r} is none; there are {', '.join(_GUARANTEES)}")
     tested = [place for place, p in enumerate(p_values) if p is not None]
     raw = np.array([p_values[place] for place in tested], float)
     found: list[float | None] = [None] * len(p_values)

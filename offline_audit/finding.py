@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from offline_audit.correction import Correction, adjusted_p_values, guarantee
 from offline_audit.presentation import (
+    Estimate,
     TextTable,
     bounds,
+    interval_figure,
     json_ready,
     p_words,
     signed,
@@ -18,6 +20,9 @@ from offline_audit.presentation import (
     to_text,
 )
 from offline_audit.window_facts import WindowFacts
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["Finding", "Findings"]
 
@@ -85,7 +90,14 @@ class Finding:
         return {**found, "outcome": self.outcome}
 
     def __str__(self) -> str:
-        return str(Findings(findings=(self,), correction="none", level=self.level))
+        return str(self._alone)
+
+    def _repr_html_(self) -> str:
+        return self._alone._repr_html_()
+
+    @property
+    def _alone(self) -> Findings:
+        return Findings(findings=(self,), correction="none", level=self.level)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +163,20 @@ class Findings:
             "window": json_ready(self.window),
             "versions": dict(self.versions),
         }
+
+    def plot(self) -> Figure:
+        """Effects with their intervals, those that had not enough data in gray."""
+        shown = [
+            Estimate(
+                name=f"{finding.metric}: {' – '.join(finding.groups)}",
+                value=finding.effect,
+                interval=finding.interval,
+                sure=finding.p_value is not None,
+            )
+            for finding in self.findings
+            if finding.effect is not None
+        ]
+        return interval_figure(shown, "difference (gray: not enough data)")
 
     def __str__(self) -> str:
         return to_text(self._title, self._table, self._notes)

@@ -55,6 +55,7 @@ ONLY_IN = {
     "pyspark": {"offline_audit"},
     "matplotlib": {
         "monitor.fit.audit",
+        "offline_audit.finding",
         "offline_audit.permutation.outcome",
         "offline_audit.permutation.selection",
         "offline_audit.presentation",

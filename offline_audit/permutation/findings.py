@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from offline_audit.correction import Correction
+from offline_audit.errors import AuditInputError
 from offline_audit.finding import Finding, Findings
 from offline_audit.group_counts import Cell
 from offline_audit.permutation.counts import TableCounts
@@ -58,11 +59,12 @@ def permutation_findings(
     asked = [metric_named(name) for name in metrics]
     crossings = [(a,) if isinstance(a, str) else tuple(a) for a in by or window.attributes]
     facts = WindowFacts.of(window.provenance)
+    references = _references(reference, crossings, window)
     counts = window.counts(crossings)
     found: list[Finding] = []
     for crossing in crossings:
         cells = [_positive(cell, facts) for cell in counts.of(*crossing).cells]
-        test = _Test(crossing, reference, draws, seed)
+        test = _Test(crossing, references.get(" × ".join(crossing)), draws, seed)
         rates = [metric for metric in asked if metric.kind == "rate"]
         found += test.findings(rates, TableCounts.from_cells(cells) if cells else None, cells)
         others = [metric for metric in asked if metric.kind != "rate"]
@@ -79,7 +81,7 @@ class _Test:
     """The tests of one attribute, or of several crossed."""
 
     def __init__(
-        self, crossing: tuple[str, ...], reference: Reference, draws: int, seed: int
+        self, crossing: tuple[str, ...], reference: str | None, draws: int, seed: int
     ) -> None:
         self._crossing, self._reference = crossing, reference
         self._draws, self._seed = draws, seed
@@ -141,6 +143,23 @@ class _Test:
             seed=self._seed,
             evidence={},
         )
+
+
+def _references(
+    reference: Reference, crossings: Sequence[tuple[str, ...]], window: Window
+) -> dict[str, str]:
+    """The group to compare with, by attribute; one name is of whichever attribute has it."""
+    asked = [" × ".join(crossing) for crossing in crossings]
+    if isinstance(reference, Mapping):
+        if strangers := [name for name in reference if name not in asked]:
+            raise AuditInputError(
+                f"reference: {', '.join(strangers)} not asked for; there is {', '.join(asked)}"
+            )
+        return dict(reference)
+    having = [name for name in asked if reference in window.attributes.get(name, ())]
+    if reference is not None and not having:
+        raise AuditInputError(f"reference: no group {reference!r} of {', '.join(asked)}")
+    return dict.fromkeys(having, str(reference))
 
 
 def _untestable(metric: Metric, cells: Sequence[Cell]) -> str | None:

@@ -57,7 +57,7 @@ def projection_findings(
     together = [(a,) if isinstance(a, str) else tuple(a) for a in by or window.attributes]
     rows = _Rows.read(window, sorted({a for attributes in together for a in attributes}), facts)
     found = [
-        _tested(rows, attributes, criterion, tolerance, level)
+        _tested(rows, attributes, criterion, tolerance)
         for attributes in together
         for criterion in criteria
     ]
@@ -132,7 +132,6 @@ def _tested(
     attributes: tuple[str, ...],
     criterion: Criterion,
     tolerance: float,
-    level: float,
 ) -> Finding:
     groups = {attribute: rows.groups[attribute] for attribute in attributes}
     reason = _untestable(rows, groups, criterion)
@@ -145,7 +144,6 @@ def _tested(
             criterion=criterion,
             labels=None if criterion == "statistical_parity" else rows.labels,
             tolerance=tolerance,
-            alpha=level,
         )
     return _finding(result, rows, attributes, criterion, reason)
 
@@ -178,7 +176,8 @@ def _finding(
         largest = max(result.effects, key=lambda effect: abs(effect.gap), default=None)
     sizes: dict[str, int] = {}
     for each in result.counts if result is not None else ():
-        sizes[each.group] = sizes.get(each.group, 0) + each.rows
+        name = each.group if len(attributes) == 1 else f"{each.attribute}: {each.group}"
+        sizes[name] = sizes.get(name, 0) + each.rows
     return Finding(
         audit="projection",
         question=f"are decisions fair by {criterion.replace('_', ' ')}, and if not, what is the "

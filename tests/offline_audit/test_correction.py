@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offline_audit.correction import adjusted_p_values, guarantee
+from offline_audit.errors import AuditInputError
 
 p_lists = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=12)
 
@@ -64,6 +65,11 @@ def test_no_more_is_called_of_nothing_than_was_promised(method):
     # Three standard errors.
     assert np.mean(called) <= level + 3 * np.sqrt(level * (1 - level) / runs)
     assert (raw.min(1) <= level).mean() > 0.3
+
+
+def test_another_method_is_refused():
+    with pytest.raises(AuditInputError, match="'bonferroni' is none; there are bh, by, holm, none"):
+        adjusted_p_values([0.1], "bonferroni")  # type: ignore[arg-type]
 
 
 def test_every_method_says_what_it_promises():

@@ -172,6 +172,27 @@ def test_without_outcomes_there_is_a_reason_and_no_figure(known):
             assert all(f.effect is None for f in findings)
 
 
+def test_a_reference_is_compared_with_by_the_attribute_that_has_it(window):
+    for reference in ("male", {"sex": "male"}):
+        found = permutation_findings(window, ["selection_rate"], reference=reference)
+        assert {f.groups for f in found if f.attributes == ("sex",)} == {("female", "male")}
+        assert len([f for f in found if f.attributes == ("ethnicity",)]) == 3
+    for reference in ("nobody", {"sexx": "male"}):
+        with pytest.raises(AuditInputError, match="reference"):
+            permutation_findings(window, ["selection_rate"], reference=reference)
+
+
+def test_intervals_are_of_95_percent_whatever_the_level(window):
+    found = [projection_findings(window, by=["sex"], level=level) for level in (0.05, 0.2)]
+    assert [f.interval for f in found[0]] == [f.interval for f in found[1]]
+    assert {f.level for f in found[1]} == {0.2}
+
+
+def test_findings_are_drawn_in_their_order(found):
+    (axes,) = found.plot().axes
+    assert len(axes.get_yticklabels()) == len([f for f in found if f.effect is not None])
+
+
 def test_an_unknown_attribute_or_metric_is_refused(window):
     with pytest.raises(UnknownColumnError, match="no protected attribute 'age'"):
         permutation_findings(window, by=["age"])
