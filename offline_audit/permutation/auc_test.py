@@ -67,9 +67,15 @@ class RankedSides:
         return np.array(found, dtype=np.int64)
 
     def binned(self, bins: int) -> Self:
-        """Neighbouring scores put together, so that about as many rows are in every bin."""
-        cumulated = np.cumsum(self.counts.sum(axis=(0, 1)))
-        starts = np.concatenate([[0], np.flatnonzero(np.diff(cumulated * bins // self.rows)) + 1])
+        """Neighbouring scores put together.
+
+        About the same share of the positives and negatives is in every bin, so that a class that is
+        rare is not put into one.
+        """
+        by_label = self.counts.sum(axis=0)
+        shares = (by_label / by_label.sum(axis=1, keepdims=True)).mean(axis=0)
+        filled = np.floor(np.cumsum(shares) * bins)
+        starts = np.concatenate([[0], np.flatnonzero(np.diff(filled)) + 1])
         return type(self)(counts=np.add.reduceat(self.counts, starts, axis=2))
 
 

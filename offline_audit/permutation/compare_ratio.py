@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +25,7 @@ from offline_audit.permutation.ratio_test import ratio_test
 from offline_audit.permutation.rearranged_sums import Rearranging
 from offline_audit.permutation.tally import Tally
 
-__all__ = ["LEAST_RATE_CELL", "LEAST_REPEATED", "measured_ratio"]
+__all__ = ["LEAST_LABELS", "LEAST_RARE", "LEAST_RATE_CELL", "LEAST_REPEATED", "measured_ratio"]
 
 Int = NDArray[np.int64]
 Float = NDArray[np.float64]
@@ -31,8 +33,13 @@ Float = NDArray[np.float64]
 # Expected successes and failures that either group needs. With fewer, two groups of the same size
 # could not reach a p-value of 5% whatever they show.
 LEAST_RATE_CELL = 2
-# Units of either group, for a rate of rows that come in units.
+# Effective units of either group, where rows come in units.
 LEAST_REPEATED = 20
+# Expected rows with label 1, and with label 0, that either group needs for a calibration gap.
+LEAST_LABELS = 8
+# Rare values that either group would be expected to hold, for a mean: with 3 expected, one group
+# in twenty holds none.
+LEAST_RARE = 3
 # Of a score; less than this is rounding.
 _NO_SPREAD = 1e-12
 
@@ -42,10 +49,21 @@ def measured_ratio(
     tally: Tally,
     names: tuple[str, str],
     members: tuple[Int, Int],
+    positives: tuple[int, int] | None,
     confidence: float,
     how: Rearranging,
 ) -> Measured:
-    """Compare a rate or a mean."""
+    """Compare a rate or a mean.
+
+    Args:
+        metric: Which.
+        tally: Units by type.
+        names: Of the two sides.
+        members: Places of their groups.
+        positives: Counted rows with label 1 of either side, for a mean that involves the label.
+        confidence: Level of the interval.
+        how: Draws, seed, direction.
+    """
     pair = tally.between(*members)
     rates = metric.kind == "rate"
     sides = tuple(
@@ -53,7 +71,7 @@ def measured_ratio(
         for name, counts in zip(names, pair, strict=True)
     )
     one, two = sides
-    least = LEAST_RATE_CELL if rates else LEAST_UNITS
+    least: float = LEAST_RATE_CELL if rates else LEAST_UNITS
     for side in sides:
         if side.counted == 0:
             return refused((one, two), least, f"no row of {side.name} counts: {metric.words}")
@@ -67,11 +85,11 @@ def measured_ratio(
     if spread <= _NO_SPREAD:
         reason = "nothing varies: every row that counts has the same value, so groups cannot differ"
         interval = None if not rates else interval
-    elif cell < least:
-        reason = _too_few(metric, cell, least)
-    elif min(one.units, two.units) < LEAST_REPEATED and tally.values[:, 1].max() > 1:
-        few = min(one.units, two.units)
-        reason = f"not enough data: a group has {few} units; {LEAST_REPEATED} are needed"
+    else:
+        for bar in _bars(tally.values, pair, (one, two), cell, positives, rates=rates):
+            if bar.count < bar.least:
+                cell, least, reason = bar.count, bar.least, bar.reason
+                break
     judged = None
     if reason is None:
         judged = ratio_test(tally.values, tally.strata, *pair, rates=rates, how=how)
@@ -101,13 +119,95 @@ def _side(name: str, values: Float, counts: Int, *, rates: bool) -> Side:
     )
 
 
-def _too_few(metric: Metric, cell: float, least: float) -> str:
-    if metric.kind == "rate":
-        return (
-            f"not enough data: if the groups were alike, the smallest count of successes or "
-            f"failures would be {cell:.1f}; {least} are needed"
+@dataclass(frozen=True, slots=True)
+class _Bar:
+    """A count, and what it must be at least."""
+
+    count: float
+    least: float
+    words: str
+
+    @property
+    def reason(self) -> str:
+        """In words, if it is below."""
+        return f"not enough data: {self.words}; {self.least} are needed"
+
+
+def _bars(
+    values: Float,
+    pair: tuple[Int, Int],
+    sides: tuple[Side, Side],
+    cell: float,
+    positives: tuple[int, int] | None,
+    *,
+    rates: bool,
+) -> Iterator[_Bar]:
+    """What there must be enough of, in the order in which it is asked for."""
+    if rates:
+        words = "if the groups were alike, the smallest count of successes or failures would be"
+        yield _Bar(cell, LEAST_RATE_CELL, f"{words} {cell:.1f}")
+    else:
+        yield _Bar(cell, LEAST_UNITS, f"a group has {cell:.0f} units")
+    if values[:, 1].max() > 1:
+        few = min(_effective_units(values, counts) for counts in pair)
+        words = f"rows are so unequally shared that a group has the worth of {few:.1f} units"
+        yield _Bar(few, LEAST_REPEATED, words)
+    if not rates:
+        few = _effective_by_shape(values, pair)
+        words = (
+            "values are so skewed that the smaller group would be expected to hold "
+            f"{few:.1f} of the rare ones that decide its mean"
         )
-    return f"not enough data: a group has {cell:.0f} units; {least} are needed"
+        yield _Bar(few, LEAST_RARE, words)
+    if positives is not None:
+        few = _expected_labels(values, pair, sides, positives)
+        words = (
+            "if the groups were alike, the smallest count of rows with label 1, or with label 0, "
+            f"would be {few:.1f}"
+        )
+        yield _Bar(few, LEAST_LABELS, words)
+
+
+def _effective_units(values: Float, counts: Int) -> float:
+    """(Σb)²/Σb²: how many units with as many rows each would tell as much."""
+    b = values[:, 1]
+    squares = float(counts @ b**2)
+    return float(counts @ b) ** 2 / squares if squares else 0.0
+
+
+def _effective_by_shape(values: Float, pair: tuple[Int, Int]) -> float:
+    """Units of the smaller group over the squared skewness of both groups' values.
+
+    For a value that is taken rarely, with chance p, it is about n p. Values are centred and scaled
+    within their group: spreads may differ. Skewness is that of both, since a small group that
+    happens to hold no rare value looks calm by itself.
+    """
+    cubes, units = 0.0, []
+    for counts in pair:
+        a, b = counts @ values
+        residuals = values[:, 0] - a / b * values[:, 1]
+        used = counts * (values[:, 1] > 0)
+        n = float(used.sum())
+        spread = float(np.sqrt(used @ residuals**2 / n))
+        units.append(n)
+        cubes += float(used @ (residuals / spread) ** 3) if spread > _NO_SPREAD else 0.0
+    skewness = cubes / sum(units)
+    return min(min(units), min(units) / skewness**2) if skewness else min(units)
+
+
+def _expected_labels(
+    values: Float, pair: tuple[Int, Int], sides: tuple[Side, Side], positives: tuple[int, int]
+) -> float:
+    """Smallest count of a label in a group if labels lay above scores by the same in both."""
+    a, b = (pair[0] + pair[1]) @ values
+    found = []
+    for side, counts, ones in zip(sides, pair, positives, strict=True):
+        assert side.estimate is not None
+        # Rows of one unit tell no more than one.
+        worth = _effective_units(values, counts) / side.counted
+        expected = ones - side.counted * (side.estimate - a / b)
+        found.append(worth * min(expected, side.counted - expected))
+    return max(float(min(found)), 0.0)
 
 
 def _spread(values: Float, pair: tuple[Int, Int], *, rates: bool) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,15 +19,22 @@ _MUCH = 0.1
 _WORDS = {1: "selected", 0: "not selected"}
 
 
-def not_identified(metric: Metric, table: Int) -> str | None:
-    """Why labels do not tell the metric; None if they do.
+def not_identified(metric: Metric, table: Int, sides: Sequence[tuple[str, Int]]) -> str | None:
+    """Why labels do not tell the metric, of all rows or of a side; None if they do.
 
     Args:
         metric: The metric.
         table: Rows by group, label and decision, `[groups + 1, 3, 3]`.
+        sides: Names of what is compared, and places of its groups.
     """
     if not metric.needs_labels:
         return None
+    of_all = _one_decision(metric, table, "")
+    found = (_one_decision(metric, table[places], f" of {name}") for name, places in sides)
+    return of_all or next((reason for reason in found if reason is not None), None)
+
+
+def _one_decision(metric: Metric, table: Int, whose: str) -> str | None:
     rows, labelled = _by_decision(table)
     if min(rows) == 0 or max(labelled) == 0 or min(labelled) > 0:
         return None
@@ -33,8 +42,8 @@ def not_identified(metric: Metric, table: Int) -> str | None:
     if metric.given_decision == seen:
         return None
     return (
-        f"labels exist only for rows that were {_WORDS[seen]}, so {metric.name} is not identified: "
-        "what the others would have done is not known"
+        f"labels exist only for rows{whose} that were {_WORDS[seen]}, so {metric.name} is not "
+        "identified: what the others would have done is not known"
     )
 
 

@@ -79,17 +79,32 @@ def ratio_test(
             statistic=seen, p_value=test.exact(seen, how.alternative), draws=None, degenerate=0
         )
     drawn = test.null_distribution(strata, how)
-    return judged_by_draws(seen, drawn, how.alternative)
+    # Groups that keep their base rates differ by them in every rearrangement: T is not around 0.
+    counted = (group + other > 0) & (values[:, 1] > 0)
+    return judged_by_draws(
+        seen, drawn, how.alternative, centred=len(set(strata[counted].tolist())) == 1
+    )
 
 
-def judged_by_draws(seen: float, drawn: Float, alternative: Alternative) -> Judged:
-    """P = (1 + #{T_i > T} + ½ #{T_i = T}) / (B + 1), with |T| when two-sided."""
+def judged_by_draws(
+    seen: float, drawn: Float, alternative: Alternative, *, centred: bool = True
+) -> Judged:
+    """P = (1 + #{T_i > T} + ½ #{T_i = T}) / (B + 1), with |T| when two-sided.
+
+    Statistics that are not `centred` around 0 are two-sided by twice the smaller tail.
+    """
+    lost = ~np.isfinite(drawn)
+    if alternative == "two-sided" and not centred:
+        p = 2 * min(_share_beyond(seen, drawn, "greater"), _share_beyond(seen, drawn, "less"))
+    else:
+        p = _share_beyond(seen, drawn, alternative)
+    return Judged(statistic=seen, p_value=min(p, 1.0), draws=len(drawn), degenerate=int(lost.sum()))
+
+
+def _share_beyond(seen: float, drawn: Float, alternative: Alternative) -> float:
     lost = ~np.isfinite(drawn)
     above, tied = _extremes(seen, drawn[~lost], alternative)
-    p = (1 + above.sum() + lost.sum() + tied.sum() / 2) / (len(drawn) + 1)
-    return Judged(
-        statistic=seen, p_value=float(min(p, 1.0)), draws=len(drawn), degenerate=int(lost.sum())
-    )
+    return float((1 + above.sum() + lost.sum() + tied.sum() / 2) / (len(drawn) + 1))
 
 
 def oriented(statistic: Float, alternative: Alternative) -> Float:

@@ -37,7 +37,7 @@ class Rearranging:
         draws: How many, where they cannot be enumerated.
         seed: Of the draws.
         studentized: False for the plain difference, which is not valid for unequal groups.
-        bins: Quantile bins into which different scores are put for the draws, 0 for none; None for
+        bins: Bins into which different scores are put for the draws, 0 for none; None for
             none unless there is much to draw.
         progress: Told how far long work is.
     """
@@ -124,15 +124,17 @@ def _binned(
     """Types that lie next to each other in a stratum, put together by their mean terms.
 
     The terms' totals stay what they are, so a rearrangement's sums differ from the exact ones only
-    by what is exchanged within a bin.
+    by what is exchanged within a bin. A bin holds about the same share of the units, of their
+    squares and of their cubes: few units that make up most of the spread have bins of their own,
+    or the rearrangements would not know of them.
     """
     types = group + other
     b, a = terms[:, 1], terms[:, 2]
     order = np.lexsort((a, b, strata))
     key = np.stack([strata[order], b[order]])
     new = np.concatenate([[True], np.any(key[:, 1:] != key[:, :-1], axis=0)])
-    cumulated = np.cumsum(types[order])
-    new[1:] |= np.diff(cumulated * bins // max(int(cumulated[-1]), 1)) > 0
+    filled = np.cumsum(_share_of_moments(a, types)[order]) * bins
+    new[1:] |= np.diff(np.floor(filled)) > 0
     bin_of = np.cumsum(new) - 1
     k = int(bin_of[-1]) + 1
     mass = np.bincount(bin_of, weights=types[order], minlength=k)
@@ -150,3 +152,12 @@ def _binned(
         merged[0].astype(np.int64),
         merged[1].astype(np.int64),
     )
+
+
+def _share_of_moments(a: Float, types: Int) -> Float:
+    """Share of each type in units, squares and cubes, the mean of the three, `[k]`; sums to 1."""
+    found = np.zeros(len(a))
+    for power in (0, 2, 3):
+        part = types * np.abs(a) ** power
+        found += part / (part.sum() or 1.0) / 3
+    return found

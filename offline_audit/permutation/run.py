@@ -204,10 +204,21 @@ class _Run:
                     measured = measured_auc(sides, names, self.exchange, self.confidence, self.how)
                 else:
                     error = self.source.mean_error() if metric.kind == "mean" else 0.0
+                    positives = self._positives(metric, found, members)
                     measured = measured_ratio(
-                        metric, tally, names, members, self.confidence, self.how
+                        metric, tally, names, members, positives, self.confidence, self.how
                     )
                 yield self._comparison(metric, found, names, members, measured, error)
+
+    @staticmethod
+    def _positives(
+        metric: Metric, found: GroupSet, members: tuple[Int, Int]
+    ) -> tuple[int, int] | None:
+        """Rows with label 1 on either side, for a mean that involves the label."""
+        if metric.kind != "mean" or not metric.needs_labels:
+            return None
+        one, two = (int(found.table[places, 1].sum()) for places in members)
+        return one, two
 
     def _comparison(
         self,
@@ -220,7 +231,7 @@ class _Run:
     ) -> Comparison:
         warnings: list[str] = []
         if isinstance(metric, Metric):
-            untold = not_identified(metric, found.table)
+            untold = not_identified(metric, found.table, list(zip(names, members, strict=True)))
             measured = measured if untold is None else measured.untold(untold)
             warnings = label_warnings(metric, found.table)
         judged = measured.judged
