@@ -9,10 +9,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from offline_audit.checked_arrays import array_of, is_missing
 from offline_audit.errors import AuditInputError
 from offline_audit.plain_words import count, some
 
-__all__ = ["MOST_GROUPS", "UNKNOWN", "crossed_name", "look_alikes", "require_names", "to_codes"]
+__all__ = [
+    "MOST_GROUPS",
+    "UNKNOWN",
+    "crossed_name",
+    "look_alikes",
+    "require_names",
+    "to_codes",
+    "word_of",
+]
 
 # The code of rows whose group is not known.
 UNKNOWN = -1
@@ -29,15 +38,18 @@ def to_codes(values: Any, attribute: str) -> tuple[tuple[str, ...], NDArray[np.i
     Raises:
         AuditInputError: So many groups that the attribute must be something else.
     """
-    given = np.asarray(values)
-    if given.ndim != 1:
-        raise AuditInputError(f"groups of {attribute}: one value a row is needed")
+    given = array_of(values, f"groups of {attribute}")
     if given.dtype.kind in "OSU":
         distinct, inverse = _distinct_words(given, attribute)
     else:
         found, inverse = np.unique(given, return_inverse=True)
         distinct = found.tolist()
-    words = ["" if _is_missing(value) else _word(value) for value in distinct]
+    try:
+        words = ["" if is_missing(value) else word_of(value) for value in distinct]
+    except ValueError:
+        raise AuditInputError(
+            f"groups of {attribute}: a name is not readable; give text, or bytes of UTF-8"
+        ) from None
     names = tuple(sorted({word for word in words if word}))
     if len(names) > MOST_GROUPS:
         raise AuditInputError(
@@ -99,18 +111,12 @@ def crossed_name(names: Iterable[str]) -> str:
     return " × ".join(names)
 
 
-def _word(value: Any) -> str:
+def word_of(value: Any) -> str:
+    """A group's name as text; empty if it is blank."""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    return value.decode() if isinstance(value, bytes) else str(value)
-
-
-def _is_missing(value: Any) -> bool:
-    # NaN, NaT and pandas' NA are not equal to themselves, or to anything.
-    if value is None or (isinstance(value, str) and not value.strip()):
-        return True
-    equal = value == value
-    return equal is not True and not (isinstance(equal, np.bool_) and bool(equal))
+    word = value.decode() if isinstance(value, bytes) else str(value)
+    return word if word.strip() else ""
 
 
 def _plain(name: str) -> str:

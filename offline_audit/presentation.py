@@ -6,6 +6,7 @@ import dataclasses
 import datetime as dt
 import html
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,8 @@ __all__ = [
 ]
 
 _NOTHING = "–"
+# Letters of a line beside a figure.
+_NAME_WIDTH = 28
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,13 +151,19 @@ class Estimate:
 
 def interval_figure(estimates: Sequence[Estimate], label: str, at: float = 0.0) -> Figure:
     """Estimates with their intervals, one below the other, and a line at what would be equal."""
-    figure, axes = blank_figure(7.0, 1.2 + 0.4 * max(len(estimates), 1))
+    names = [textwrap.fill(each.name, _NAME_WIDTH) for each in estimates]
+    lines = sum(1 + name.count("\n") for name in names)
+    figure, axes = blank_figure(8.0, 1.2 + 0.4 * max(lines, 1))
+    if not estimates:
+        axes.text(0.5, 0.5, "nothing to show", ha="center", va="center")
+        axes.set_axis_off()
+        return figure
     for place, each in enumerate(estimates):
         colour = "tab:blue" if each.sure else "tab:gray"
         axes.plot(each.interval or (each.value,) * 2, [place, place], color=colour, linewidth=2)
         axes.plot([each.value], [place], "o", color=colour)
     axes.axvline(at, color="black", linewidth=0.8)
-    axes.set_yticks(range(len(estimates)), [each.name for each in estimates], fontsize=8)
+    axes.set_yticks(range(len(estimates)), names, fontsize=8)
     # The first at the top, with room above and below.
     axes.set_ylim(len(estimates) - 0.5, -0.5)
     axes.set_xlabel(label)

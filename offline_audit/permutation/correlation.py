@@ -12,6 +12,7 @@ from scipy import stats
 from offline_audit.checked_arrays import finite, require_length
 from offline_audit.permutation.intervals import Interval
 from offline_audit.permutation.measured import DETECTABLE, LEAST_UNITS
+from offline_audit.permutation.options import require_draws
 from offline_audit.permutation.outcome import Comparison, Side
 from offline_audit.permutation.ratio_test import judged_by_draws
 from offline_audit.permutation.rearranged_sums import Alternative, Progress, Rearranging, chunks
@@ -58,8 +59,10 @@ def correlation_test(
         progress: Called with draws done and draws in all.
 
     Raises:
-        AuditInputError: The arrays differ in length or hold what is no finite number.
+        AuditInputError: The arrays differ in length or hold what is no finite number, or an
+            option is none.
     """
+    require_draws(alternative=alternative, draws=draws, seed=seed, confidence=confidence)
     x, y = finite(protected, attribute), finite(values, of)
     n = require_length({attribute: len(x), of: len(y)})
     how = Rearranging(

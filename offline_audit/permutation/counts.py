@@ -9,14 +9,16 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from offline_audit.checked_arrays import MISSING
+from offline_audit.checked_arrays import MISSING, is_missing
 from offline_audit.errors import AuditInputError
-from offline_audit.group_names import crossed_name, require_names
-from offline_audit.permutation.rows import Expected, expected_of
+from offline_audit.group_names import crossed_name, require_names, word_of
+from offline_audit.permutation.rows import Expected, expected_of, require_expected_kind
 
 __all__ = ["CountedGroups", "TableCounts", "whole_number"]
 
 Int = NDArray[np.int64]
+# Sums of so many still fit into 64 bits, and are exact as floats.
+_MOST_ROWS = 10**15
 
 
 class CountedCell(Protocol):
@@ -100,11 +102,19 @@ class TableCounts:
         Raises:
             AuditInputError: A count, a label or a name is not what it should be.
         """
+        shape = "counts: {group: {(label, decision): rows}} is needed"
+        if not isinstance(counts, Mapping):
+            raise AuditInputError(shape)
         found: dict[str | None, Int] = {}
         for name, cells in counts.items():
-            table = found.setdefault(name, np.zeros((3, 3), dtype=np.int64))
-            for (label, decision), rows in cells.items():
-                place = _place(label, "label"), _place(decision, "decision")
+            if not isinstance(cells, Mapping):
+                raise AuditInputError(shape)
+            word = None if is_missing(name) else word_of(name) or None
+            table = found.setdefault(word, np.zeros((3, 3), dtype=np.int64))
+            for pair, rows in cells.items():
+                if not isinstance(pair, tuple) or len(pair) != 2:
+                    raise AuditInputError(shape)
+                place = _place(pair[0], "label"), _place(pair[1], "decision")
                 table[place] += whole_number(rows, f"counts of {attribute}")
         return cls._checked({attribute: found}, expected)
 
@@ -114,6 +124,7 @@ class TableCounts:
     ) -> Self:
         if not found:
             raise AuditInputError("counts: there are none")
+        require_expected_kind(expected, found)
         groups, warnings = [], []
         for attribute, tables in found.items():
             names = sorted(name for name in tables if name is not None)
@@ -130,17 +141,20 @@ def whole_number(value: Any, where: str) -> int:
     Raises:
         AuditInputError: It is negative, or no whole number, as a weight would be.
     """
-    number = float(value)
-    if not number.is_integer() or number < 0:
+    try:
+        number = float("nan") if isinstance(value, str | bytes) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = float("nan")
+    if not number.is_integer() or not 0 <= number <= _MOST_ROWS:
         raise AuditInputError(
-            f"{where}: counts are whole numbers from 0 on; weights and rates are none"
+            f"{where}: counts are whole numbers from 0 to 10¹⁵; weights and rates are none"
         )
     return int(value)
 
 
-def _place(value: int | None, name: str) -> int:
-    if value is None:
+def _place(value: Any, name: str) -> int:
+    if is_missing(value):
         return MISSING
-    if value not in (0, 1):
+    if isinstance(value, str) or value not in (0, 1):
         raise AuditInputError(f"counts: a {name} is neither 0 nor 1 nor None")
     return int(value)

@@ -135,7 +135,7 @@ METRICS: dict[str, Metric] = {
         Metric(
             name="calibration_gap",
             kind="mean",
-            words="mean of label minus score: how far outcomes lie above what scores promise",
+            words="mean by which labels lie above scores",
             counted=_LABELLED,
             hit=_cells(label=(1,), decision=_ANY),
             needs=("labels", "scores"),

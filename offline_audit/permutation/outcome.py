@@ -60,7 +60,7 @@ class Comparison:
         group: The group.
         other: What it is compared with; None for a correlation.
         effect: Metric of the group minus metric of the other.
-        interval: Confidence interval of the effect.
+        interval: Confidence interval of the effect; two-sided, whatever the alternative.
         interval_method: How it was made.
         confidence: Its level.
         statistic: The studentized difference.
@@ -168,6 +168,7 @@ class Comparison:
     def _notes(self) -> list[str]:
         level = f"{100 * self.confidence:g}%"
         shown = f"{level} interval {bounds(self.interval)} ({self.interval_method})"
+        shown += "; two-sided, whatever the test is" * self._one_sided
         notes = [] if self.effect is None else [f"effect {signed(self.effect)}, {shown}"]
         if self.reason is not None:
             notes.append(f"no p-value: {self.reason}")
@@ -176,7 +177,7 @@ class Comparison:
         if self.smallest_detectable is not None:
             notes.append(
                 f"a difference of {self.smallest_detectable:.3f} would be found in 80% of samples "
-                "of this size"
+                f"of this size{' by a two-sided test' * self._one_sided}"
             )
         if self.degenerate_draws:
             notes.append(
@@ -186,6 +187,10 @@ class Comparison:
         if self.binning_error:
             notes.append(f"binned scores can move the effect by at most {self.binning_error:.4f}")
         return notes + [f"warning: {warning}" for warning in self.warnings]
+
+    @property
+    def _one_sided(self) -> bool:
+        return self.alternative != "two-sided"
 
     @property
     def _drawn(self) -> str:

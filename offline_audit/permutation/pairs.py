@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offline_audit.errors import AuditInputError
+from offline_audit.group_names import word_of
 from offline_audit.permutation.sources import GroupSet
 
 __all__ = ["Pair", "Reference", "pairs_of"]
@@ -16,7 +17,7 @@ Int = NDArray[np.int64]
 # Names of the two sides, and places of their groups.
 Pair = tuple[tuple[str, str], tuple[Int, Int]]
 # The group that others are compared with; by attribute, if there are several.
-Reference = str | Mapping[str, str] | None
+Reference = str | int | Mapping[str, str | int] | None
 
 
 def pairs_of(group_sets: Sequence[GroupSet], reference: Reference) -> list[list[Pair]]:
@@ -32,8 +33,16 @@ def pairs_of(group_sets: Sequence[GroupSet], reference: Reference) -> list[list[
                 f"groups of {found.attribute}: two are needed, there is {only} with known rows"
             )
     if isinstance(reference, Mapping):
-        chosen = [reference.get(found.attribute) for found in group_sets]
+        known = [found.attribute for found in group_sets]
+        for attribute in reference:
+            if attribute not in known:
+                raise AuditInputError(
+                    f"reference: there is no attribute {attribute!r}; there are {', '.join(known)}"
+                )
+        named = [reference.get(found.attribute) for found in group_sets]
+        chosen = [None if name is None else word_of(name) for name in named]
     else:
+        reference = None if reference is None else word_of(reference)
         # One name refers to the attribute that has such a group.
         chosen = [reference if reference in found.names else None for found in group_sets]
         if reference is not None and not any(chosen):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,15 +17,22 @@ from offline_audit.checked_arrays import (
     unit_codes,
 )
 from offline_audit.errors import AuditInputError
-from offline_audit.group_names import require_names, to_codes
+from offline_audit.group_names import require_names, to_codes, word_of
 from offline_audit.permutation.crossing import Crossing, Intersections, wanted_crossings
 
-__all__ = ["Expected", "Rows", "expected_of", "rows_of"]
+__all__ = [
+    "Expected",
+    "Rows",
+    "expected_of",
+    "require_expected",
+    "require_expected_kind",
+    "rows_of",
+]
 
 Int = NDArray[np.int64]
 Float = NDArray[np.float64]
 # Names of the groups that there may be; by attribute, if there are several.
-Expected = Sequence[str] | Mapping[str, Sequence[str]]
+Expected = Sequence[str | int] | Mapping[str, Sequence[str | int]]
 
 # Rows beyond this share that repeat another one exactly ask for a word about units.
 _MANY_REPEATS = 0.5
@@ -92,6 +99,7 @@ def rows_of(
     by_attribute = dict(groups) if isinstance(groups, Mapping) else {"group": groups}
     if not by_attribute:
         raise AuditInputError("groups: no attribute was given")
+    require_expected_kind(expected, by_attribute)
     warnings: list[str] = []
     attributes = {}
     for attribute, values in by_attribute.items():
@@ -116,8 +124,42 @@ def rows_of(
 
 
 def expected_of(expected: Expected | None, attribute: str) -> Sequence[str] | None:
-    """Names expected of one attribute."""
-    return expected.get(attribute) if isinstance(expected, Mapping) else expected
+    """Names expected of one attribute, as words."""
+    names = expected.get(attribute) if isinstance(expected, Mapping) else expected
+    return None if names is None else [word_of(name) for name in names]
+
+
+def require_expected(expected: Expected | None, names: Mapping[str, Sequence[str]]) -> None:
+    """Groups of each attribute are among those expected.
+
+    Raises:
+        AuditInputError: Some are not, or what is expected is no list of names.
+    """
+    require_expected_kind(expected, names)
+    for attribute, found in names.items():
+        listed = expected_of(expected, attribute)
+        if listed is not None:
+            require_names(found, listed, attribute)
+
+
+def require_expected_kind(expected: Any, attributes: Iterable[str]) -> None:
+    """A list of names, or such lists by attribute.
+
+    Raises:
+        AuditInputError: It is something else, or names an attribute that is not there.
+    """
+    if expected is None:
+        return
+    listed = list(expected.values()) if isinstance(expected, Mapping) else [expected]
+    if any(isinstance(n, str | bytes) or not isinstance(n, Iterable) for n in listed):
+        raise AuditInputError("expected: a list of names is needed, or one for each attribute")
+    if isinstance(expected, Mapping):
+        known = list(attributes)
+        for attribute in expected:
+            if attribute not in known:
+                raise AuditInputError(
+                    f"expected: there is no attribute {attribute!r}; there are {', '.join(known)}"
+                )
 
 
 def _require_one_group(rows: Rows) -> None:

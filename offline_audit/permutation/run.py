@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,11 @@ from offline_audit.permutation.custom import CustomMetric, GroupRows, measured_c
 from offline_audit.permutation.identified import label_warnings, not_identified
 from offline_audit.permutation.measured import DETECTABLE, Measured
 from offline_audit.permutation.metrics import Metric, metric_named
+from offline_audit.permutation.options import require_draws, require_limits
 from offline_audit.permutation.outcome import Comparison, Comparisons
 from offline_audit.permutation.pairs import Reference, pairs_of
 from offline_audit.permutation.rearranged_sums import Alternative, Progress, Rearranging
-from offline_audit.permutation.rows import Expected, Rows, rows_of
+from offline_audit.permutation.rows import Expected, Rows, require_expected, rows_of
 from offline_audit.permutation.score_counts import ScoreCounts
 from offline_audit.permutation.sources import (
     GroupSet,
@@ -38,7 +39,6 @@ Int = NDArray[np.int64]
 Metrics = str | Callable[[GroupRows], float] | Sequence[str | Callable[[GroupRows], float]]
 
 _EXCHANGES = ("counted", "within outcome", "all")
-_ALTERNATIVES = ("two-sided", "greater", "less")
 
 
 def permutation_test(
@@ -97,6 +97,10 @@ def permutation_test(
     Raises:
         AuditInputError: Something given is not what it should be.
     """
+    require_draws(alternative=alternative, draws=draws, seed=seed, bins=bins, confidence=confidence)
+    require_limits(score_limits)
+    if exchange not in _EXCHANGES:
+        raise AuditInputError(f"exchange: one of {', '.join(_EXCHANGES)}")
     how = Rearranging(
         alternative=alternative,
         draws=draws,
@@ -105,7 +109,6 @@ def permutation_test(
         bins=bins,
         progress=progress,
     )
-    _require_options(how, exchange, confidence)
     rows = None
     if counts is None:
         if groups is None:
@@ -120,8 +123,11 @@ def permutation_test(
             expected=expected,
             score_limits=score_limits,
         )
-    elif any(part is not None for part in (groups, decisions, labels, scores, units)):
-        raise AuditInputError("counts: give either arrays or counts, not both")
+    else:
+        _require_counts_alone(counts, (groups, decisions, labels, scores, units))
+        if intersections is not False:
+            raise AuditInputError("intersections: counts are crossed already, or cannot be")
+        require_expected(expected, _names(counts))
     asked = _asked(metrics)
     source = _source(rows, counts)
     run = _Run(source, rows, exchange, confidence, how, reference)
@@ -131,10 +137,32 @@ def permutation_test(
     return Comparisons(comparisons=made, warnings=source.warnings)
 
 
+def _require_counts_alone(counts: Any, arrays: Sequence[Any]) -> None:
+    if not isinstance(counts, TableCounts | ScoreCounts):
+        raise AuditInputError(
+            "counts: `TableCounts` or `ScoreCounts` are needed; a mapping becomes one by "
+            "`TableCounts.from_mapping`"
+        )
+    if any(part is not None for part in arrays):
+        raise AuditInputError("counts: give either arrays or counts, not both")
+
+
+def _names(counts: TableCounts | ScoreCounts) -> dict[str, tuple[str, ...]]:
+    """Groups by attribute."""
+    if isinstance(counts, ScoreCounts):
+        return {counts.attribute: counts.names}
+    return {each.attribute: each.names for each in counts.groups}
+
+
 def _asked(metrics: Metrics) -> list[Metric | CustomMetric]:
-    listed = [metrics] if isinstance(metrics, str) or callable(metrics) else list(metrics)
+    one = isinstance(metrics, str) or callable(metrics)
+    if not one and not isinstance(metrics, Iterable):
+        raise AuditInputError("metrics: names or functions are needed")
+    listed: list[Any] = [metrics] if one else list(metrics)  # type: ignore[arg-type]
     if not listed:
         raise AuditInputError("metrics: none was given")
+    if not all(isinstance(each, str) or callable(each) for each in listed):
+        raise AuditInputError("metrics: names or functions are needed")
     return [metric_named(each) if isinstance(each, str) else CustomMetric(each) for each in listed]
 
 
@@ -145,19 +173,6 @@ def _source(rows: Rows | None, counts: TableCounts | ScoreCounts | None) -> Sour
         return TableSource(counts)
     assert rows is not None
     return RowSource(rows)
-
-
-def _require_options(how: Rearranging, exchange: str, confidence: float) -> None:
-    if exchange not in _EXCHANGES:
-        raise AuditInputError(f"exchange: one of {', '.join(_EXCHANGES)}")
-    if how.alternative not in _ALTERNATIVES:
-        raise AuditInputError(f"alternative: one of {', '.join(_ALTERNATIVES)}")
-    if how.draws < 99:
-        raise AuditInputError("draws: at least 99, or no p-value can be below 1%")
-    if not 0.5 <= confidence < 1:
-        raise AuditInputError("confidence: from .5 to below 1")
-    if how.bins is not None and how.bins < 0:
-        raise AuditInputError("bins: 0 or more")
 
 
 class _Run:
@@ -271,6 +286,9 @@ class _Run:
         unit = "units" if "units" in self.source.offers else "rows"
         if self.exchange == "all" or isinstance(metric, CustomMetric):
             return f"all {unit}"
-        if self.exchange == "within outcome" or (metric.kind == "auc" and unit == "rows"):
+        if metric.kind == "auc" and unit == "units":
+            # Units that hold both labels cannot change within one.
+            return "the units that count"
+        if self.exchange == "within outcome" or metric.kind == "auc":
             return f"{unit} with the same label"
         return f"the {unit} that count"

@@ -8,11 +8,13 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from offline_audit.checked_arrays import MISSING
+from offline_audit.checked_arrays import MISSING, finite
 from offline_audit.errors import AuditInputError
 from offline_audit.group_names import require_names
 from offline_audit.permutation.counts import whole_number
-from offline_audit.permutation.rows import Expected, expected_of, rows_of
+from offline_audit.permutation.options import is_whole
+from offline_audit.permutation.rows import Expected, expected_of, require_expected_kind, rows_of
+from offline_audit.plain_words import count
 
 __all__ = ["ScoreCounts"]
 
@@ -73,6 +75,7 @@ class ScoreCounts:
         bars = histogram.bars
         names = sorted({bar.group for bar in bars if bar.group is not None})
         attribute = histogram.attribute
+        require_expected_kind(expected, [attribute])
         warnings = require_names(names, expected_of(expected, attribute), attribute)
         edges = np.array(histogram.edges, dtype=np.float64)
         counts = np.zeros((len(names) + 1, 3, 3, len(edges) - 1), dtype=np.int64)
@@ -80,13 +83,14 @@ class ScoreCounts:
             group = len(names) if bar.group is None else names.index(bar.group)
             label, decision = (MISSING if v is None else v for v in (bar.label, bar.decision))
             counts[group, label, decision] += [whole_number(n, "scores") for n in bar.counts]
+        unscored = sum(whole_number(bar.missing, "scores") for bar in bars)
         return cls(
             attribute=attribute,
             names=tuple(names),
             edges=edges,
             counts=counts,
-            unscored=sum(bar.missing for bar in bars),
-            warnings=tuple(warnings),
+            unscored=unscored,
+            warnings=(*warnings, *_left_out(unscored)),
         )
 
     @classmethod
@@ -106,8 +110,13 @@ class ScoreCounts:
         Raises:
             AuditInputError: An array is not what it should be.
         """
-        if bins < 2:
-            raise AuditInputError("bins: at least 2 are needed")
+        if not is_whole(bins) or bins < 2:
+            raise AuditInputError("bins: a whole number is needed, at least 2")
+        if scores is None:
+            raise AuditInputError("scores: one number a row is needed")
+        lowest, highest = _extremes(scores)
+        if lowest < 0 or highest > 1:
+            raise AuditInputError("scores: bins go from 0 to 1; scale the scores into them")
         rows = rows_of(
             groups={attribute: groups},
             scores=scores,
@@ -129,3 +138,13 @@ class ScoreCounts:
             counts=counts.astype(np.int64),
             warnings=rows.warnings,
         )
+
+
+def _extremes(scores: Any) -> tuple[float, float]:
+    numbers = finite(scores, "scores")
+    return float(numbers.min(initial=0.0)), float(numbers.max(initial=1.0))
+
+
+def _left_out(unscored: int) -> list[str]:
+    """A word about rows without a score."""
+    return [f"Left out: {count(unscored, 'row')} without a score."] * bool(unscored)

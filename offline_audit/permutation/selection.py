@@ -12,7 +12,8 @@ from offline_audit.errors import AuditInputError
 from offline_audit.permutation.counts import TableCounts
 from offline_audit.permutation.crossing import Intersections
 from offline_audit.permutation.intervals import rate_ratio_interval, wilson
-from offline_audit.permutation.rows import Expected, rows_of
+from offline_audit.permutation.options import require_confidence
+from offline_audit.permutation.rows import Expected, require_expected, rows_of
 from offline_audit.permutation.sources import GroupSet, RowSource, TableSource
 from offline_audit.presentation import (
     Estimate,
@@ -189,6 +190,11 @@ def selection_table(
     if counts is not None:
         if groups is not None or decisions is not None:
             raise AuditInputError("counts: give either arrays or counts, not both")
+        if not isinstance(counts, TableCounts):
+            raise AuditInputError("counts: `TableCounts` are needed")
+        if intersections is not False:
+            raise AuditInputError("intersections: counts are crossed already, or cannot be")
+        require_expected(expected, {each.attribute: each.names for each in counts.groups})
         source = TableSource(counts)
     elif groups is None or decisions is None:
         raise AuditInputError("groups and decisions are needed, or `counts`")
@@ -198,8 +204,7 @@ def selection_table(
                 groups=groups, decisions=decisions, intersections=intersections, expected=expected
             )
         )
-    if not 0.5 <= confidence < 1:
-        raise AuditInputError("confidence: from .5 to below 1")
+    require_confidence(confidence)
     if "decisions" not in source.offers:
         raise AuditInputError("decisions: none is known")
     rows = tuple(row for found in source.group_sets for row in _rows(found, confidence))

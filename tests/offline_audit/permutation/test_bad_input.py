@@ -54,7 +54,7 @@ def changed(values, **at):
         ("mean_score", {"scores": SCORES, "confidence": 95}, "confidence: from .5"),
         ("mean_score", {"scores": SCORES, "alternative": "larger"}, "alternative: one of"),
         ("mean_score", {"scores": SCORES, "exchange": "none"}, "exchange: one of"),
-        ("mean_score", {"scores": SCORES, "bins": -1}, "bins: 0 or more"),
+        ("mean_score", {"scores": SCORES, "bins": -1}, "bins: None, 0 for none"),
         ("mean_score", {"scores": SCORES, "reference": "men"}, "reference: no group 'men'"),
         ("mean_score", {"scores": SCORES, "intersections": [("sex", "age")]}, "no attribute"),
     ],
