@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from offline_audit.plain_words import count
+from offline_audit.plain_words import count, some
 from offline_audit.projection.cells import Cell, Constraint, Stratum
 from offline_audit.projection.cost_curve import CostCurve
 from offline_audit.projection.sample import Attribute, Sample
@@ -101,7 +101,7 @@ def partition(
         )
         for attribute, groups in zip(sample.attributes, kept, strict=True):
             if len(groups) < 2:
-                impossible.append(_why_not(attribute, told, label, smallest_expected))
+                impossible.append(_why_not(sample, attribute, told, label, smallest_expected))
         if all(len(groups) > 1 for groups in kept):
             cells = _cells(sample, chosen, kept, all_distances=all_distances)
             strata.append(Stratum(label=label, cells=cells, constraints=constraints))
@@ -125,14 +125,17 @@ def _tested(
     kept, counts, without = [], [], []
     for attribute in sample.attributes:
         size = len(attribute.groups)
+        selective = () if label is None else selective_groups(sample, attribute)
         known = chosen & (attribute.codes >= 0)
         codes = attribute.codes[known]
         rows = np.bincount(codes, minlength=size)
         positives = np.bincount(codes, sample.decisions[known], minlength=size)
         people = _people(sample, known, codes, size)
-        rate = positives.sum() / max(rows.sum(), 1)
+        # Groups whose labels tell nothing have no say in the common rate either.
+        heard = [g for g in range(size) if g not in selective]
+        rate = positives[heard].sum() / max(rows[heard].sum(), 1)
         expected = people * min(rate, 1 - rate)
-        enough = [g for g in range(size) if expected[g] >= smallest_expected]
+        enough = [g for g in heard if expected[g] >= smallest_expected]
         kept.append(enough)
         for g, group in enumerate(attribute.groups):
             counts.append(
@@ -146,7 +149,12 @@ def _tested(
                     tested=g in enough,
                 )
             )
-            if g not in enough and 0 < rate < 1:
+            if g in selective:
+                without.append(
+                    f"{attribute.name} = {group}{among(label)} is left out: its labels exist for "
+                    "one decision only, so its rates within labels are not identified."
+                )
+            elif g not in enough and 0 < rate < 1:
                 without.append(
                     f"{attribute.name} = {group}{among(label)} is left out: "
                     f"{expected[g]:.1f} people expected for the rarer decision, "
@@ -169,10 +177,34 @@ def _people(
     return np.bincount(pairs % size, minlength=size).astype(np.float64)
 
 
+def selective_groups(sample: Sample, attribute: Attribute) -> tuple[int, ...]:
+    """Groups with both decisions whose labels exist for one of them only: rates of 0 or 1."""
+    if sample.labels is None:
+        return ()
+    size, known = len(attribute.groups), attribute.codes >= 0
+    # Rows of each group by decision: all, and those with a label.
+    place = 2 * attribute.codes[known] + sample.decisions[known]
+    there = np.bincount(place, minlength=2 * size).reshape(size, 2) > 0
+    labelled = place[sample.labels[known] >= 0]
+    told = np.bincount(labelled, minlength=2 * size).reshape(size, 2) > 0
+    return tuple(np.flatnonzero(there.all(axis=1) & (told[:, 0] != told[:, 1])).tolist())
+
+
 def _why_not(
-    attribute: Attribute, counts: list[GroupCount], label: int | None, smallest_expected: float
+    sample: Sample,
+    attribute: Attribute,
+    counts: list[GroupCount],
+    label: int | None,
+    smallest_expected: float,
 ) -> str:
     """Why fewer than two groups of an attribute can be compared."""
+    selective = () if label is None else selective_groups(sample, attribute)
+    if selective:
+        named = some([attribute.groups[g] for g in selective])
+        return (
+            f"Fewer than two groups of {attribute.name}{among(label)} can be compared: labels of "
+            f"{named} exist for one decision only, so rates within labels are not identified."
+        )
     mine = [c for c in counts if c.attribute == attribute.name]
     rows, positives = sum(c.rows for c in mine), sum(c.positives for c in mine)
     present = [c for c in mine if c.rows]

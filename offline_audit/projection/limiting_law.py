@@ -82,7 +82,7 @@ def curve_crowding(strata: Sequence[Stratum]) -> NDArray[np.float64]:
     crowding = np.array(found)
     known = crowding[np.isfinite(crowding)]
     # A cell where turning costs nothing is as crowded as can be; one without rows to turn, empty.
-    most = 1e9 * float(known.max(initial=0.0)) or 1.0
+    most = 1e6 * float(known.max(initial=0.0)) or 1.0
     return np.where(np.isfinite(crowding), crowding, most)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from offline_audit.plain_words import percent
@@ -72,8 +71,8 @@ def table_of(result: ProjectionResult) -> TextTable | None:
 def notes_of(result: ProjectionResult) -> list[str]:
     """What the smallest fair change does, what the sample could show, and warnings."""
     notes = []
-    if result.statistic is not None and math.isfinite(result.statistic):
-        notes += _change(result)
+    if result.explanation is not None:
+        notes += _change(result, result.explanation)
     if result.smallest_detectable_effect is not None:
         notes.append(
             f"With 80% power the test sees any one group {result.smallest_detectable_effect:.3f} "
@@ -85,9 +84,7 @@ def notes_of(result: ProjectionResult) -> list[str]:
     return [*notes, *result.warnings]
 
 
-def _change(result: ProjectionResult) -> list[str]:
-    explained = result.explanation
-    assert explained is not None
+def _change(result: ProjectionResult, explained: Explanation) -> list[str]:
     first = (
         f"Smallest fair change: {explained.rows_moved:,.1f} of {result.rows:,} decisions turn, "
         f"total distance {result.statistic:.4g} (distances {result.distances})."

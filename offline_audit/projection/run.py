@@ -21,7 +21,7 @@ from offline_audit.projection.common_rate import Turns, common_rate
 from offline_audit.projection.criteria import Criterion, Partition, partition
 from offline_audit.projection.effects import pair_effects, smallest_detectable
 from offline_audit.projection.explanation import explain, moved_rows
-from offline_audit.projection.gaps import Gaps, gaps
+from offline_audit.projection.gaps import Gaps, gaps, restricted_rates
 from offline_audit.projection.kernel_density import kernel_crowding
 from offline_audit.projection.limiting_law import (
     Law,
@@ -39,6 +39,12 @@ from offline_audit.projection.tolerance import tolerated_p_value
 __all__ = ["projection_test"]
 
 _REFINEMENTS = 8
+# Rates that differ by less are equal, but for rounding.
+_EQUAL = 1e-9
+_COSTLESS = (
+    "closing the gaps costs nothing, since so many rows lie on the boundary; "
+    'law="standardized" judges the gaps whatever they cost.'
+)
 
 
 def projection_test(
@@ -199,6 +205,12 @@ def _judge(
     if math.isinf(statistic):
         reason = "too few rows have a finite distance, so no change of decisions is fair."
         return dataclasses.replace(result, reason=reason)
+    result = dataclasses.replace(
+        result,
+        explanation=explain(sample, strata, turns, boundary, smallest_cell=options.smallest_cell),
+    )
+    if statistic == 0 and _unpriced(found, strata, options):
+        return dataclasses.replace(result, reason=_COSTLESS)
     softness = cushion(found, _crowding(sample, strata, options))
     p, error = _p_value(found, softness, strata, statistic, options)
     detectable = smallest_detectable(found, stiffness(found, softness), alpha=options.alpha)
@@ -208,8 +220,21 @@ def _judge(
         reason=None,
         monte_carlo_error=error,
         smallest_detectable_effect=options.tolerance + detectable,
-        explanation=explain(sample, strata, turns, boundary, smallest_cell=options.smallest_cell),
     )
+
+
+def _unpriced(found: Gaps, strata: Sequence[Stratum], options: Options) -> bool:
+    """Whether gaps that are there are to be weighed by a cost that is 0.
+
+    The price of a single gap cancels, unless it is the paper's law.
+    """
+    if options.law == "standardized" or (options.law == "curve" and len(found.values) == 1):
+        return False
+    fair = [
+        restricted_rates(s, tolerance=options.tolerance, favoured=options.favoured) for s in strata
+    ]
+    apart = (np.abs(s.rates - rates).max() for s, rates in zip(strata, fair, strict=True))
+    return any(gap > _EQUAL for gap in apart)
 
 
 def _crowding(
@@ -229,9 +254,9 @@ def _p_value(
     statistic: float,
     options: Options,
 ) -> tuple[float, float]:
-    if statistic == 0:
-        return 1.0, 0.0
     bounded = options.tolerance > 0 or options.one_sided
+    if options.law == "kernel" and statistic == 0:
+        return 1.0, 0.0
     if options.law == "kernel" and bounded:
         return 0.5 * p_value(found, softness, law="kernel", statistic=statistic), 0.0
     if bounded:

@@ -163,12 +163,85 @@ def test_labels_that_hang_on_the_decision_are_warned_of():
     assert any("rates within labels are biased" in warning for warning in found.warnings)
 
 
+def unfair(seed=1, groups=3):
+    """Rates .2 and .8 apart, and overlapping attributes."""
+    rng = np.random.default_rng(seed)
+    sex, race = rng.integers(0, 2, N), rng.integers(0, groups, N)
+    return (rng.random(N) < 0.2 + 0.5 * sex + 0.1 * (race == 1)).astype(int), sex, race
+
+
 def test_rows_on_the_boundary_cost_nothing_and_that_is_said():
-    decisions = ((GROUPS == "a") & (RNG.random(N) < 0.9)).astype(int)
-    found = projected(decisions, np.zeros(N), GROUPS)
+    decisions, sex, _ = unfair()
+    found = projected(decisions, np.zeros(N), sex)
     assert found.statistic == 0.0
-    assert found.p_value == 1.0
+    assert found.p_value < 1e-9
     assert any("400 rows are on the boundary" in warning for warning in found.warnings)
+
+
+@pytest.mark.parametrize("given", ["sex", "race", "both"])
+@pytest.mark.parametrize(
+    "options", [{}, {"tolerance": 0.02}, {"criterion": "equalized_odds", "labels": LABELS}]
+)
+def test_gaps_are_judged_whatever_it_costs_to_close_them(given, options):
+    decisions, sex, race = unfair()
+    groups = {"sex": {"sex": sex}, "race": {"race": race}, "both": {"sex": sex, "race": race}}
+    refused_at_0 = np.where((sex == 0) & (decisions == 0), 0.0, DISTANCES)
+    wanted = projected(decisions, np.full(N, 1e-12), groups[given], **options)
+    for distances in (np.zeros(N), refused_at_0):
+        found = projected(decisions, distances, groups[given], **options)
+        assert found.p_value == pytest.approx(wanted.p_value, rel=1e-9)
+    assert wanted.p_value < 0.2
+
+
+def test_one_gap_needs_no_price_and_several_that_cost_nothing_have_no_p_value():
+    decisions, sex, race = unfair()
+    one = projected(decisions, np.zeros(N), sex, law="curve")
+    assert one.p_value == projected(decisions, np.full(N, 1e-12), sex).p_value
+    half = np.where(np.arange(N) % 2, 0.0, DISTANCES)
+    for law, groups, far in [
+        ("curve", race, np.zeros(N)),
+        ("curve", race, half),
+        ("kernel", sex, np.zeros(N)),
+        ("curve", {"sex": sex, "race": race}, np.zeros(N)),
+    ]:
+        found = projected(decisions, far, groups, law=law)
+        assert found.p_value is None
+        assert "closing the gaps costs nothing" in found.reason
+        assert "closing the gaps costs nothing" in str(found)
+
+
+@pytest.mark.parametrize("law", ["standardized", "curve", "kernel"])
+def test_equal_rates_have_a_p_value_of_one(law):
+    groups = np.repeat(["a", "b"], 200)
+    found = projected(np.tile([0, 1], 200), np.zeros(N), groups, law=law)
+    assert found.p_value == 1.0
+
+
+def one_decision_labelled(groups, group):
+    """Labels of one group exist only where its decision is 1."""
+    return np.where((groups == group) & (DECISIONS == 0), np.nan, LABELS.astype(float))
+
+
+@pytest.mark.parametrize("criterion", ["equal_opportunity", "equalized_odds"])
+def test_a_group_with_labels_for_one_decision_only_is_left_out(criterion):
+    groups = np.array(["a"] * 180 + ["b"] * 160 + ["c"] * 60)
+    labels = one_decision_labelled(groups, "c")
+    found = projected(DECISIONS, DISTANCES, groups, labels=labels, criterion=criterion)
+    others = projected(
+        DECISIONS[:340], DISTANCES[:340], groups[:340], labels=labels[:340], criterion=criterion
+    )
+    assert found.p_value == others.p_value
+    assert {effect.groups for effect in found.effects} == {("a", "b")}
+    assert any("group = c with label 1 is left out: its labels" in w for w in found.warnings)
+    assert not any(c.tested for c in found.counts if c.group == "c")
+
+
+def test_with_one_group_left_whose_labels_say_something_there_is_a_reason():
+    labels = one_decision_labelled(GROUPS, "b")
+    found = projected(DECISIONS, DISTANCES, GROUPS, labels=labels, criterion="equalized_odds")
+    assert found.p_value is None
+    assert "labels of b exist for one decision only" in found.reason
+    assert projected(DECISIONS, DISTANCES, GROUPS, labels=labels).p_value is not None
 
 
 def test_infinitely_far_rows_never_turn_and_that_is_said():
