@@ -45,6 +45,7 @@ class Boundary:
             self.second,
             labels=self.labels,
             criterion="equalized_odds",
+            smallest_cell=1,
         )
         assert found.statistic is not None
         assert found.p_value is not None

@@ -144,7 +144,7 @@ def _test(
     first, second = (test.groups == group for group in np.unique(test.groups))
     signed = np.where(decisions, distances, -distances)
     weights = [printed_weight(signed, first & rows, second & rows) for rows in strata]
-    statistic = ours(smallest_expected=1).statistic
+    statistic = ours(smallest_expected=1, smallest_cell=1).statistic
     there = [weight for weight in weights if weight is not None]
     rejected = False
     if statistic is not None and len(there) == len(weights):

@@ -114,6 +114,7 @@ def _trace(
                 labels=test.labels,
                 criterion="equal_opportunity",
                 smallest_expected=1,
+                smallest_cell=1,
             )
             first, second = (test.labels & (test.groups == g) for g in np.unique(test.groups))
             weight = printed_weight(np.where(decisions, distances, -distances), first, second)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,10 +12,12 @@ from offline_audit.projection.cells import Stratum
 from offline_audit.projection.criteria import Criterion
 from offline_audit.projection.sample import Sample
 
-__all__ = ["distance_warnings", "label_warnings", "selective_labels"]
+__all__ = ["distance_warnings", "label_warnings", "selective_labels", "unproven_warnings"]
 
 # Shares of labelled rows that differ by more than this between decisions are warned of.
 _UNEVEN_LABELS = 0.1
+# A cost proven to within this share of the least is not worth a word.
+_PROVEN = 1e-6
 
 
 def selective_labels(sample: Sample, criterion: Criterion) -> str | None:
@@ -62,3 +65,10 @@ def distance_warnings(strata: Sequence[Stratum]) -> list[str]:
     if never:
         told.append(f"{count(never, 'row')} {are(never)} infinitely far: never turned.")
     return told
+
+
+def unproven_warnings(gap: float) -> list[str]:
+    """A smallest change that may not be the smallest."""
+    if gap <= _PROVEN or math.isinf(gap):
+        return []
+    return [f"The smallest fair change is not proven: it costs up to {100 * gap:.2g}% too much."]

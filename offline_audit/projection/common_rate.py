@@ -21,11 +21,12 @@ class Turns:
     """How many decisions the smallest fair change turns.
 
     Attributes:
-        cost: Summed distance; infinite if no change is fair.
+        cost: Summed distance; infinite if no change is fair, or none was found.
         rise: Rows that turn from 0 to 1 in each cell, the last in part.
         fall: Rows that turn from 1 to 0 in each cell, the last in part.
         unique: Whether no other change costs the same; None if that was not looked into.
-        certified_gap: How far the cost can be from the least at most, as a share of it.
+        certified_gap: How far the cost can be from the least at most, as a share of it; infinite
+            if the solver failed before it found any fair change.
     """
 
     cost: float

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -47,6 +48,10 @@ class CostCurve:
             movable=movable,
             on_boundary=int(np.count_nonzero(distances == 0)),
         )
+
+    def told_in(self, unit: float) -> CostCurve:
+        """The same curve with distances in another unit."""
+        return dataclasses.replace(self, nearest=self.nearest / unit)
 
     @cached_property
     def cumulated(self) -> NDArray[np.float64]:

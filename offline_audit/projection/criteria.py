@@ -103,7 +103,8 @@ def partition(
             if len(groups) < 2:
                 impossible.append(_why_not(sample, attribute, told, label, smallest_expected))
         if all(len(groups) > 1 for groups in kept):
-            cells = _cells(sample, chosen, kept, all_distances=all_distances)
+            heard = chosen & ~_unheard(sample, label)
+            cells = _cells(sample, heard, kept, all_distances=all_distances)
             strata.append(Stratum(label=label, cells=cells, constraints=constraints))
     return Partition(
         strata=tuple(strata),
@@ -126,7 +127,7 @@ def _tested(
     for attribute in sample.attributes:
         size = len(attribute.groups)
         selective = () if label is None else selective_groups(sample, attribute)
-        known = chosen & (attribute.codes >= 0)
+        known = chosen & (attribute.codes >= 0) & ~_unheard(sample, label, but=attribute)
         codes = attribute.codes[known]
         rows = np.bincount(codes, minlength=size)
         positives = np.bincount(codes, sample.decisions[known], minlength=size)
@@ -175,6 +176,17 @@ def _people(
         return np.bincount(codes, minlength=size).astype(np.float64)
     pairs = np.unique(sample.units[known].astype(np.int64) * size + codes)
     return np.bincount(pairs % size, minlength=size).astype(np.float64)
+
+
+def _unheard(
+    sample: Sample, label: int | None, *, but: Attribute | None = None
+) -> NDArray[np.bool_]:
+    """Rows of groups whose labels tell nothing, of any attribute but one."""
+    found = np.zeros(len(sample.decisions), dtype=bool)
+    for attribute in sample.attributes:
+        if label is not None and attribute is not but:
+            found |= np.isin(attribute.codes, selective_groups(sample, attribute))
+    return found
 
 
 def selective_groups(sample: Sample, attribute: Attribute) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -25,8 +26,9 @@ class GroupMove:
         groups: The group of each attribute; None where it takes no part.
         label: The outcome within which they are compared; None for all rows.
         from_decision: What their decision is; it turns to the other.
-        rows: How many turn, the last in part; None if fewer than the smallest cell.
-        share: Of the group's rows; None if fewer than the smallest cell.
+        rows: How many turn, the last in part; None if fewer than the smallest cell. Rounded to
+            whole smallest cells where another group's are withheld.
+        share: Of the group's rows; None or rounded as above.
         median_distance: Of those that turn; None if fewer than the smallest cell.
         distance_90: Nine of ten of those that turn move no farther; None as above.
     """
@@ -65,7 +67,9 @@ class Explanation:
         moves: By group and decision, most rows first; groups that stay are not here.
         features: Those that change most first; empty if changes are not known.
         in_standard_deviations: Whether features are told in their standard deviations.
-        rows_moved: In all, the last ones in part.
+        rows_moved: In all, the last ones in part; None if fewer than the smallest cell. Rounded
+            where a group's are withheld, which could be told by subtraction.
+        rounded: Whether rows, shares and rows moved are rounded to whole smallest cells.
         unique: Whether it is the only smallest change; None if that was not looked into.
         smallest_cell: Figures of fewer rows are withheld.
     """
@@ -73,7 +77,8 @@ class Explanation:
     moves: tuple[GroupMove, ...]
     features: tuple[FeatureMove, ...]
     in_standard_deviations: bool
-    rows_moved: float
+    rows_moved: float | None
+    rounded: bool
     unique: bool | None
     smallest_cell: int
 
@@ -84,6 +89,32 @@ class _Moved:
 
     rows: NDArray[np.intp]
     parts: NDArray[np.float64]
+
+    @property
+    def count(self) -> float:
+        """How many, parts added up."""
+        return float(self.parts.sum())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Told:
+    """How counts of rows are told, so that few people cannot be told apart."""
+
+    smallest: int
+    rounded: bool
+
+    def rows(self, count: float) -> float | None:
+        if is_few(count, self.smallest):
+            return None
+        if not self.rounded:
+            return count
+        return float(max(round(count / self.smallest), 1) * self.smallest) if count else 0.0
+
+
+def is_few(count: float, smallest: int) -> bool:
+    """Whether some people turn, and so few that their figures are withheld."""
+    # One that turns in part is a person all the same.
+    return 0 < math.ceil(count - 1e-9) < smallest
 
 
 def explain(
@@ -98,7 +129,7 @@ def explain(
 
     Rows at the same distance share what turns of them, so that the order of rows has no say.
     """
-    moves: list[GroupMove] = []
+    found: list[tuple[Stratum, Cell, int, _Moved]] = []
     moved: dict[int, list[_Moved]] = {0: [], 1: []}
     for stratum, turn in zip(strata, turns, strict=True):
         for place, cell in enumerate(stratum.cells):
@@ -107,21 +138,25 @@ def explain(
                     continue
                 part = _turned(sample.distances, cell, decision, float(count))
                 moved[decision].append(part)
-                moves.append(_group_move(sample, stratum, cell, decision, part, smallest_cell))
-    moves.sort(key=lambda move: -(move.rows or 0.0))
+                found.append((stratum, cell, decision, part))
+    told = _Told(
+        smallest=smallest_cell,
+        rounded=any(is_few(part.count, smallest_cell) for *_, part in found),
+    )
+    found.sort(key=lambda each: -(told.rows(each[-1].count) or 0.0))
     features = [
         feature
         for decision in (0, 1)
         for feature in _feature_moves(moved[decision], decision, boundary, smallest_cell)
     ]
     features.sort(key=lambda move: -move.mean_absolute)
-    parts = [part.parts.sum() for both in moved.values() for part in both]
     alone = [turn.unique for turn in turns]
     return Explanation(
-        moves=tuple(moves),
+        moves=tuple(_group_move(sample, *each, told) for each in found),
         features=tuple(features),
         in_standard_deviations=boundary.scales is not None,
-        rows_moved=float(sum(parts)),
+        rows_moved=told.rows(sum(part.count for *_, part in found)),
+        rounded=told.rounded,
         unique=None if None in alone else all(alone),
         smallest_cell=smallest_cell,
     )
@@ -159,10 +194,9 @@ def _side(cell: Cell, decision: int) -> tuple[NDArray[np.intp], CostCurve]:
 
 
 def _group_move(
-    sample: Sample, stratum: Stratum, cell: Cell, decision: int, part: _Moved, smallest: int
+    sample: Sample, stratum: Stratum, cell: Cell, decision: int, part: _Moved, told: _Told
 ) -> GroupMove:
-    count = float(part.parts.sum())
-    shown = count >= smallest
+    rows = told.rows(part.count)
     named = tuple(
         (attribute.name, attribute.groups[g] if g >= 0 else None)
         for attribute, g in zip(sample.attributes, cell.groups, strict=True)
@@ -172,10 +206,10 @@ def _group_move(
         groups=named,
         label=stratum.label,
         from_decision=decision,
-        rows=count if shown else None,
-        share=count / cell.size if shown else None,
-        median_distance=_quantile(far, part.parts, 0.5) if shown else None,
-        distance_90=_quantile(far, part.parts, 0.9) if shown else None,
+        rows=rows,
+        share=None if rows is None else min(rows / cell.size, 1.0),
+        median_distance=None if rows is None else _quantile(far, part.parts, 0.5),
+        distance_90=None if rows is None else _quantile(far, part.parts, 0.9),
     )
 
 
@@ -196,7 +230,7 @@ def _feature_moves(
         return []
     rows = np.concatenate([part.rows for part in moved])
     parts = np.concatenate([part.parts for part in moved])
-    if parts.sum() < smallest:
+    if is_few(float(parts.sum()), smallest):
         return []
     change = boundary.changes(rows)
     if boundary.scales is not None:

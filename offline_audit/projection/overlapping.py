@@ -20,6 +20,9 @@ __all__ = ["overlapping_rates"]
 _PIECES = 24
 _ROUNDS = 40
 _PROVEN = 1e-9
+# Of `linprog`.
+_SOLVED = 0
+_NOTHING_FAIR = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +69,9 @@ def overlapping_rates(
         favoured: Place of the constraint of the favoured group for each attribute; empty: none.
     """
     program = _Program(stratum=stratum, tolerance=tolerance, favoured=favoured or {})
+    unit = _typical(stratum)
     sides = [
-        _Side(cell=c, sign=sign, curve=curve, cuts=_first_cuts(len(curve.nearest)))
+        _Side(cell=c, sign=sign, curve=curve.told_in(unit), cuts=_first_cuts(len(curve.nearest)))
         for c, cell in enumerate(stratum.cells)
         for sign, curve in ((1.0, cell.rise), (-1.0, cell.fall))
         if len(curve.nearest)
@@ -75,9 +79,11 @@ def overlapping_rates(
     best, proven = Turns(cost=math.inf, rise=_none(stratum), fall=_none(stratum), unique=None), 0.0
     for _ in range(_ROUNDS):
         solved = program.solve(sides)
-        if solved is None:
+        if solved.status == _NOTHING_FAIR and math.isinf(best.cost):
             return best
-        turned, duals = solved
+        if solved.status != _SOLVED:
+            break
+        turned, duals = solved.turned, solved.duals
         cost = sum(side.curve.cost(t) for side, t in zip(sides, turned, strict=True))
         thresholds = [side.sign * float(program.prices(duals)[side.cell]) for side in sides]
         proven = max(proven, program.bound(sides, thresholds, duals))
@@ -87,10 +93,27 @@ def overlapping_rates(
         if best.cost - proven <= _PROVEN * best.cost:
             break
         sides = [s.refined(t, p) for s, t, p in zip(sides, turned, thresholds, strict=True)]
-    gap = (best.cost - proven) / best.cost if best.cost > 0 else 0.0
+    gap = 0.0 if best.cost == 0 else math.inf
+    if 0 < best.cost < math.inf:
+        gap = max((best.cost - proven) / best.cost, 0.0)
     return Turns(
-        cost=best.cost, rise=best.rise, fall=best.fall, unique=None, certified_gap=max(gap, 0.0)
+        cost=unit * best.cost, rise=best.rise, fall=best.fall, unique=None, certified_gap=gap
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Solved:
+    """What the solver says of one program.
+
+    Attributes:
+        status: As `linprog` numbers it.
+        turned: Rows turned on each side.
+        duals: Of each constraint: the price of a group's lower bound less that of its upper one.
+    """
+
+    status: int
+    turned: list[float]
+    duals: NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,27 +124,27 @@ class _Program:
     tolerance: float
     favoured: dict[int, int]
 
-    def solve(self, sides: list[_Side]) -> tuple[list[float], NDArray[np.float64]] | None:
-        """Rows turned on each side and the dual of each constraint; None if nothing is fair.
-
-        The dual is the price of a group's lower bound less that of its upper one.
-        """
+    def solve(self, sides: list[_Side]) -> _Solved:
+        """Rows turned on each side and the dual of each constraint."""
         s = self.stratum
         member, sizes = s.membership, s.group_sizes
         widths = [np.diff(side.cuts) for side in sides]
         slopes = [
             np.diff(s.curve.cumulated[s.cuts]) / w for s, w in zip(sides, widths, strict=True)
         ]
-        pieces = np.concatenate([np.full(len(w), i) for i, w in enumerate(widths)])
+        none = np.empty(0, dtype=np.intp)
+        pieces = np.concatenate([none, *(np.full(len(w), i) for i, w in enumerate(widths))])
         signs = np.array([side.sign for side in sides])[pieces]
-        column = member[:, [side.cell for side in sides]][:, pieces] * signs
+        column = member[:, np.array([side.cell for side in sides], dtype=np.intp)[pieces]] * signs
         level = np.zeros((len(sizes), len(s.attributes)))
         for place, attribute in enumerate(s.attributes):
             level[list(s.of(attribute)), place] = -sizes[list(s.of(attribute))]
         matrix = np.hstack([column, level])
         positives = member @ s.positives
         low, high = self._bounded()
-        bounds = [(0.0, float(w)) for w in np.concatenate(widths)] + [(None, None)] * level.shape[1]
+        bounds = [(0.0, float(w)) for part in widths for w in part] + [(None, None)] * level.shape[
+            1
+        ]
         costs = np.concatenate([*slopes, np.zeros(level.shape[1])])
         same = {"c": costs, "bounds": bounds, "method": "highs-ds"}
         if self.tolerance == 0 and not self.favoured:
@@ -130,12 +153,12 @@ class _Program:
             rows = csr_array(np.vstack([-matrix[low], matrix[high]]))
             ends = np.concatenate([positives[low], self.tolerance * sizes[high] - positives[high]])
             found = linprog(A_ub=rows, b_ub=ends, **same)
-        if found.status != 0:
-            return None
+        if found.status != _SOLVED:
+            return _Solved(status=found.status, turned=[], duals=np.empty(0))
         turned = np.bincount(pieces, found.x[: len(pieces)], minlength=len(sides))
         # HiGHS keeps bounds to about 1e-9.
         turned = np.clip(turned, 0.0, [float(side.cuts[-1]) for side in sides])
-        return turned.tolist(), self._duals(found, low, high)
+        return _Solved(status=_SOLVED, turned=turned.tolist(), duals=self._duals(found, low, high))
 
     def _bounded(self) -> tuple[list[int], list[int]]:
         """Constraints with a lower and with an upper bound."""
@@ -178,6 +201,13 @@ class _Program:
             count, near = side.curve.below(threshold)
             value += near - threshold * count
         return value
+
+
+def _typical(stratum: Stratum) -> float:
+    """A distance of usual size: the solver's precision is that of numbers near 1."""
+    curves = [curve for cell in stratum.cells for curve in (cell.rise, cell.fall)]
+    near = np.concatenate([curve.nearest for curve in curves])
+    return float(np.median(near[near > 0])) if (near > 0).any() else 1.0
 
 
 def _first_cuts(last: int) -> NDArray[np.intp]:

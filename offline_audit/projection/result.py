@@ -29,7 +29,8 @@ class ProjectionResult:
         favoured: The group of each attribute that may not be ahead; empty: gaps in any direction.
         rows: Rows given.
         statistic: Summed distance that the smallest fair change moves rows (N times the projection
-            distance); None if it was not computed, infinite if no change is fair.
+            distance); infinite if no change is fair; None if it was not computed, or is withheld
+            since it is the distance of fewer rows than the smallest cell.
         p_value: None if it would mean nothing.
         reason: Why there is no p-value; None if there is one.
         monte_carlo_error: Standard error of the p-value; 0 where it is computed, not simulated.

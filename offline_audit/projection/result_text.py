@@ -8,6 +8,7 @@ from offline_audit.plain_words import percent
 from offline_audit.presentation import (
     Estimate,
     TextTable,
+    blank_figure,
     bounds,
     interval_figure,
     p_words,
@@ -85,9 +86,11 @@ def notes_of(result: ProjectionResult) -> list[str]:
 
 
 def _change(result: ProjectionResult, explained: Explanation) -> list[str]:
+    many = _rows(explained.rows_moved, explained)
+    far = "" if result.statistic is None else f", total distance {result.statistic:.4g}"
     first = (
-        f"Smallest fair change: {explained.rows_moved:,.1f} of {result.rows:,} decisions turn, "
-        f"total distance {result.statistic:.4g} (distances {result.distances})."
+        f"Smallest fair change: {many} of {result.rows:,} decisions turn{far} "
+        f"(distances {result.distances})."
     )
     shown = [_move(move, explained) for move in explained.moves[:_MOST_MOVES]]
     if explained.unique is False:
@@ -99,12 +102,19 @@ def _move(move: GroupMove, explained: Explanation) -> str:
     who = ", ".join(f"{a} = {g}" for a, g in move.groups if g is not None)
     label = "" if move.label is None else f", label {move.label}"
     way = f"{move.from_decision} → {1 - move.from_decision}"
+    told = f"{who}{label}: {way}, {_rows(move.rows, explained)} rows"
     if move.rows is None:
-        return f"{who}{label}: {way}, fewer than {explained.smallest_cell} rows."
+        return f"{told}."
     return (
-        f"{who}{label}: {way}, {move.rows:,.1f} rows ({percent(move.share)} of the group), "
+        f"{told} ({percent(move.share)} of the group), "
         f"median distance {move.median_distance:.3g}, nine of ten within {move.distance_90:.3g}."
     )
+
+
+def _rows(rows: float | None, explained: Explanation) -> str:
+    if rows is None:
+        return f"fewer than {explained.smallest_cell}"
+    return f"about {rows:,.0f}" if explained.rounded else f"{rows:,.1f}"
 
 
 def _features(explained: Explanation) -> list[str]:
@@ -120,10 +130,17 @@ def _features(explained: Explanation) -> list[str]:
 
 def drawn(result: ProjectionResult) -> Figure:
     """Gaps as points with intervals; 0 is where groups agree."""
+    if not result.effects:
+        figure, axes = blank_figure(7.0, 1.6)
+        axes.set_axis_off()
+        axes.text(0.5, 0.5, "no gaps to show", ha="center", va="center", color="0.4")
+        axes.set_title(title_of(result), fontsize="medium", wrap=True)
+        return figure
     estimates = []
     for effect in result.effects:
         label = "" if effect.label is None else f" (label {effect.label})"
-        name = f"{effect.groups[0]} – {effect.groups[1]}{label}"
+        attribute = f"{effect.attribute}: " if len(result.attributes) > 1 else ""
+        name = f"{attribute}{effect.groups[0]} – {effect.groups[1]}{label}"
         estimates.append(Estimate(name=name, value=effect.gap, interval=effect.interval))
     figure = interval_figure(estimates, "difference of rates of decision 1")
     (axes,) = figure.axes

@@ -15,6 +15,7 @@ from offline_audit.projection.caveats import (
     distance_warnings,
     label_warnings,
     selective_labels,
+    unproven_warnings,
 )
 from offline_audit.projection.cells import Stratum
 from offline_audit.projection.common_rate import Turns, common_rate
@@ -93,7 +94,8 @@ def projection_test(
         alpha: Level of `rejected`, and 1 less that of the intervals.
         smallest_expected: A group takes part if it has so many people for each decision, were
             rates equal.
-        smallest_cell: The explanation withholds figures of fewer rows.
+        smallest_cell: Figures of fewer rows that turn are withheld, and others rounded that would
+            tell them; the statistic too, where fewer turn in all.
         expected_groups: Names that groups may have; another one is an error that lists it.
 
     Raises:
@@ -195,19 +197,25 @@ def _judge(
 ) -> ProjectionResult:
     """From the smallest fair change to p-value, effects and explanation."""
     statistic = float(sum(turn.cost for turn in turns))
+    unproven = max(turn.certified_gap for turn in turns)
     found = gaps(sample, strata, tolerance=options.tolerance, favoured=options.favoured)
     result = dataclasses.replace(
         blank,
         statistic=statistic,
         effects=pair_effects(sample, strata, found, level=1 - options.alpha),
-        certified_gap=max(turn.certified_gap for turn in turns),
+        certified_gap=unproven,
+        warnings=(*blank.warnings, *unproven_warnings(unproven)),
     )
     if math.isinf(statistic):
         reason = "too few rows have a finite distance, so no change of decisions is fair."
+        if math.isinf(result.certified_gap):
+            reason = "the solver failed, so the smallest fair change is not known."
         return dataclasses.replace(result, reason=reason)
+    explained = explain(sample, strata, turns, boundary, smallest_cell=options.smallest_cell)
     result = dataclasses.replace(
         result,
-        explanation=explain(sample, strata, turns, boundary, smallest_cell=options.smallest_cell),
+        statistic=None if explained.rows_moved is None else statistic,
+        explanation=explained,
     )
     if statistic == 0 and _unpriced(found, strata, options):
         return dataclasses.replace(result, reason=_COSTLESS)

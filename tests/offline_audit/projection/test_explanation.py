@@ -121,6 +121,46 @@ def test_few_rows_are_withheld():
     assert "fewer than 200 rows" in str(found)
 
 
+def few(high, low, smallest_cell=10):
+    """100 rows of a and 30 of b, so many of them with decision 1; all distances differ."""
+    groups = np.repeat(["a", "b"], [100, 30])
+    decisions = np.concatenate([np.arange(100) < high, np.arange(30) < low]).astype(int)
+    distances = np.random.default_rng(3).permutation(np.linspace(0.1, 0.9, 130))
+    distances[100:] *= 5
+    return projected(decisions, distances, groups, smallest_cell=smallest_cell)
+
+
+def test_a_withheld_figure_cannot_be_told_by_subtraction():
+    exact = few(80, 18, smallest_cell=1).explanation
+    rows = {dict(m.groups)["group"]: m.rows for m in exact.moves}
+    assert rows["a"] >= 10 > rows["b"] > 0
+    found = few(80, 18)
+    shown = {dict(m.groups)["group"]: m for m in found.explanation.moves}
+    assert shown["b"].rows is None
+    assert shown["a"].rows % 10 == found.explanation.rows_moved % 10 == 0
+    assert shown["a"].share == shown["a"].rows / 100
+    assert shown["a"].median_distance is not None
+    assert found.explanation.rounded
+    assert not exact.rounded
+    assert "about 20 of 130 decisions turn" in str(found)
+    assert f"{exact.rows_moved:.1f}" not in str(found)
+
+
+def test_the_distance_of_a_few_people_is_withheld_and_their_gaps_are_not():
+    exact = few(65, 18, smallest_cell=1)
+    assert 0 < exact.explanation.rows_moved < 10
+    found = few(65, 18)
+    assert found.p_value == exact.p_value
+    assert found.effects == exact.effects
+    assert found.statistic is found.cost_per_row is found.explanation.rows_moved is None
+    assert "fewer than 10 of 130 decisions turn (distances" in str(found)
+    for hidden in (f"{exact.statistic:.3g}", "total distance", "median"):
+        assert hidden not in str(found)
+    told = json.dumps(found.to_dict())
+    assert str(exact.statistic)[:6] not in told
+    assert json.loads(told)["statistic"] is None
+
+
 def test_every_label_and_crossing_has_its_own_moves():
     race = RNG.choice(["x", "y"], N)
     found = projected(
@@ -152,3 +192,18 @@ def test_a_result_prints_in_a_terminal_and_a_notebook_and_becomes_json_and_a_fig
     assert told["explanation"]["moves"][0]["rows"] > 0
     found.plot().savefig(tmp_path / "gaps.png")
     assert (tmp_path / "gaps.png").stat().st_size > 5_000
+
+
+def test_a_figure_names_the_attribute_where_there_are_several():
+    race = RNG.choice(["x", "y"], N)
+    one = projected(DECISIONS, BOUNDARY, {"sex": GROUPS}).plot()
+    both = projected(DECISIONS, BOUNDARY, {"sex": GROUPS, "race": race}).plot()
+    assert [label.get_text() for label in one.axes[0].get_yticklabels()] == ["f – m"]
+    named = [label.get_text() for label in both.axes[0].get_yticklabels()]
+    assert named == ["sex: f – m", "race: x – y"]
+
+
+def test_a_figure_without_gaps_says_so(tmp_path):
+    nothing = projected(np.ones(N), BOUNDARY.distances, GROUPS).plot()
+    assert [text.get_text() for text in nothing.axes[0].texts] == ["no gaps to show"]
+    nothing.savefig(tmp_path / "empty.png")

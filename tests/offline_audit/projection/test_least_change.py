@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import OptimizeResult, linprog
 
 from offline_audit.projection import projection_test
 from offline_audit.projection.common_rate import common_rate
@@ -140,3 +141,61 @@ def test_near_rows_are_enough_the_far_ones_are_never_sorted():
         np.testing.assert_array_equal(
             cell.rise.nearest, full.rise.nearest[: len(cell.rise.nearest)]
         )
+
+
+def overlapping(scale=1.0, n=600, seed=6):
+    rng = np.random.default_rng(seed)
+    sex, race = rng.integers(0, 2, n), rng.integers(0, 3, n)
+    decisions = (rng.random(n) < 0.3 + 0.2 * sex + 0.1 * race).astype(float)
+    distances = rng.exponential(size=n)
+    sample = Sample.read(decisions, scale * distances, {"sex": sex, "race": race})
+    parts = partition(sample, "statistical_parity", smallest_expected=5, all_distances=True)
+    return parts.strata[0], full_program(decisions, distances, [sex, race])
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12, 1e60])
+def test_the_unit_of_distances_does_not_change_what_is_cheapest(scale):
+    stratum, wanted = overlapping(scale)
+    found = overlapping_rates(stratum)
+    assert found.cost / scale == pytest.approx(wanted, rel=1e-8)
+    assert found.certified_gap < 1e-8
+
+
+@pytest.mark.parametrize("rounds", [0, 1])
+def test_a_solver_that_fails_leaves_the_gap_that_was_proven(monkeypatch, rounds):
+    stratum, wanted = overlapping()
+    calls = iter(range(100))
+
+    def failing(**program):
+        found = linprog(**program)
+        found.status = 0 if next(calls) < rounds else 4
+        return found
+
+    monkeypatch.setattr("offline_audit.projection.overlapping.linprog", failing)
+    found = overlapping_rates(stratum)
+    if rounds == 0:
+        assert math.isinf(found.cost)
+        assert math.isinf(found.certified_gap)
+    else:
+        assert found.cost > wanted
+        assert found.certified_gap >= 1 - wanted / found.cost > 1e-9
+
+
+def test_a_failed_solver_is_told_and_gives_no_p_value(monkeypatch):
+    rng = np.random.default_rng(7)
+    groups = {"sex": rng.integers(0, 2, 400), "race": rng.integers(0, 2, 400)}
+    rows = rng.integers(0, 2, 400), rng.exponential(size=400), groups
+    failed = OptimizeResult(status=4)
+    monkeypatch.setattr("offline_audit.projection.overlapping.linprog", lambda **_: failed)
+    found = projected(*rows)
+    assert found.p_value is None
+    assert "the solver failed" in found.reason
+
+
+def test_where_nobody_ever_turns_overlapping_attributes_are_fair_or_never_will_be():
+    groups = {"sex": np.repeat([0, 1], 100), "race": np.tile([0, 1], 100)}
+    never = np.full(200, math.inf)
+    fair = projected(np.tile([0, 0, 1, 1], 50), never, groups)
+    assert (fair.statistic, fair.p_value) == (0.0, 1.0)
+    unfair = projected(np.repeat([0, 1, 0, 1], [70, 30, 30, 70]), never, groups)
+    assert "too few rows have a finite distance" in unfair.reason

@@ -167,7 +167,7 @@ def test_the_kernel_law_is_the_papers_corollary():
     """σ² χ²/(2 f(0) …) of Corollary 1, for two groups, with the bandwidth given."""
     decisions, distances, groups = people(12, n=4_000, gap=0.02)
     h = 0.1
-    found = projected(decisions, distances, groups, law="kernel", bandwidth=h)
+    found = projected(decisions, distances, groups, law="kernel", bandwidth=h, smallest_cell=1)
     n, sizes = len(groups), np.array([np.sum(groups == g) for g in (0, 1)])
     mu = sizes / n
     kernel = np.exp(-0.5 * (distances / h) ** 2) / (h * np.sqrt(2 * np.pi))

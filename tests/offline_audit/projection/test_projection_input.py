@@ -246,7 +246,7 @@ def test_with_one_group_left_whose_labels_say_something_there_is_a_reason():
 
 def test_infinitely_far_rows_never_turn_and_that_is_said():
     distances = np.where(RNG.random(N) < 0.3, math.inf, DISTANCES)
-    found = projected(DECISIONS, distances, GROUPS)
+    found = projected(DECISIONS, distances, GROUPS, smallest_cell=1)
     assert math.isfinite(found.statistic)
     assert any("infinitely far: never turned" in warning for warning in found.warnings)
 
@@ -264,3 +264,16 @@ def test_what_is_given_is_not_changed():
     projected(*given)
     for before, after in zip((DECISIONS, DISTANCES, GROUPS), given, strict=True):
         np.testing.assert_array_equal(before, after)
+
+
+def test_rows_whose_labels_say_nothing_have_no_say_in_other_attributes():
+    race = np.array(["x"] * 180 + ["y"] * 160 + ["z"] * 60)
+    labels = one_decision_labelled(race, "z")
+    both = {"sex": GROUPS, "race": race}
+    found = projected(DECISIONS, DISTANCES, both, labels=labels, criterion="equal_opportunity")
+    first = {name: values[:340] for name, values in both.items()}
+    others = projected(
+        DECISIONS[:340], DISTANCES[:340], first, labels=labels[:340], criterion="equal_opportunity"
+    )
+    assert found.p_value == pytest.approx(others.p_value, rel=1e-12)
+    assert [e.gap for e in found.effects] == pytest.approx([e.gap for e in others.effects])
