@@ -7,15 +7,27 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from offline_audit.errors import AuditInputError
 from offline_audit.plain_words import are, count, percent
+from offline_audit.projection.boundary import BoundaryDistances
 from offline_audit.projection.cells import Stratum
 from offline_audit.projection.criteria import Criterion
 from offline_audit.projection.sample import Sample
 
-__all__ = ["distance_warnings", "label_warnings", "selective_labels", "unproven_warnings"]
+__all__ = [
+    "contradictions",
+    "distance_warnings",
+    "label_warnings",
+    "selective_labels",
+    "unproven_warnings",
+]
 
 # Shares of labelled rows that differ by more than this between decisions are warned of.
 _UNEVEN_LABELS = 0.1
+# Beyond this share of decisions that are not the classifier's, distances cannot be theirs.
+_MOST_CONTRADICTIONS = 0.1
+# Of a typical distance: nearer rows may be on either side.
+_ROUNDING = 1e-5
 # A cost proven to within this share of the least is not worth a word.
 _PROVEN = 1e-6
 
@@ -50,6 +62,29 @@ def label_warnings(sample: Sample, criterion: Criterion) -> list[str]:
             "decisions 1: rates within labels are biased unless that is by chance."
         )
     return told
+
+
+def contradictions(sample: Sample, boundary: BoundaryDistances) -> list[str]:
+    """Decisions that are not those of the classifier whose boundary it is.
+
+    Raises:
+        AuditInputError: There are too many for the distances to be theirs.
+    """
+    if boundary.decided is None:
+        return []
+    finite = sample.distances[np.isfinite(sample.distances)]
+    # On the boundary itself a rounding decides.
+    clear = sample.distances > _ROUNDING * (float(np.median(finite)) if len(finite) else 0.0)
+    odd = int(np.count_nonzero(clear & (boundary.decided != (sample.decisions == 1))))
+    if odd > _MOST_CONTRADICTIONS * len(sample.decisions):
+        raise AuditInputError(
+            f"decisions: {odd:,} of {len(sample.decisions):,} are not those of the classifier that "
+            "the distances are of; give its own decisions, 1 where the score is 0 or more"
+        )
+    if not odd:
+        return []
+    few = count(odd, "decision")
+    return [f"{few} {are(odd)} not the classifier's: those rows' distances are of the wrong way."]
 
 
 def distance_warnings(strata: Sequence[Stratum]) -> list[str]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from offline_audit.errors import AuditInputError
-from offline_audit.projection.boundary import BoundaryDistances, names_of
+from offline_audit.projection.boundary import BoundaryDistances, floats, names_of, number
 
 __all__ = ["discrete_distances", "kernel_distances", "linear_distances", "table"]
 
@@ -41,13 +41,14 @@ def linear_distances(
     length = float(np.linalg.norm(w))
     if length == 0:
         raise AuditInputError("weights: all are 0, so every decision is the same")
-    score = x @ w + intercept
+    score = x @ w + number("intercept", intercept)
     return BoundaryDistances(
         distances=np.abs(score) / length,
         method="exact for a linear classifier",
         changes=lambda rows: -np.outer(score[rows], w) / length**2,
         feature_names=names_of(feature_names, len(w)),
         scales=x.std(axis=0),
+        decided=score >= 0,
     )
 
 
@@ -77,15 +78,19 @@ def discrete_distances(
         feature_names: For the explanation.
     """
     x, w = _table_and_weights(features, weights)
-    if not jump > 0:
+    if not number("jump", jump) > 0:
         raise AuditInputError(f"jump: {jump:g} is not above 0")
     jumping = np.zeros(len(w), dtype=bool)
-    jumping[list(discrete)] = True
+    jumping[_columns(discrete, len(w))] = True
     combinations = (
         np.unique(x[:, jumping], axis=0) if allowed is None else table("allowed", allowed)
     )
+    if combinations.shape[1] != jumping.sum():
+        raise AuditInputError(
+            f"allowed: {combinations.shape[1]} values a line for {jumping.sum()} discrete features"
+        )
     slope = float(np.linalg.norm(w[~jumping]))
-    score = x @ w + intercept
+    score = x @ w + number("intercept", intercept)
     worth = combinations @ w[jumping]
     best = np.where(score >= 0, np.argmin(worth), np.argmax(worth))
     after = score + worth[best] - x[:, jumping] @ w[jumping]
@@ -110,6 +115,7 @@ def discrete_distances(
         changes=changes,
         feature_names=names_of(feature_names, len(w)),
         scales=x.std(axis=0),
+        decided=score >= 0,
     )
 
 
@@ -137,24 +143,28 @@ def kernel_distances(
         gamma: Of that default kernel, as `SVC._gamma` has it.
     """
     x, support = table("features", features), table("support_vectors", support_vectors)
-    alpha = np.asarray(dual_coefs, dtype=np.float64).ravel()
+    alpha = floats("dual_coefs", dual_coefs).ravel()
     if x.shape[1] != support.shape[1] or len(alpha) != len(support):
         raise AuditInputError(
             f"support_vectors: shape {support.shape} does not fit {x.shape[1]} features "
             f"and {len(alpha)} dual_coefs"
         )
-    if kernel is None and not (gamma is not None and gamma > 0):
+    offset = number("intercept", intercept)
+    if kernel is None and not (gamma is not None and number("gamma", gamma) > 0):
         raise AuditInputError("gamma: the default kernel needs one above 0")
     between = kernel or (lambda a, b: _gaussian(a, b, float(gamma or 0.0)))
     length = math.sqrt(max(float(alpha @ np.asarray(between(support, support)) @ alpha), 0.0))
     if length == 0:
         raise AuditInputError("dual_coefs: the classifier is constant")
     parts = [
-        np.abs(np.asarray(between(x[start : start + _CHUNK], support)) @ alpha + intercept)
+        np.asarray(between(x[start : start + _CHUNK], support)) @ alpha + offset
         for start in range(0, len(x), _CHUNK)
     ]
+    score = np.concatenate(parts)
     return BoundaryDistances(
-        distances=np.concatenate(parts) / length, method="exact in the space of the kernel"
+        distances=np.abs(score) / length,
+        method="exact in the space of the kernel",
+        decided=score >= 0,
     )
 
 
@@ -164,10 +174,7 @@ def table(name: str, values: ArrayLike) -> NDArray[np.float64]:
     Raises:
         AuditInputError: They are not.
     """
-    try:
-        found = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise AuditInputError(f"{name}: not all values are numbers") from None
+    found = floats(name, values)
     if found.ndim != 2 or found.size == 0:
         raise AuditInputError(f"{name}: a table [rows, features] is wanted, not {found.shape}")
     if not np.isfinite(found).all():
@@ -176,12 +183,24 @@ def table(name: str, values: ArrayLike) -> NDArray[np.float64]:
     return found
 
 
+def _columns(places: Sequence[int], width: int) -> list[int]:
+    """Columns in order, each once: those of `allowed` are."""
+    found = floats("discrete", list(places))
+    if found.ndim != 1 or not len(found):
+        raise AuditInputError("discrete: columns of features are wanted")
+    if (found != np.floor(found)).any() or found.min() < 0 or found.max() >= width:
+        raise AuditInputError(f"discrete: columns are 0 to {width - 1}")
+    return sorted(set(found.astype(int).tolist()))
+
+
 def _table_and_weights(
     features: ArrayLike, weights: ArrayLike
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    x, w = table("features", features), np.asarray(weights, dtype=np.float64).ravel()
+    x, w = table("features", features), floats("weights", weights).ravel()
     if x.shape[1] != len(w):
         raise AuditInputError(f"weights: {len(w)} for {x.shape[1]} features")
+    if not np.isfinite(w).all():
+        raise AuditInputError("weights: some are not finite")
     return x, w
 
 

@@ -39,6 +39,8 @@ def kernel_crowding(
 def _silverman(signed: NDArray[np.float64]) -> float:
     """0.9 min(sd, IQR/1.34) n^(-1/5) of the finite distances."""
     finite = signed[np.isfinite(signed)]
+    if len(finite) < 2:
+        return 1.0
     low, high = np.quantile(finite, [0.25, 0.75])
     spread = min(float(finite.std(ddof=1)), float(high - low) / 1.34)
     return float(0.9 * (spread or 1.0) * len(finite) ** -0.2)

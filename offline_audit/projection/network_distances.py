@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from offline_audit.errors import AuditInputError
-from offline_audit.projection.boundary import BoundaryDistances, Refined, names_of
+from offline_audit.projection.boundary import BoundaryDistances, Refined, names_of, number
 from offline_audit.projection.distances import table
 
 __all__ = ["network_distances"]
@@ -47,14 +47,16 @@ def network_distances(
         feature_names: For the explanation.
     """
     x = table("features", features)
-    if not 0 < threshold < 1:
+    if not 0 < number("threshold", threshold) < 1:
         raise AuditInputError(f"threshold: {threshold:g} is not between 0 and 1")
     net = _Net(logit=logit, shift=math.log(threshold / (1 - threshold)))
     distances, slopes = np.empty(len(x)), np.empty(len(x))
+    decided = np.empty(len(x), dtype=bool)
     for start in range(0, len(x), _CHUNK):
         here = slice(start, start + _CHUNK)
         value, gradient = net.slope(_tensor(x[here]))
         distances[here] = value.abs().numpy()
+        decided[here] = (value >= 0).numpy()
         slopes[here] = gradient.norm(dim=1).numpy()
     with np.errstate(divide="ignore", invalid="ignore"):
         # Where the gradient vanishes the boundary is nowhere near, as far as this can tell.
@@ -72,6 +74,7 @@ def network_distances(
         feature_names=names_of(feature_names, x.shape[1]),
         scales=x.std(axis=0),
         refine=lambda rows: _search(net, x[rows], distances[rows], changes(rows)),
+        decided=decided,
     )
 
 

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from offline_audit.plain_words import are, count
-from offline_audit.projection.boundary import BoundaryDistances
+from offline_audit.projection.boundary import BoundaryDistances, number
 from offline_audit.projection.caveats import (
+    contradictions,
     distance_warnings,
     label_warnings,
     selective_labels,
@@ -42,10 +43,11 @@ __all__ = ["projection_test"]
 _REFINEMENTS = 8
 # Rates that differ by less are equal, but for rounding.
 _EQUAL = 1e-9
+_WHATEVER_COST = 'law="standardized" judges the gaps whatever they cost.'
 _COSTLESS = (
-    "closing the gaps costs nothing, since so many rows lie on the boundary; "
-    'law="standardized" judges the gaps whatever they cost.'
+    f"closing the gaps costs nothing, since so many rows lie on the boundary; {_WHATEVER_COST}"
 )
+_DESERTED = f"no row is near enough to the boundary to estimate what gaps cost; {_WHATEVER_COST}"
 
 
 def projection_test(
@@ -114,16 +116,20 @@ def projection_test(
     )
     options = Options(
         criterion=criterion,
-        tolerance=float(tolerance),
+        tolerance=number("tolerance", tolerance),
         favoured=favoured_groups(sample, favoured),
         law=law,
-        bandwidth=bandwidth,
-        alpha=alpha,
-        smallest_expected=smallest_expected,
-        smallest_cell=smallest_cell,
+        bandwidth=None if bandwidth is None else number("bandwidth", bandwidth),
+        alpha=number("alpha", alpha),
+        smallest_expected=number("smallest_expected", smallest_expected),
+        smallest_cell=math.ceil(number("smallest_cell", smallest_cell)),
     )
     refuse_odd(options, sample)
-    warnings = [*sample.warnings, *label_warnings(sample, options.criterion)]
+    warnings = [
+        *sample.warnings,
+        *contradictions(sample, boundary),
+        *label_warnings(sample, options.criterion),
+    ]
     blank = _blank(sample, boundary, options)
     selective = selective_labels(sample, options.criterion)
     parts = _cut(sample, options)
@@ -219,7 +225,9 @@ def _judge(
     )
     if statistic == 0 and _unpriced(found, strata, options):
         return dataclasses.replace(result, reason=_COSTLESS)
-    softness = cushion(found, _crowding(sample, strata, options))
+    softness = cushion(found, _crowding(sample, strata, found, options))
+    if not (np.diag(softness) > 0).all():
+        return dataclasses.replace(result, reason=_DESERTED)
     p, error = _p_value(found, softness, strata, statistic, options)
     detectable = smallest_detectable(found, stiffness(found, softness), alpha=options.alpha)
     return dataclasses.replace(
@@ -232,11 +240,8 @@ def _judge(
 
 
 def _unpriced(found: Gaps, strata: Sequence[Stratum], options: Options) -> bool:
-    """Whether gaps that are there are to be weighed by a cost that is 0.
-
-    The price of a single gap cancels, unless it is the paper's law.
-    """
-    if options.law == "standardized" or (options.law == "curve" and len(found.values) == 1):
+    """Whether gaps that are there are to be weighed by a cost that is 0."""
+    if _cancels(found, options):
         return False
     fair = [
         restricted_rates(s, tolerance=options.tolerance, favoured=options.favoured) for s in strata
@@ -245,10 +250,15 @@ def _unpriced(found: Gaps, strata: Sequence[Stratum], options: Options) -> bool:
     return any(gap > _EQUAL for gap in apart)
 
 
+def _cancels(found: Gaps, options: Options) -> bool:
+    """Whether distances have no say: the price of a single gap cancels, but by the paper's law."""
+    return options.law == "standardized" or (options.law == "curve" and len(found.values) == 1)
+
+
 def _crowding(
-    sample: Sample, strata: Sequence[Stratum], options: Options
+    sample: Sample, strata: Sequence[Stratum], found: Gaps, options: Options
 ) -> NDArray[np.float64] | None:
-    if options.law == "standardized":
+    if _cancels(found, options):
         return None
     if options.law == "curve":
         return curve_crowding(strata)

@@ -17,9 +17,12 @@ from offline_audit.checked_arrays import (
 )
 from offline_audit.errors import AuditInputError
 from offline_audit.group_names import UNKNOWN, require_names, to_codes
-from offline_audit.plain_words import count
+from offline_audit.plain_words import count, some
 
 __all__ = ["Attribute", "Groups", "Sample"]
+
+# Squares and sums of distances must stay finite.
+_LARGEST = 1e100
 
 Groups = ArrayLike | Mapping[str, ArrayLike]
 
@@ -81,18 +84,19 @@ class Sample:
         given = groups if isinstance(groups, Mapping) else {"group": groups}
         if not given:
             raise AuditInputError("groups: no protected attribute was given")
-        expected = expected_groups or {}
-        if not isinstance(expected, Mapping):
-            expected = dict.fromkeys(given, expected)
+        expected = _expected(expected_groups, [str(name) for name in given])
         attributes, warnings = [], []
         for name, values in given.items():
             names, codes = to_codes(values, str(name))
-            warnings += require_names(names, expected.get(name), str(name))
+            warnings += require_names(names, expected.get(str(name)), str(name))
             attributes.append(Attribute(name=str(name), groups=names, codes=codes.astype(np.int32)))
         lengths = {"decisions": len(decided), "distances": len(far)}
         lengths |= {f"groups of {each.name}": len(each.codes) for each in attributes}
         optional = {"labels": told, "units": persons}
         require_length(lengths | {k: len(v) for k, v in optional.items() if v is not None})
+        if persons is not None:
+            for attribute in attributes:
+                _require_whole(persons, attribute)
         return cls(
             decisions=decided,
             distances=far,
@@ -100,6 +104,39 @@ class Sample:
             labels=told,
             units=persons,
             warnings=tuple(warnings),
+        )
+
+
+def _expected(
+    names: Sequence[str] | Mapping[str, Sequence[str]] | None, attributes: Sequence[str]
+) -> dict[str, Sequence[str]]:
+    """Names that the groups of each attribute may have; none for an attribute: any."""
+    if names is None:
+        return {}
+    listed = names if isinstance(names, Mapping) else dict.fromkeys(attributes, names)
+    expected = {str(attribute): groups for attribute, groups in listed.items()}
+    if unknown := sorted(set(expected) - set(attributes)):
+        raise AuditInputError(f"expected_groups: no attribute {some(unknown)}")
+    for groups in expected.values():
+        if isinstance(groups, str | bytes):
+            raise AuditInputError("expected_groups: a list of names is wanted, not one name")
+    return expected
+
+
+def _require_whole(units: NDArray[np.intp], attribute: Attribute) -> None:
+    known = attribute.codes >= 0
+    if not known.any():
+        return
+    persons, codes = units[known], attribute.codes[known]
+    lowest = np.full(int(persons.max()) + 1, len(attribute.groups), dtype=np.int32)
+    highest = np.full(len(lowest), UNKNOWN, dtype=np.int32)
+    np.minimum.at(lowest, persons, codes)
+    np.maximum.at(highest, persons, codes)
+    torn = int(np.count_nonzero(lowest < highest))
+    if torn:
+        raise AuditInputError(
+            f"units: {torn:,} have rows in more than one group of {attribute.name}; a person is in "
+            "one group, or leave those rows out"
         )
 
 
@@ -120,12 +157,16 @@ def _labels(values: ArrayLike) -> NDArray[np.int8]:
 
 def _distances(values: ArrayLike) -> NDArray[np.float64]:
     found = numbers_of(values, "distances")
-    for wrong, what in ((np.isnan(found), "NaN"), (found < 0, "negative")):
+    for wrong, what in (
+        (np.isnan(found), "NaN"),
+        (found < 0, "negative"),
+        (np.isfinite(found) & (found > _LARGEST), f"above {_LARGEST:g}"),
+    ):
         if wrong.any():
             number, where = int(np.count_nonzero(wrong)), int(np.argmax(wrong))
             verb = "is" if number == 1 else "are"
             raise AuditInputError(
                 f"distances: {count(number, 'value')} {verb} {what}; the first in row {where}; "
-                "a distance to the decision boundary is 0 or more"
+                f"a distance to the decision boundary is 0 to {_LARGEST:g}, or infinite"
             )
     return found

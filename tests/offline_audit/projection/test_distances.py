@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import cast
 
 import numpy as np
 import pytest
@@ -160,6 +161,18 @@ def test_where_the_gradient_vanishes_a_row_never_turns():
         (lambda: linear_distances(X, 0 * W, B), "weights: all are 0"),
         (lambda: linear_distances(X[:, 0], W, B), "features: a table"),
         (lambda: linear_distances(np.where(X > 2, np.nan, X), W, B), "column . has values that"),
+        (lambda: linear_distances(X, ["x", "y", "z"], B), "weights: not all values are numbers"),
+        (lambda: linear_distances(X, [1.0, np.nan, 0.0], B), "weights: some are not finite"),
+        (lambda: linear_distances(X, W, cast("float", "x")), "intercept: not all values"),
+        (lambda: linear_distances(X, W, math.nan), "intercept: one finite number"),
+        (lambda: discrete_distances(X, W, B, discrete=[5], jump=1.0), "columns are 0 to 2"),
+        (lambda: discrete_distances(X, W, B, discrete=[-1], jump=1.0), "columns are 0 to 2"),
+        (lambda: discrete_distances(X, W, B, discrete=[], jump=1.0), "discrete: columns of"),
+        (
+            lambda: discrete_distances(X, W, B, discrete=[0], jump=1.0, allowed=[[0, 1]]),
+            "allowed: 2 values a line for 1 discrete features",
+        ),
+        (lambda: kernel_distances(X, X[:1], ["x"], 0.0, gamma=1.0), "dual_coefs: not all values"),
         (lambda: discrete_distances(X, W, B, discrete=[0], jump=0.0), "jump: 0 is not above 0"),
         (lambda: kernel_distances(X, X[:4], np.ones(3), 0.0, gamma=1.0), "support_vectors: shape"),
         (lambda: kernel_distances(X, X[:4], np.ones(4), 0.0), "gamma: the default kernel"),
@@ -169,3 +182,40 @@ def test_where_the_gradient_vanishes_a_row_never_turns():
 def test_what_fits_no_classifier_is_refused(call, message):
     with pytest.raises(AuditInputError, match=message):
         call()
+
+
+def boundaries():
+    """The same linear classifier by each of the ways."""
+    w = torch.tensor(W, dtype=torch.float32)
+    return {
+        "linear": linear_distances(X, W, B),
+        "discrete": discrete_distances(X, W, B, discrete=[2], jump=5.0),
+        "kernel": kernel_distances(X, np.eye(3), W, B, kernel=lambda a, b: a @ b.T),
+        "network": network_distances(lambda x: x @ w + B, X),
+    }
+
+
+@pytest.mark.parametrize("kind", ["linear", "discrete", "kernel", "network"])
+def test_decisions_are_those_of_the_classifier(kind):
+    boundary = boundaries()[kind]
+    decisions = (X @ W + B >= 0).astype(int)
+    groups = np.where(RNG.random(len(X)) < 0.5, "a", "b")
+    same = projected(decisions, boundary, groups)
+    assert not any("not the classifier's" in warning for warning in same.warnings)
+    some = decisions.copy()
+    some[np.argsort(-np.abs(X @ W + B))[:7]] ^= 1
+    found = projected(some, boundary, groups)
+    assert any("7 decisions are not the classifier's" in warning for warning in found.warnings)
+    with pytest.raises(AuditInputError, match=r"300 of 300 are not those of the classifier"):
+        projected(1 - decisions, boundary, groups)
+
+
+def test_on_the_boundary_either_decision_is_the_classifiers():
+    x = np.where(np.arange(300)[:, None] < 30, 0.0, X)
+    decisions = (x @ W >= 0).astype(int)
+    decisions[:30] = np.arange(30) % 2
+    groups = np.arange(300) % 2
+    assert not any(
+        "classifier's" in warning
+        for warning in projected(decisions, linear_distances(x, W, 0.0), groups).warnings
+    )

@@ -71,6 +71,22 @@ REFUSED: dict[str, dict[str, Any]] = {
     "favoured: no attribute sex": {"favoured": {"sex": "a"}},
     "favoured: name the group of each": {"groups": {"x": GROUPS, "y": GROUPS}, "favoured": "a"},
     "units: 1 row without, first 4": {"units": changed(np.arange(N), 4, None)},
+    "units: 2 have rows in more than one group of group": {
+        "units": np.repeat(np.arange(N // 2), 2),
+        "groups": np.array(["a", "b", "b", "a"] + ["a"] * (N - 4)),
+    },
+    "distances: 1 value is above 1e\\+100; the first in row 3": {
+        "distances": changed(DISTANCES, 3, 1e307)
+    },
+    "tolerance: not all values are numbers": {"tolerance": "x"},
+    "alpha: not all values are numbers": {"alpha": "x"},
+    "alpha: one finite number is wanted": {"alpha": [0.1, 0.2]},
+    "smallest_expected: one finite number": {"smallest_expected": math.nan},
+    "smallest_cell: one finite number": {"smallest_cell": math.inf},
+    "bandwidth: not all values are numbers": {"law": "kernel", "bandwidth": "x"},
+    "expected_groups: no attribute sex": {"expected_groups": {"sex": ["a", "b"]}},
+    "expected_groups: a list of names": {"expected_groups": "ab"},
+    "expected_groups: a list": {"expected_groups": {"group": "ab"}},
     "law: with a tolerance, kernel takes": {"law": "kernel", "tolerance": 0.1},
 }
 
@@ -92,6 +108,28 @@ def test_changes_must_fit_the_distances():
         BoundaryDistances.given(DISTANCES, changes=np.ones((3, 2)))
     with pytest.raises(AuditInputError, match="feature_names: 1 names for 2 features"):
         BoundaryDistances.given(DISTANCES, changes=np.ones((N, 2)), feature_names=["a"])
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"changes": [["secret"]] * N}, "changes: not all values are numbers"),
+        ({"changes": np.full((N, 1), np.nan)}, "changes: some are not finite"),
+        ({"changes": np.ones((N, 2)), "scales": [1.0]}, r"scales: shape \(1,\) for 2 features"),
+        ({"changes": np.ones((N, 1)), "scales": [-1.0]}, "scales: a standard deviation is 0 or"),
+        ({"changes": np.ones((N, 1)), "scales": ["secret"]}, "scales: not all values are numbers"),
+    ],
+)
+def test_changes_and_scales_are_numbers_that_fit(given, message):
+    with pytest.raises(AuditInputError, match=message) as raised:
+        BoundaryDistances.given(DISTANCES, **given)
+    assert "secret" not in str(raised.value)
+
+
+def test_a_person_whose_group_is_not_always_known_is_taken():
+    groups = np.array(["a", None, "b", "b"] * (N // 4), dtype=object)
+    units = np.repeat(np.arange(N // 2), 2)
+    assert projected(DECISIONS, DISTANCES, groups, units=units).p_value is not None
 
 
 WITHOUT_P: dict[str, dict[str, Any]] = {
@@ -210,11 +248,34 @@ def test_one_gap_needs_no_price_and_several_that_cost_nothing_have_no_p_value():
         assert "closing the gaps costs nothing" in str(found)
 
 
-@pytest.mark.parametrize("law", ["standardized", "curve", "kernel"])
-def test_equal_rates_have_a_p_value_of_one(law):
-    groups = np.repeat(["a", "b"], 200)
-    found = projected(np.tile([0, 1], 200), np.zeros(N), groups, law=law)
+@pytest.mark.parametrize("law", ["standardized", "curve"])
+@pytest.mark.parametrize("distance", [0.0, math.inf])
+@pytest.mark.parametrize("others", [0.0, 1.0, math.inf])
+def test_equal_rates_have_a_p_value_of_one(law, distance, others):
+    distances = np.full(N, distance)
+    distances[1:] = others
+    found = projected(np.tile([0, 1], 200), distances, np.repeat(["a", "b"], 200), law=law)
     assert found.p_value == 1.0
+
+
+@pytest.mark.parametrize("near", [0, 1, 2])
+def test_the_kernel_law_needs_rows_near_the_boundary(near):
+    """Rates are equal; nobody, one or two can turn."""
+    distances = np.full(N, math.inf)
+    distances[:near] = 0.1
+    groups = np.repeat(["a", "b"], 200)
+    found = projected(np.tile([0, 1], 200), distances, groups, law="kernel")
+    if near:
+        assert found.p_value == 1.0
+    else:
+        assert "no row is near enough to the boundary" in found.reason
+
+
+def test_a_gap_far_from_the_boundary_is_not_called_chance_by_the_kernel_law():
+    decisions, sex, _ = unfair()
+    found = projected(decisions, 100 + DISTANCES, sex, law="kernel", bandwidth=0.1)
+    assert found.p_value is None
+    assert "no row is near enough" in found.reason
 
 
 def one_decision_labelled(groups, group):
