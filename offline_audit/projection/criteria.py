@@ -14,6 +14,7 @@ from offline_audit.plain_words import count, some
 from offline_audit.projection.cells import Cell, Constraint, Stratum
 from offline_audit.projection.cost_curve import CostCurve
 from offline_audit.projection.sample import Attribute, Sample
+from offline_audit.projection.selective_labels import selective_groups, unheard
 
 __all__ = ["CRITERIA", "Criterion", "GroupCount", "Partition", "partition"]
 
@@ -103,7 +104,7 @@ def partition(
             if len(groups) < 2:
                 impossible.append(_why_not(sample, attribute, told, label, smallest_expected))
         if all(len(groups) > 1 for groups in kept):
-            heard = chosen & ~_unheard(sample, label)
+            heard = chosen & ~unheard(sample, label)
             cells = _cells(sample, heard, kept, all_distances=all_distances)
             strata.append(Stratum(label=label, cells=cells, constraints=constraints))
     return Partition(
@@ -127,7 +128,7 @@ def _tested(
     for attribute in sample.attributes:
         size = len(attribute.groups)
         selective = () if label is None else selective_groups(sample, attribute)
-        known = chosen & (attribute.codes >= 0) & ~_unheard(sample, label, but=attribute)
+        known = chosen & (attribute.codes >= 0) & ~unheard(sample, label, but=attribute)
         codes = attribute.codes[known]
         rows = np.bincount(codes, minlength=size)
         positives = np.bincount(codes, sample.decisions[known], minlength=size)
@@ -176,30 +177,6 @@ def _people(
         return np.bincount(codes, minlength=size).astype(np.float64)
     pairs = np.unique(sample.units[known].astype(np.int64) * size + codes)
     return np.bincount(pairs % size, minlength=size).astype(np.float64)
-
-
-def _unheard(
-    sample: Sample, label: int | None, *, but: Attribute | None = None
-) -> NDArray[np.bool_]:
-    """Rows of groups whose labels tell nothing, of any attribute but one."""
-    found = np.zeros(len(sample.decisions), dtype=bool)
-    for attribute in sample.attributes:
-        if label is not None and attribute is not but:
-            found |= np.isin(attribute.codes, selective_groups(sample, attribute))
-    return found
-
-
-def selective_groups(sample: Sample, attribute: Attribute) -> tuple[int, ...]:
-    """Groups with both decisions whose labels exist for one of them only: rates of 0 or 1."""
-    if sample.labels is None:
-        return ()
-    size, known = len(attribute.groups), attribute.codes >= 0
-    # Rows of each group by decision: all, and those with a label.
-    place = 2 * attribute.codes[known] + sample.decisions[known]
-    there = np.bincount(place, minlength=2 * size).reshape(size, 2) > 0
-    labelled = place[sample.labels[known] >= 0]
-    told = np.bincount(labelled, minlength=2 * size).reshape(size, 2) > 0
-    return tuple(np.flatnonzero(there.all(axis=1) & (told[:, 0] != told[:, 1])).tolist())
 
 
 def _why_not(

@@ -23,31 +23,17 @@ from offline_audit.projection.common_rate import Turns, common_rate
 from offline_audit.projection.criteria import Criterion, Partition, partition
 from offline_audit.projection.effects import pair_effects, smallest_detectable
 from offline_audit.projection.explanation import explain, moved_rows
-from offline_audit.projection.gaps import Gaps, gaps, restricted_rates
-from offline_audit.projection.kernel_density import kernel_crowding
-from offline_audit.projection.limiting_law import (
-    Law,
-    curve_crowding,
-    cushion,
-    p_value,
-    stiffness,
-)
+from offline_audit.projection.gaps import gaps
+from offline_audit.projection.judged_gaps import judge
+from offline_audit.projection.limiting_law import Law, stiffness
 from offline_audit.projection.options import Options, favoured_groups, refuse_odd
 from offline_audit.projection.overlapping import overlapping_rates
 from offline_audit.projection.result import ProjectionResult
 from offline_audit.projection.sample import Groups, Sample
-from offline_audit.projection.tolerance import tolerated_p_value
 
 __all__ = ["projection_test"]
 
 _REFINEMENTS = 8
-# Rates that differ by less are equal, but for rounding.
-_EQUAL = 1e-9
-_WHATEVER_COST = 'law="standardized" judges the gaps whatever they cost.'
-_COSTLESS = (
-    f"closing the gaps costs nothing, since so many rows lie on the boundary; {_WHATEVER_COST}"
-)
-_DESERTED = f"no row is near enough to the boundary to estimate what gaps cost; {_WHATEVER_COST}"
 
 
 def projection_test(
@@ -223,65 +209,16 @@ def _judge(
         statistic=None if explained.rows_moved is None else statistic,
         explanation=explained,
     )
-    if statistic == 0 and _unpriced(found, strata, options):
-        return dataclasses.replace(result, reason=_COSTLESS)
-    softness = cushion(found, _crowding(sample, strata, found, options))
-    if not (np.diag(softness) > 0).all():
-        return dataclasses.replace(result, reason=_DESERTED)
-    p, error = _p_value(found, softness, strata, statistic, options)
-    detectable = smallest_detectable(found, stiffness(found, softness), alpha=options.alpha)
+    judged = judge(sample, strata, found, statistic, options)
+    if judged.p_value is None:
+        return dataclasses.replace(result, reason=judged.reason)
+    detectable = smallest_detectable(found, stiffness(found, judged.softness), alpha=options.alpha)
     return dataclasses.replace(
         result,
-        p_value=p,
-        reason=None,
-        monte_carlo_error=error,
+        p_value=judged.p_value,
+        monte_carlo_error=judged.error,
         smallest_detectable_effect=options.tolerance + detectable,
     )
-
-
-def _unpriced(found: Gaps, strata: Sequence[Stratum], options: Options) -> bool:
-    """Whether gaps that are there are to be weighed by a cost that is 0."""
-    if _cancels(found, options):
-        return False
-    fair = [
-        restricted_rates(s, tolerance=options.tolerance, favoured=options.favoured) for s in strata
-    ]
-    apart = (np.abs(s.rates - rates).max() for s, rates in zip(strata, fair, strict=True))
-    return any(gap > _EQUAL for gap in apart)
-
-
-def _cancels(found: Gaps, options: Options) -> bool:
-    """Whether distances have no say: the price of a single gap cancels, but by the paper's law."""
-    return options.law == "standardized" or (options.law == "curve" and len(found.values) == 1)
-
-
-def _crowding(
-    sample: Sample, strata: Sequence[Stratum], found: Gaps, options: Options
-) -> NDArray[np.float64] | None:
-    if _cancels(found, options):
-        return None
-    if options.law == "curve":
-        return curve_crowding(strata)
-    return kernel_crowding(sample, strata, bandwidth=options.bandwidth)
-
-
-def _p_value(
-    found: Gaps,
-    softness: NDArray[np.float64],
-    strata: Sequence[Stratum],
-    statistic: float,
-    options: Options,
-) -> tuple[float, float]:
-    bounded = options.tolerance > 0 or options.one_sided
-    if options.law == "kernel" and statistic == 0:
-        return 1.0, 0.0
-    if options.law == "kernel" and bounded:
-        return 0.5 * p_value(found, softness, law="kernel", statistic=statistic), 0.0
-    if bounded:
-        return tolerated_p_value(
-            found, softness, strata, tolerance=options.tolerance, favoured=options.favoured
-        )
-    return p_value(found, softness, law=options.law, statistic=statistic), 0.0
 
 
 def _cut(sample: Sample, options: Options) -> Partition:
