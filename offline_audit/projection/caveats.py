@@ -8,11 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from offline_audit.errors import AuditInputError
-from offline_audit.plain_words import are, count, percent
+from offline_audit.plain_words import are, count, percent, some
 from offline_audit.projection.boundary import BoundaryDistances
 from offline_audit.projection.cells import Stratum
 from offline_audit.projection.criteria import Criterion
 from offline_audit.projection.sample import Sample
+from offline_audit.projection.selective_labels import uneven_groups
 
 __all__ = [
     "contradictions",
@@ -61,6 +62,14 @@ def label_warnings(sample: Sample, criterion: Criterion) -> list[str]:
             f"Labels are known for {percent(shares[0])} of decisions 0 and {percent(shares[1])} of "
             "decisions 1: rates within labels are biased unless that is by chance."
         )
+    for attribute in sample.attributes:
+        uneven = uneven_groups(sample, attribute, most=_UNEVEN_LABELS)
+        if uneven:
+            named = some([attribute.groups[g] for g in uneven])
+            told.append(
+                f"Labels hang on the decision in groups of {attribute.name}: {named}. Their rates "
+                "within labels are biased."
+            )
     return told
 
 

@@ -7,7 +7,10 @@ from numpy.typing import NDArray
 
 from offline_audit.projection.sample import Attribute, Sample
 
-__all__ = ["selective_groups", "unheard"]
+__all__ = ["selective_groups", "uneven_groups", "unheard"]
+
+# Shares that differ by fewer may do so by chance.
+_STANDARD_ERRORS = 3
 
 
 def unheard(
@@ -16,19 +19,42 @@ def unheard(
     """Rows of groups whose labels tell nothing, of any attribute but one."""
     found = np.zeros(len(sample.decisions), dtype=bool)
     for attribute in sample.attributes:
-        if label is not None and attribute is not but:
-            found |= np.isin(attribute.codes, selective_groups(sample, attribute))
+        if label is None or attribute is but:
+            continue
+        if groups := selective_groups(sample, attribute):
+            found |= np.isin(attribute.codes, groups)
     return found
 
 
 def selective_groups(sample: Sample, attribute: Attribute) -> tuple[int, ...]:
     """Groups with both decisions whose labels exist for one of them only: rates of 0 or 1."""
-    if sample.labels is None:
-        return ()
-    size, known = len(attribute.groups), attribute.codes >= 0
-    # Rows of each group by decision: all, and those with a label.
-    place = 2 * attribute.codes[known] + sample.decisions[known]
-    there = np.bincount(place, minlength=2 * size).reshape(size, 2) > 0
-    labelled = place[sample.labels[known] >= 0]
-    told = np.bincount(labelled, minlength=2 * size).reshape(size, 2) > 0
-    return tuple(np.flatnonzero(there.all(axis=1) & (told[:, 0] != told[:, 1])).tolist())
+    rows, known = _labelled(sample, attribute)
+    one = (known[:, 0] > 0) != (known[:, 1] > 0)
+    return tuple(np.flatnonzero((rows > 0).all(axis=1) & one).tolist())
+
+
+def uneven_groups(sample: Sample, attribute: Attribute, *, most: float) -> tuple[int, ...]:
+    """Groups whose shares of known labels differ between decisions by more than that, and chance.
+
+    Those with labels for one decision only are not among them.
+    """
+    rows, known = _labelled(sample, attribute)
+    several = np.flatnonzero((rows > 0).all(axis=1) & (known > 0).all(axis=1))
+    shares = known[several] / rows[several]
+    pooled = known[several].sum(axis=1) / rows[several].sum(axis=1)
+    error = np.sqrt(pooled * (1 - pooled) * (1 / rows[several]).sum(axis=1))
+    apart = np.abs(shares[:, 0] - shares[:, 1])
+    return tuple(several[(apart > most) & (apart > _STANDARD_ERRORS * error)].tolist())
+
+
+def _labelled(sample: Sample, attribute: Attribute) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Rows of each group by decision, and how many have a label, `[groups, 2]` each."""
+    size = len(attribute.groups)
+    if sample.labels is None or sample.labels.min() >= 0:
+        none = np.zeros((size, 2), dtype=np.intp)
+        return none, none
+    there = attribute.codes >= 0
+    place = 2 * attribute.codes[there] + sample.decisions[there]
+    told = place[sample.labels[there] >= 0]
+    rows, known = (np.bincount(part, minlength=2 * size) for part in (place, told))
+    return rows.reshape(size, 2), known.reshape(size, 2)

@@ -338,3 +338,17 @@ def test_rows_whose_labels_say_nothing_have_no_say_in_other_attributes():
     )
     assert found.p_value == pytest.approx(others.p_value, rel=1e-12)
     assert [e.gap for e in found.effects] == pytest.approx([e.gap for e in others.effects])
+
+
+def test_a_group_whose_labels_hang_on_the_decision_is_named():
+    groups = np.array(["a"] * 300 + ["b"] * 100)
+    labels = LABELS.astype(float)
+    # All but three of the refused of b have no label.
+    refused = np.flatnonzero((groups == "b") & (DECISIONS == 0))
+    labels[refused[3:]] = np.nan
+    found = projected(DECISIONS, DISTANCES, groups, labels=labels, criterion="equal_opportunity")
+    assert any("hang on the decision in groups of group: b." in w for w in found.warnings)
+    by_chance = LABELS.astype(float)
+    by_chance[::3] = np.nan
+    fair = projected(DECISIONS, DISTANCES, groups, labels=by_chance, criterion="equal_opportunity")
+    assert not any("hang on" in warning for warning in fair.warnings)
