@@ -74,14 +74,16 @@ def discrete_distances(
         intercept: b.
         discrete: Columns of the discrete features.
         jump: δ, what a jump costs.
-        allowed: Combinations of discrete values, `[m, discrete]`; those in the features if None.
+        allowed: Combinations of discrete values, `[m, discrete]`, in the order of `discrete`; those
+            in the features if None.
         feature_names: For the explanation.
     """
     x, w = _table_and_weights(features, weights)
     if not number("jump", jump) > 0:
         raise AuditInputError(f"jump: {jump:g} is not above 0")
     jumping = np.zeros(len(w), dtype=bool)
-    jumping[_columns(discrete, len(w))] = True
+    columns = _columns(discrete, len(w))
+    jumping[columns] = True
     combinations = (
         np.unique(x[:, jumping], axis=0) if allowed is None else table("allowed", allowed)
     )
@@ -89,6 +91,8 @@ def discrete_distances(
         raise AuditInputError(
             f"allowed: {combinations.shape[1]} values a line for {jumping.sum()} discrete features"
         )
+    if allowed is not None:
+        combinations = combinations[:, np.argsort(columns)]
     slope = float(np.linalg.norm(w[~jumping]))
     score = x @ w + number("intercept", intercept)
     worth = combinations @ w[jumping]
@@ -184,13 +188,15 @@ def table(name: str, values: ArrayLike) -> NDArray[np.float64]:
 
 
 def _columns(places: Sequence[int], width: int) -> list[int]:
-    """Columns in order, each once: those of `allowed` are."""
+    """Columns as given, checked."""
     found = floats("discrete", list(places))
     if found.ndim != 1 or not len(found):
         raise AuditInputError("discrete: columns of features are wanted")
     if (found != np.floor(found)).any() or found.min() < 0 or found.max() >= width:
         raise AuditInputError(f"discrete: columns are 0 to {width - 1}")
-    return sorted(set(found.astype(int).tolist()))
+    if len(np.unique(found)) < len(found):
+        raise AuditInputError("discrete: a column is named twice")
+    return [int(place) for place in found]
 
 
 def _table_and_weights(

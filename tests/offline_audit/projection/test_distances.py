@@ -65,6 +65,13 @@ def test_discrete_features_jump_as_cheaply_as_trying_all_combinations_shows():
     assert reached.all()
 
 
+def test_allowed_combinations_are_in_the_order_of_the_columns():
+    one = discrete_distances(X, W, B, discrete=[1, 2], jump=0.1, allowed=[[0, 5], [3, -4]])
+    other = discrete_distances(X, W, B, discrete=[2, 1], jump=0.1, allowed=[[5, 0], [-4, 3]])
+    np.testing.assert_array_equal(one.distances, other.distances)
+    np.testing.assert_array_equal(changes_of(one, ALL), changes_of(other, ALL))
+
+
 def test_without_a_continuous_weight_rows_jump_or_never_turn():
     x = np.array([[0.3, 0.0], [0.1, 1.0], [0.2, 0.0]])
     found = discrete_distances(x, [0.0, 1.0], -0.5, discrete=[1], jump=2.0)
@@ -167,6 +174,7 @@ def test_where_the_gradient_vanishes_a_row_never_turns():
         (lambda: linear_distances(X, W, math.nan), "intercept: one finite number"),
         (lambda: discrete_distances(X, W, B, discrete=[5], jump=1.0), "columns are 0 to 2"),
         (lambda: discrete_distances(X, W, B, discrete=[-1], jump=1.0), "columns are 0 to 2"),
+        (lambda: discrete_distances(X, W, B, discrete=[1, 1], jump=1.0), "is named twice"),
         (lambda: discrete_distances(X, W, B, discrete=[], jump=1.0), "discrete: columns of"),
         (
             lambda: discrete_distances(X, W, B, discrete=[0], jump=1.0, allowed=[[0, 1]]),
