@@ -155,7 +155,7 @@ def _references(
             raise AuditInputError(
                 f"reference: {', '.join(strangers)} not asked for; there is {', '.join(asked)}"
             )
-        return dict(reference)
+        return {name: str(group) for name, group in reference.items()}
     having = [name for name in asked if reference in window.attributes.get(name, ())]
     if reference is not None and not having:
         raise AuditInputError(f"reference: no group {reference!r} of {', '.join(asked)}")
