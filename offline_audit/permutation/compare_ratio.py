@@ -150,7 +150,7 @@ def _bars(
         yield _Bar(cell, LEAST_UNITS, f"a group has {cell:.0f} units")
     if values[:, 1].max() > 1:
         few = min(_effective_units(values, counts) for counts in pair)
-        words = f"rows are so unequally shared that a group has the worth of {few:.1f} units"
+        words = f"the rows of a group are worth {few:.1f} units of equal size"
         yield _Bar(few, LEAST_REPEATED, words)
     if not rates:
         few = _effective_by_shape(values, pair)
