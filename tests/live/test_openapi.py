@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from collections.abc import Iterator
 
 import httpx
 import pytest
 
-from tests.live.sidecar import MODEL, VERSION
+from tests.live.sidecar import MODEL, VERSION, Fitted, Sidecar, sidecar
 
 pytestmark = pytest.mark.live
 
@@ -24,6 +25,15 @@ CHECKS = (
     *("negative_data_rejection", "missing_required_header", "allow_header_conformance"),
 )
 OUTPUTS = ("score", "decision", "verdict", "p_value", "sensitivity", "contributions")
+
+
+@pytest.fixture(scope="module")
+def serving(fitted: Fitted, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sidecar]:
+    """A sidecar that keeps outcomes, so that every operation of the document is there."""
+    folder = tmp_path_factory.mktemp("keeping")
+    config = {"outcomes": {"path": str(folder / "outcomes")}}
+    with sidecar(fitted, folder, config) as found:
+        yield found
 
 
 @pytest.fixture
@@ -50,7 +60,7 @@ def test_the_door_does_what_its_document_says(run, serving, known):
     before = len(serving.log)
     code, told = run(f"{serving.url}/openapi.json", known=known)
     assert code == 0, told[-4000:]
-    assert re.search(r"Tested: 11\n", told), told
+    assert re.search(r"Tested: 12\n", told), told
     assert not [line for line in serving.log[before:].splitlines() if '"ERROR"' in line]
 
 

@@ -190,7 +190,10 @@ def test_a_second_sidecar_on_a_folder_is_refused_and_the_first_unharmed(uncompil
         process, out, err = start(uncompiled, tmp_path / "second", config)
         assert process.wait(PATIENCE) == 2
         said = err.read_text()
-        assert f"error: {tmp_path / 'log'}: another process writes there; give each" in said
+        assert (
+            f"error: traffic.path: {tmp_path / 'log'}: another process writes there; give each"
+            in said
+        )
         assert "Traceback" not in said
         assert out.read_text() == ""
         expected += asyncio.run(load(first.grpc))
