@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -43,7 +44,8 @@ def _scripts() -> list[str]:
     return sorted(
         ".".join(file.relative_to(root).with_suffix("").parts)
         for file in root.rglob("*.py")
-        if "    report(" in file.read_text() and file.stem not in ("__main__", "claims")
+        if re.search(r"    report(_parts)?\(", file.read_text())
+        and file.stem not in ("__main__", "claims")
     )
 
 

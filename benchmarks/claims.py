@@ -7,17 +7,26 @@ import json
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import Progress, TaskID
 from rich.table import Table
 
-__all__ = ["Claim", "PairedRatio", "paired_ratio", "print_claims", "print_wide", "report"]
+__all__ = [
+    "Claim",
+    "PairedRatio",
+    "paired_ratio",
+    "print_claims",
+    "print_wide",
+    "report",
+    "report_parts",
+]
 
 _WIDE = 150
 
@@ -97,18 +106,32 @@ def paired_ratio(
 
 def report(title: str, measure: Callable[[bool, Say], list[Claim]]) -> None:
     """Run a benchmark as a script: parse its options, measure, print its table, write its JSON."""
+    report_parts(title, {"all": measure})
+
+
+def report_parts(title: str, parts: Mapping[str, Callable[[bool, Say], list[Claim]]]) -> None:
+    """The same for a benchmark of several parts; `--only` runs one of them."""
     parser = argparse.ArgumentParser(description=title)
     parser.add_argument("--quick", action="store_true", help="smaller sizes, within 60 s")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the claims to FILE")
+    if len(parts) > 1:
+        parser.add_argument("--only", choices=parts, help="run this part alone")
     options = parser.parse_args()
+    only = getattr(options, "only", None)
+    chosen = list(parts.values()) if only is None else [parts[only]]
     console = Console(stderr=True)
     with Progress(*Progress.get_default_columns()[:1], console=console, transient=True) as progress:
         task = progress.add_task("starting", total=None)
-        claims = measure(options.quick, lambda text: progress.update(task, description=text))
+        say = partial(_say, progress, task)
+        claims = [claim for measure in chosen for claim in measure(options.quick, say)]
     size = "quick sizes" if options.quick else "full sizes"
     print_claims(f"{title} ({size}, {os.cpu_count()} cores, torch {version('torch')})", claims)
     if options.json:
         options.json.write_text(json.dumps([claim.to_dict() for claim in claims], indent=2) + "\n")
+
+
+def _say(progress: Progress, task: TaskID, text: str) -> None:
+    progress.update(task, description=text)
 
 
 def print_claims(title: str, claims: list[Claim]) -> None:
