@@ -10,8 +10,16 @@ kernel, not a function, from which draws are taken by a hash of the row: the sam
 the same answer, alone or in any batch.
 """
 
+from monitor.counterfactual.differences import FeatureDifferences
 from monitor.counterfactual.fitting import fit_transport_maps
 from monitor.counterfactual.transport import LayerWeight, TransportMaps
 from monitor.counterfactual.uniforms import row_uniforms, shifted_uniforms
 
-__all__ = ["LayerWeight", "TransportMaps", "fit_transport_maps", "row_uniforms", "shifted_uniforms"]
+__all__ = [
+    "FeatureDifferences",
+    "LayerWeight",
+    "TransportMaps",
+    "fit_transport_maps",
+    "row_uniforms",
+    "shifted_uniforms",
+]

@@ -9,17 +9,15 @@ from typing import Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import stats
 
 from monitor.bundle.manifest import Feature, OneHotGroup
+from monitor.counterfactual.differences import FeatureDifferences
 from monitor.counterfactual.ranks import GRID
 from monitor.counterfactual.transport import TransportMaps
 from monitor.errors import FitError
 
 __all__ = ["fit_transport_maps"]
 
-# A feature moves only if its two distributions differ at this level.
-_LEVEL = 0.01
 # Rows of a group that this is judged on; more change nothing.
 _SAMPLE = 100_000
 
@@ -30,6 +28,8 @@ def fit_transport_maps(
     kinds: Sequence[Feature],
     one_hot_groups: Sequence[OneHotGroup],
     count: int,
+    *,
+    level: float = 0.01,
 ) -> TransportMaps:
     """Fit the maps between the groups of one attribute.
 
@@ -39,6 +39,7 @@ def fit_transport_maps(
         kinds: The features, in the order of the columns.
         one_hot_groups: Which columns belong together.
         count: How many groups there are.
+        level: At which a feature's two distributions must differ, or it stays as it is.
     """
     members = [features[groups == group] for group in range(count)]
     if min(map(len, members)) < 2:
@@ -51,14 +52,15 @@ def fit_transport_maps(
         _category_counts(members, columns, dropped=group.dropped is not None)
         for group, columns in zip(one_hot_groups, categories, strict=True)
     ]
+    moves, category_moves = _moves(members, ordered, continuous, categories, level)
     return TransportMaps(
         ordered=torch.tensor(ordered, dtype=torch.long),
         continuous=torch.from_numpy(continuous),
         quantiles=torch.from_numpy(_quantiles(members, ordered, continuous)),
-        ordered_moves=torch.from_numpy(_moves(members, ordered, continuous)),
-        categories=tuple(torch.tensor(columns) for columns in categories),
+        ordered_moves=torch.from_numpy(moves),
+        categories=tuple(torch.tensor(columns, dtype=torch.long) for columns in categories),
         shares=tuple(torch.from_numpy(_shares(c).astype(np.float32)) for c in counts),
-        category_moves=torch.from_numpy(_category_moves(counts, count)),
+        category_moves=torch.from_numpy(category_moves),
     )
 
 
@@ -78,37 +80,23 @@ def _quantiles(
 
 
 def _moves(
-    members: list[NDArray[np.float32]], ordered: list[int], continuous: NDArray[np.bool_]
-) -> NDArray[np.bool_]:
-    """Which ordered features differ in distribution between two groups, `[k, k, o]`."""
-    moves = np.zeros((len(members), len(members), len(ordered)), bool)
-    for first, second in combinations(range(len(members)), 2):
-        for index, column in enumerate(ordered):
-            here, there = members[first][:_SAMPLE, column], members[second][:_SAMPLE, column]
-            differ = _shifted(here, there, _LEVEL if continuous[index] else _LEVEL / 2)
-            # Kolmogorov–Smirnov is blind to rare values of a discrete feature.
-            if not continuous[index]:
-                differ = differ or _categories_differ(*_counts(here, there), _LEVEL / 2)
-            moves[first, second, index] = moves[second, first, index] = differ
-    return moves
-
-
-def _shifted(here: NDArray[np.float32], there: NDArray[np.float32], level: float) -> bool:
-    return bool(stats.ks_2samp(here, there, method="asymp").pvalue < level)
-
-
-def _counts(
-    here: NDArray[np.float32], there: NDArray[np.float32]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """How often each value occurs in both, values of fewer than ten people together."""
-    _, index = np.unique(np.concatenate([here, there]), return_inverse=True)
-    size = index.max() + 1
-    table = np.stack(
-        [np.bincount(i, minlength=size) for i in (index[: len(here)], index[len(here) :])]
-    )
-    rare = table.sum(0) < 10
-    table = np.column_stack([table[:, ~rare], table[:, rare].sum(1)]).astype(float)
-    return table[0], table[1]
+    members: list[NDArray[np.float32]],
+    ordered: list[int],
+    continuous: NDArray[np.bool_],
+    categories: list[list[int]],
+    level: float,
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which ordered features `[k, k, o]` and one-hot groups `[k, k, g]` differ between groups."""
+    count = len(members)
+    moves = np.zeros((count, count, len(ordered)), bool)
+    category_moves = np.zeros((count, count, len(categories)), bool)
+    for first, second in combinations(range(count), 2):
+        here, there = members[first][:_SAMPLE], members[second][:_SAMPLE]
+        both = FeatureDifferences(np.concatenate([here, there]), ordered, continuous, categories)
+        found = both.between(np.arange(len(here) + len(there)) < len(here), level)
+        moves[first, second] = moves[second, first] = found[0]
+        category_moves[first, second] = category_moves[second, first] = found[1]
+    return moves, category_moves
 
 
 def _category_counts(
@@ -123,19 +111,3 @@ def _category_counts(
 def _shares(counts: NDArray[np.float64]) -> NDArray[np.float64]:
     shares: NDArray[np.float64] = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     return shares
-
-
-def _category_moves(counts: list[NDArray[np.float64]], groups: int) -> NDArray[np.bool_]:
-    """Which one-hot groups differ in distribution between two groups, `[k, k, g]`."""
-    moves = np.zeros((groups, groups, len(counts)), bool)
-    for first, second in combinations(range(groups), 2):
-        for index, table in enumerate(counts):
-            differ = _categories_differ(table[first], table[second], _LEVEL)
-            moves[first, second, index] = moves[second, first, index] = differ
-    return moves
-
-
-def _categories_differ(here: NDArray[np.float64], there: NDArray[np.float64], level: float) -> bool:
-    table = np.stack([here, there])
-    table = table[:, table.sum(0) > 0]
-    return table.shape[1] > 1 and bool(stats.chi2_contingency(table).pvalue < level)
