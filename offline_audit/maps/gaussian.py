@@ -1,0 +1,112 @@
+"""The map between two Gaussians: the affine one that matches means and covariances (Bures)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offline_audit.maps.columns import Columns
+from offline_audit.maps.costs import SQUARED_L2, Cost
+from offline_audit.maps.scaling import Scaling, draw_uniforms
+from offline_audit.maps.transport_map import Features, Progress, TransportMap
+
+__all__ = ["Affine", "GaussianMap", "GaussianMethod", "bures"]
+
+Float = NDArray[np.float64]
+# Of the largest eigenvalue: below this a direction counts as constant.
+_SMALLEST = 1e-8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Affine:
+    """x ↦ target + matrix (x − source), on scaled features.
+
+    Attributes:
+        source: Mean of the source, `[d]`.
+        target: Mean of the target, `[d]`.
+        matrix: Symmetric, `[d, d]`.
+    """
+
+    source: Float
+    target: Float
+    matrix: Float
+
+    def carry(self, scaled: Float) -> Float:
+        """Along the map, `[n, d]` to `[n, d]`."""
+        return self.target + (scaled - self.source) @ self.matrix
+
+
+def bures(source: Float, target: Float) -> Affine:
+    """The optimal map for squared L2 between Gaussians with the moments of two samples.
+
+    S^(−1/2) (S^(1/2) T S^(1/2))^(1/2) S^(−1/2), with S and T the covariances (Peyré and Cuturi
+    2019, remark 2.31). Where the source does not vary, nothing is stretched.
+    """
+    means, spreads = zip(
+        *((x.mean(0), np.cov(x, rowvar=False)) for x in (source, target)), strict=True
+    )
+    here, there = (np.atleast_2d(spread) for spread in spreads)
+    root, inverse = _roots(here)
+    middle, _ = _roots(root @ there @ root)
+    matrix = inverse @ middle @ inverse
+    return Affine(source=means[0], target=means[1], matrix=matrix)
+
+
+def _roots(spread: Float) -> tuple[Float, Float]:
+    """Square root of a covariance, and its pseudo-inverse."""
+    values, vectors = np.linalg.eigh((spread + spread.T) / 2)
+    kept = values > _SMALLEST * max(float(values[-1]), 1e-300)
+    roots = np.sqrt(np.where(kept, values, 0.0))
+    inverse = np.where(kept, 1 / np.where(kept, roots, 1.0), 0.0)
+    return (vectors * roots) @ vectors.T, (vectors * inverse) @ vectors.T
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GaussianMap:
+    """An affine map on scaled features, settled on the data's kinds."""
+
+    scaling: Scaling
+    affine: Affine
+
+    @property
+    def splits(self) -> bool:
+        """Whatever is not numeric is rounded by a draw."""
+        return any(v.kind != "numeric" for v in self.scaling.columns.variables)
+
+    def carry(self, features: Features, draws: int = 1) -> Features:
+        """See `TransportMap`."""
+        moved = self.affine.carry(self.scaling.scaled(features))
+        count = len(self.scaling.columns.variables)
+        draws = draws if self.splits else 1
+        return np.stack(
+            [
+                self.scaling.settled(moved, draw_uniforms(features, count, draw, draws))
+                for draw in range(draws)
+            ]
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GaussianMethod:
+    """Means and covariances are matched, nothing else."""
+
+    name: str = "gaussian"
+    cost: Cost = SQUARED_L2
+    quick: bool = True
+
+    def fit(
+        self,
+        source: Features,
+        target: Features,
+        columns: Columns,
+        *,
+        seed: int = 0,
+        progress: Progress | None = None,
+    ) -> TransportMap:
+        """See `MapMethod`."""
+        scaling = Scaling.of(source, target, columns)
+        return GaussianMap(
+            scaling=scaling, affine=bures(scaling.scaled(source), scaling.scaled(target))
+        )

@@ -1,0 +1,127 @@
+"""The default map: ranks are kept feature by feature, then ties between features are repaired."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offline_audit.maps.columns import Columns
+from offline_audit.maps.costs import SQUARED_L2, Cost
+from offline_audit.maps.quantile import QuantileMap, QuantileMethod
+from offline_audit.maps.repair import LinkedPairs, Repair, fit_repair
+from offline_audit.maps.scaling import draw_uniforms
+from offline_audit.maps.transport_map import Features, Progress
+
+__all__ = ["JointQuantileMap", "JointQuantileMethod"]
+
+_CHUNK = 1 << 15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JointQuantileMap:
+    """The monitor's map, and a repair of what it leaves.
+
+    Attributes:
+        margins: Feature by feature.
+        repair: None where variables hang together alike in both groups.
+    """
+
+    margins: QuantileMap
+    repair: Repair | None
+
+    @property
+    def splits(self) -> bool:
+        """Where anything moves: even a numeric feature may hold a point's mass."""
+        return self.margins.splits or self.repair is not None
+
+    def carry(self, features: Features, draws: int = 1) -> Features:
+        """See `TransportMap`."""
+        draws = draws if self.splits else 1
+        if self.repair is None:
+            return self.margins.carry(features, draws)
+        count = len(self.repair.variables)
+        carried = np.empty((draws, *features.shape), np.float32)
+        for start in range(0, len(features), _CHUNK):
+            people = features[start : start + _CHUNK]
+            pushed = np.broadcast_to(self.margins.carry(people, draws), (draws, *people.shape))
+            for draw in range(draws):
+                uniforms = _uniforms(people, self.margins, count, draw, draws)
+                carried[draw, start : start + _CHUNK] = self.repair.carry(pushed[draw], uniforms)
+        return carried
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JointQuantileMethod:
+    """Margins are matched where they differ; then ties between features, where those differ."""
+
+    name: str = "joint_quantile"
+    cost: Cost = SQUARED_L2
+    quick: bool = True
+
+    def fit(
+        self,
+        source: Features,
+        target: Features,
+        columns: Columns,
+        *,
+        seed: int = 0,
+        progress: Progress | None = None,
+    ) -> JointQuantileMap:
+        """See `MapMethod`."""
+        margins = QuantileMethod().fit(source, target, columns)
+        pushed = margins.carry(source)[0]
+        both = LinkedPairs(np.concatenate([pushed, target]), columns, seed)
+        pairs = both.between(np.arange(len(source) + len(target)) < len(source))
+        return _repaired(margins, source, target, columns, pairs, seed)
+
+    def refit(
+        self,
+        fitted: JointQuantileMap,
+        source: Features,
+        target: Features,
+        columns: Columns,
+        *,
+        seed: int = 0,
+    ) -> JointQuantileMap:
+        """See `SparseMethod`."""
+        margins = QuantileMethod().refit(fitted.margins, source, target, columns)
+        pairs = [] if fitted.repair is None else list(fitted.repair.pairs)
+        return _repaired(margins, source, target, columns, pairs, seed)
+
+    def still(self, people: Features, columns: Columns) -> Callable[[NDArray[np.bool_]], bool]:
+        """See `SparseMethod`."""
+        margins_stay = QuantileMethod().still(people, columns)
+        linked = LinkedPairs(people, columns)
+
+        def moves_nobody(first: NDArray[np.bool_]) -> bool:
+            return margins_stay(first) and not linked.between(first)
+
+        return moves_nobody
+
+
+def _repaired(
+    margins: QuantileMap,
+    source: Features,
+    target: Features,
+    columns: Columns,
+    pairs: list[tuple[int, int]],
+    seed: int,
+) -> JointQuantileMap:
+    if not pairs:
+        return JointQuantileMap(margins=margins, repair=None)
+    pushed = margins.carry(source)[0]
+    count = len({place for pair in pairs for place in pair})
+    here, there = (_uniforms(people, margins, count, 0, 1) for people in (source, target))
+    repair = fit_repair(pushed, target, columns, pairs, margins.moved, (here, there), seed)
+    return JointQuantileMap(margins=margins, repair=repair)
+
+
+def _uniforms(
+    people: Features, margins: QuantileMap, count: int, draw: int, draws: int
+) -> NDArray[np.float64]:
+    """Numbers that the margins' draws have not used, `[n, count]`."""
+    used = margins.maps.uniforms
+    return draw_uniforms(people, used + count, draw, draws)[:, used:]
