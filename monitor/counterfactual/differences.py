@@ -95,12 +95,24 @@ def _category(columns: NDArray[np.float32]) -> NDArray[np.intp]:
 def _counts_differ(
     codes: NDArray[np.intp], first: NDArray[np.bool_], level: float, *, pool_rare: bool = False
 ) -> bool:
-    """χ² test of homogeneity; a value that fewer than ten people have counts with its kind."""
+    """χ² test of homogeneity; values that fewer than ten people have may be counted together."""
     every = np.bincount(codes)
-    table = np.bincount(codes[first], minlength=len(every))
-    both = np.stack([table, every - table]).astype(float)
+    here = np.bincount(codes[first], minlength=len(every))
     if pool_rare:
         rare = every < _RARE
-        both = np.column_stack([both[:, ~rare], both[:, rare].sum(1)])
-    both = both[:, both.sum(0) > 0]
-    return both.shape[1] > 1 and bool(stats.chi2_contingency(both).pvalue < level)
+        here, every = (np.append(x[~rare], x[rare].sum()) for x in (here, every))
+    here, every = here[every > 0], every[every > 0]
+    if len(every) < 2:
+        return False
+    share = len(codes[first]) / len(codes)
+    gap = np.abs(here - share * every)
+    if len(every) == 2:
+        # Yates's correction for a table of four cells.
+        gap -= np.minimum(0.5, gap)
+    statistic = (gap**2 / every).sum() / (share * (1 - share))
+    return bool(statistic > _critical_sum(len(every) - 1, level))
+
+
+@cache
+def _critical_sum(freedom: int, level: float) -> float:
+    return float(stats.chi2.isf(level, freedom))

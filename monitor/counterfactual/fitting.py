@@ -30,6 +30,7 @@ def fit_transport_maps(
     count: int,
     *,
     level: float = 0.01,
+    moves: tuple[NDArray[np.bool_], NDArray[np.bool_]] | None = None,
 ) -> TransportMaps:
     """Fit the maps between the groups of one attribute.
 
@@ -40,6 +41,8 @@ def fit_transport_maps(
         one_hot_groups: Which columns belong together.
         count: How many groups there are.
         level: At which a feature's two distributions must differ, or it stays as it is.
+        moves: Which ordered features `[k, k, o]` and one-hot groups `[k, k, g]` move, if that is
+            known; None: those that differ.
     """
     members = [features[groups == group] for group in range(count)]
     if min(map(len, members)) < 2:
@@ -52,15 +55,16 @@ def fit_transport_maps(
         _category_counts(members, columns, dropped=group.dropped is not None)
         for group, columns in zip(one_hot_groups, categories, strict=True)
     ]
-    moves, category_moves = _moves(members, ordered, continuous, categories, level)
+    if moves is None:
+        moves = _moves(members, ordered, continuous, categories, level)
     return TransportMaps(
         ordered=torch.tensor(ordered, dtype=torch.long),
         continuous=torch.from_numpy(continuous),
         quantiles=torch.from_numpy(_quantiles(members, ordered, continuous)),
-        ordered_moves=torch.from_numpy(moves),
+        ordered_moves=torch.from_numpy(moves[0]),
         categories=tuple(torch.tensor(columns, dtype=torch.long) for columns in categories),
         shares=tuple(torch.from_numpy(_shares(c).astype(np.float32)) for c in counts),
-        category_moves=torch.from_numpy(category_moves),
+        category_moves=torch.from_numpy(moves[1]),
     )
 
 
