@@ -7,7 +7,10 @@
     ├── SpanError                a span of time that is none
     ├── UnknownColumnError       a protected attribute or a column that the window does not have
     ├── EngineError              an engine that fails while it computes
-    └── AuditInputError          arrays, counts or options that a test cannot be run on
+    ├── AuditInputError          arrays, counts or options that a test cannot be run on
+    ├── ModelFailedError         a model that gives no decision, whatever it is asked
+    ├── ModelUnreachableError    an endpoint that is down, or too slow, for longer than is waited
+    └── DecisionCacheError       a cache of decisions that is another model's, or cannot be used
 
 A log with missing, corrupt or old files is none of these: its window says so in its provenance.
 """
@@ -16,10 +19,13 @@ from __future__ import annotations
 
 __all__ = [
     "AuditInputError",
+    "DecisionCacheError",
     "EngineError",
     "LogNotFoundError",
     "LogUnreadableError",
     "ModelChoiceError",
+    "ModelFailedError",
+    "ModelUnreachableError",
     "OfflineAuditError",
     "SpanError",
     "UnknownColumnError",
@@ -56,3 +62,15 @@ class EngineError(OfflineAuditError):
 
 class AuditInputError(OfflineAuditError):
     """What was given to a test is none of what it takes; the message says what and where."""
+
+
+class ModelFailedError(OfflineAuditError):
+    """The model gives no decision, whatever it is asked."""
+
+
+class ModelUnreachableError(OfflineAuditError):
+    """The endpoint is down, or too slow; what it has decided so far is kept."""
+
+
+class DecisionCacheError(OfflineAuditError):
+    """A file of decisions is another model's, is damaged, or cannot be read or written."""

@@ -38,6 +38,7 @@ ONLY_IN = {
         "monitor.threads",
         "monitor.world.classifiers",
         "offline_audit.projection.network_distances",
+        "offline_audit.torch_model",
     },
     "click": {
         "monitor.bundle.command",
