@@ -44,21 +44,17 @@ def bures(source: Float, target: Float) -> Affine:
     S^(−1/2) (S^(1/2) T S^(1/2))^(1/2) S^(−1/2), with S and T the covariances (Peyré and Cuturi
     2019, remark 2.31). Where the source does not vary, nothing is stretched.
     """
-    means, spreads = zip(
-        *((x.mean(0), np.cov(x, rowvar=False)) for x in (source, target)), strict=True
-    )
-    here, there = (np.atleast_2d(spread) for spread in spreads)
+    here, there = (np.atleast_2d(np.cov(x, rowvar=False)) for x in (source, target))
     root, inverse = _roots(here)
     middle, _ = _roots(root @ there @ root)
-    matrix = inverse @ middle @ inverse
-    return Affine(source=means[0], target=means[1], matrix=matrix)
+    return Affine(source=source.mean(0), target=target.mean(0), matrix=inverse @ middle @ inverse)
 
 
 def _roots(spread: Float) -> tuple[Float, Float]:
     """Square root of a covariance, and its pseudo-inverse."""
     values, vectors = np.linalg.eigh((spread + spread.T) / 2)
-    kept = values > _SMALLEST * max(float(values[-1]), 1e-300)
-    roots = np.sqrt(np.where(kept, values, 0.0))
+    roots = np.sqrt(np.maximum(values, 0.0))
+    kept = values > _SMALLEST * values[-1]
     inverse = np.where(kept, 1 / np.where(kept, roots, 1.0), 0.0)
     return (vectors * roots) @ vectors.T, (vectors * inverse) @ vectors.T
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -85,15 +85,7 @@ class QuantileMethod:
         progress: Progress | None = None,
     ) -> QuantileMap:
         """See `MapMethod`."""
-        maps = fit_transport_maps(
-            np.concatenate([source, target]),
-            np.repeat(np.array([0, 1], np.int8), [len(source), len(target)]),
-            columns.features,
-            columns.one_hot_groups,
-            2,
-            level=FAMILY_LEVEL / len(columns.variables),
-        )
-        return QuantileMap(maps=maps, columns=columns)
+        return _fit(source, target, columns, None)
 
     def refit(
         self,
@@ -105,12 +97,8 @@ class QuantileMethod:
         seed: int = 0,
     ) -> QuantileMap:
         """See `SparseMethod`."""
-        maps = replace(
-            self.fit(source, target, columns).maps,
-            ordered_moves=fitted.maps.ordered_moves,
-            category_moves=fitted.maps.category_moves,
-        )
-        return QuantileMap(maps=maps, columns=columns)
+        held = fitted.maps.ordered_moves.numpy(), fitted.maps.category_moves.numpy()
+        return _fit(source, target, columns, held)
 
     def still(self, people: Features, columns: Columns) -> Callable[[NDArray[np.bool_]], bool]:
         """See `SparseMethod`."""
@@ -121,6 +109,24 @@ class QuantileMethod:
             return not any(part.any() for part in differences.between(first, level))
 
         return moves_nobody
+
+
+def _fit(
+    source: Features,
+    target: Features,
+    columns: Columns,
+    moves: tuple[NDArray[np.bool_], NDArray[np.bool_]] | None,
+) -> QuantileMap:
+    maps = fit_transport_maps(
+        np.concatenate([source, target]),
+        np.repeat(np.array([0, 1], np.int8), [len(source), len(target)]),
+        columns.features,
+        columns.one_hot_groups,
+        2,
+        level=FAMILY_LEVEL / len(columns.variables),
+        moves=moves,
+    )
+    return QuantileMap(maps=maps, columns=columns)
 
 
 def feature_differences(people: Features, columns: Columns) -> FeatureDifferences:

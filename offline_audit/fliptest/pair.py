@@ -1,0 +1,335 @@
+"""Two groups of a FlipTest, both ways: maps, flipsets, evidence, explanation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from offline_audit.audited_model import AuditedModel
+from offline_audit.fliptest.counterparts import Asked, counterparts_of
+from offline_audit.fliptest.flipset import Flipset, Side
+from offline_audit.fliptest.identification import Identification, identify
+from offline_audit.fliptest.marginals import flipset_marginals
+from offline_audit.fliptest.options import Options
+from offline_audit.fliptest.progress import Watch
+from offline_audit.fliptest.resampling import Resampled, bootstrap, null_sizes, share_interval
+from offline_audit.fliptest.result import FlipDirection, ShareEstimate
+from offline_audit.fliptest.sample import pair_warnings
+from offline_audit.fliptest.subgroup import name_subgroup
+from offline_audit.fliptest.transparency import transparency_report
+from offline_audit.maps.columns import Columns
+from offline_audit.maps.quantile import FAMILY_LEVEL
+from offline_audit.maps.scaling import Scaling
+from offline_audit.maps.transport_map import SparseMethod, TransportMap
+from offline_audit.maps.validation import MapValidation, validate_map
+from offline_audit.plain_words import are, count, percent
+
+__all__ = ["Pair", "pair_steps"]
+
+Two = tuple[FlipDirection, FlipDirection]
+
+_CONFIDENCE = 0.95
+# Steps of a pair beside its refits: fitting, validating, identifying, explaining.
+_STEPS = 4
+_SIDES: tuple[Side, Side] = ("advantaged", "disadvantaged")
+
+
+def pair_steps(options: Options) -> int:
+    """How many steps a watch counts for one pair."""
+    return _STEPS + options.permutations + options.resamples
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fitted:
+    """Maps of one direction.
+
+    Attributes:
+        map: By which people are carried.
+        validation: Of a map of the same kind, on people it was not fitted to.
+    """
+
+    map: TransportMap
+    validation: MapValidation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """Members of two groups, within a label.
+
+    Attributes:
+        names: Of the groups.
+        label: None for all.
+        people: Members of each whose decision is known.
+        columns: What the columns are.
+        model: Asked about counterparts.
+        options: What the test was asked to do.
+    """
+
+    names: tuple[str, str]
+    label: int | None
+    people: tuple[Asked, Asked]
+    columns: Columns
+    model: AuditedModel
+    options: Options
+
+    def blank(self, reason: str | None = None) -> Two:
+        """Both directions before anything is known."""
+        reason = self._too_few() if reason is None else reason
+        one, other = (
+            FlipDirection(
+                source=self.names[here],
+                target=self.names[1 - here],
+                label=self.label,
+                rows=(len(self.people[here]), len(self.people[1 - here])),
+                rates=(self._rate(here), self._rate(1 - here)),
+                reason=reason,
+            )
+            for here in (0, 1)
+        )
+        return one, other
+
+    def stages(self, watch: Watch) -> Iterator[Two]:
+        """Both directions, each time with more known of them."""
+        blank = self.blank()
+        yield blank
+        if blank[0].reason is not None:
+            watch.step(pair_steps(self.options))
+            return
+        watch.on(f"{' and '.join(self.names)}: maps")
+        fitted = self._fit(0), self._fit(1)
+        watch.step()
+        flipsets, left = zip(
+            *(
+                counterparts_of(self.people[d], fitted[d].map, self.model, self.options.draws)
+                for d in (0, 1)
+            ),
+            strict=True,
+        )
+        watch.step()
+        found = self._shared(blank, fitted, flipsets, left, (None, None))
+        yield found
+        errors = self._errors(fitted, watch)
+        found = self._shared(blank, fitted, flipsets, left, errors)
+        yield found
+        found = self._against_chance(found, flipsets, watch)
+        yield found
+        watch.on(f"{' and '.join(self.names)}: identification")
+        found = self._identified(found)
+        watch.step()
+        yield found
+        if self.options.explain:
+            watch.on(f"{' and '.join(self.names)}: explanation")
+            found = self._explained(found[0]), self._explained(found[1])
+        watch.step()
+        yield found
+
+    @property
+    def _scaling(self) -> Scaling:
+        here, there = (group.features for group in self.people)
+        return Scaling.of(here, there, self.columns)
+
+    def _rate(self, place: int) -> float | None:
+        return float(self.people[place].decisions.mean()) if len(self.people[place]) else None
+
+    def _too_few(self) -> str | None:
+        least = self.options.smallest_group
+        short = [
+            f"{name} has {count(len(group), 'person', 'people')}"
+            for name, group in zip(self.names, self.people, strict=True)
+            if len(group) < least
+        ]
+        return f"{' and '.join(short)}; {least} are needed." if short else None
+
+    def _fit(self, here: int) -> _Fitted:
+        """The map of a direction; a slow one is fitted to one half of the people only."""
+        source, target = self.people[here].features, self.people[1 - here].features
+        method, seed = self.options.method, self.options.seed
+        halves = [_halves(len(group), seed) for group in (source, target)]
+        part = method.fit(source[halves[0][0]], target[halves[1][0]], self.columns, seed=seed)
+        validation = validate_map(
+            part,
+            source[halves[0][1]],
+            target[halves[1][1]],
+            self.columns,
+            method.cost,
+            seed=seed,
+        )
+        whole = method.fit(source, target, self.columns, seed=seed) if method.quick else part
+        return _Fitted(map=whole, validation=validation)
+
+    def _shared(
+        self,
+        blank: Two,
+        fitted: tuple[_Fitted, _Fitted],
+        flipsets: tuple[Flipset, ...],
+        left: tuple[int, ...],
+        errors: tuple[Resampled | None, Resampled | None],
+    ) -> Two:
+        one, other = (
+            self._estimated(blank[d], fitted[d], flipsets[d], left[d], errors[d], d) for d in (0, 1)
+        )
+        return one, other
+
+    def _estimated(
+        self,
+        blank: FlipDirection,
+        fitted: _Fitted,
+        flipset: Flipset,
+        left: int,
+        errors: Resampled | None,
+        here: int,
+    ) -> FlipDirection:
+        """Shares with their intervals; a map that fails its validation is no evidence."""
+        names = blank.source, blank.target
+        warnings = pair_warnings(self.people[here], self.people[1 - here], self.columns, names)
+        if left:
+            warnings.append(
+                f"{count(left, 'person', 'people')} whose counterpart got no decision {are(left)} "
+                "left out."
+            )
+        if errors is None:
+            warnings.append("Intervals hold the map to be known: it was not fitted again.")
+        failures = "; ".join(fitted.validation.failures)
+        reason = f"the map is not sound: {failures}." if failures else None
+        if not len(flipset):
+            return replace(blank, reason="no counterpart got a decision.", warnings=(*warnings,))
+        shares = {side: flipset.share(side) for side in _SIDES}
+        error = {side: None if errors is None else getattr(errors, side) for side in _SIDES}
+        one, other = (_share(shares[s], error[s], len(flipset)) for s in _SIDES)
+        return replace(
+            blank,
+            advantaged=one,
+            disadvantaged=other,
+            gross=_share(flipset.gross, None if errors is None else errors.gross, len(flipset)),
+            net=_net(flipset, errors),
+            validation=fitted.validation,
+            reason=reason or self._untested(),
+            detectable=self._detectable(None if errors is None else errors.gross),
+            warnings=tuple(warnings),
+            flipset=flipset,
+        )
+
+    def _untested(self) -> str | None:
+        if self.options.permutations:
+            return None
+        name = self.options.method.name
+        return f"it was not held against chance: {name} was not fitted to permuted groups."
+
+    def _detectable(self, error: float | None) -> float | None:
+        """Smallest gross share that would be shown four times in five.
+
+        A sparse map leaves a feature alone whose distributions differ by less than its test sees,
+        and as many people may flip unseen.
+        """
+        if not isinstance(self.options.method, SparseMethod):
+            return None if error is None else float((1.645 + 0.842) * error)
+        n, m = (len(group) for group in self.people)
+        level = FAMILY_LEVEL / len(self.columns.variables)
+        gap = float(stats.kstwo.isf(level, round(n * m / (n + m))))
+        return min(gap + 0.842 * 0.5 * math.sqrt(1 / n + 1 / m), 1.0)
+
+    def _errors(
+        self, fitted: tuple[_Fitted, _Fitted], watch: Watch
+    ) -> tuple[Resampled | None, Resampled | None]:
+        if self.options.resamples < 2:
+            watch.step(self.options.resamples)
+            return None, None
+        watch.on(f"{' and '.join(self.names)}: intervals")
+        return bootstrap(
+            *self.people,
+            (fitted[0].map, fitted[1].map),
+            self.options.method,
+            self.columns,
+            self.model,
+            resamples=self.options.resamples,
+            seed=self.options.seed,
+            tick=watch.step,
+        )
+
+    def _against_chance(self, found: Two, flipsets: tuple[Flipset, ...], watch: Watch) -> Two:
+        if not self.options.permutations:
+            return found
+        watch.on(f"{' and '.join(self.names)}: permuted groups")
+        nulls = null_sizes(
+            *self.people,
+            self.options.method,
+            self.columns,
+            self.model,
+            (flipsets[0].gross, flipsets[1].gross),
+            permutations=self.options.permutations,
+            seed=self.options.seed,
+            tick=watch.step,
+        )
+        return replace(found[0], null=nulls[0]), replace(found[1], null=nulls[1])
+
+    def _identified(self, found: Two) -> Two:
+        scaling, cost, seed = self._scaling, self.options.method.cost, self.options.seed
+        one = identify(*self.people, scaling, cost, seed=seed)
+        other = identify(*self.people[::-1], scaling, cost, seed=seed)
+        return self._with(found[0], one), self._with(found[1], other)
+
+    def _with(self, each: FlipDirection, found: Identification) -> FlipDirection:
+        warnings = each.warnings
+        if not found.identified:
+            warnings = (
+                *warnings,
+                (
+                    f"With cost {found.cost} the flipset is not identified: plans that cost the "
+                    f"same flip between {percent(found.fewest)} and {percent(found.most)}; net "
+                    "shares hold, those of each side do not."
+                ),
+            )
+        return replace(each, identification=found, warnings=warnings)
+
+    def _explained(self, each: FlipDirection) -> FlipDirection:
+        """Features and subgroups of both sides."""
+        if each.flipset is None:
+            return each
+        cell, seed = self.options.smallest_cell, self.options.seed
+        return replace(
+            each,
+            transparency={
+                side: transparency_report(
+                    each.flipset,
+                    side,
+                    self.columns,
+                    self._scaling.scale,
+                    self.model.decide,
+                    smallest_cell=cell,
+                    seed=seed,
+                )
+                for side in _SIDES
+            },
+            marginals={
+                side: flipset_marginals(
+                    each.flipset, side, self.columns, smallest_cell=cell, seed=seed
+                )
+                for side in _SIDES
+            },
+            subgroups={
+                side: name_subgroup(each.flipset, side, self.columns, smallest_cell=cell, seed=seed)
+                for side in _SIDES
+            },
+        )
+
+
+def _halves(n: int, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    order = np.random.default_rng([seed, n]).permutation(n)
+    return np.sort(order[: n // 2]), np.sort(order[n // 2 :])
+
+
+def _share(value: float, error: float | None, rows: int) -> ShareEstimate:
+    return ShareEstimate(value=value, interval=share_interval(value, error, rows, _CONFIDENCE))
+
+
+def _net(flipset: Flipset, errors: Resampled | None) -> ShareEstimate:
+    """A difference of shares, by its standard error."""
+    gross, net = flipset.gross, flipset.net
+    plain = math.sqrt(max(gross - net**2, 0.0) / len(flipset))
+    reach = float(stats.norm.ppf((1 + _CONFIDENCE) / 2)) * (plain if errors is None else errors.net)
+    return ShareEstimate(value=net, interval=(max(net - reach, -1.0), min(net + reach, 1.0)))

@@ -1,0 +1,194 @@
+"""How large flipsets are by chance, and how far an estimate may be off: refits of the map.
+
+Null: group labels are permuted and the maps fitted again. It says how many decisions would flip if
+both groups had the same features: what finite samples make of nothing. It does not say that the
+model is fair to those whose features differ.
+
+Intervals: people of both groups are drawn again with replacement and the maps fitted again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from offline_audit.fliptest.counterparts import Asked, Decides, counterparts_of, gross_share
+from offline_audit.maps.columns import Columns
+from offline_audit.maps.transport_map import MapMethod, SparseMethod, TransportMap
+
+__all__ = ["NullSizes", "Resampled", "bootstrap", "null_sizes", "share_interval"]
+
+Float = NDArray[np.float64]
+# Called after each refit.
+Tick = Callable[[], None]
+
+# People of the larger group in a bootstrap sample; the error shrinks with the root of their number.
+_MOST = 5_000
+# Counterparts of each person in a refit.
+_DRAWS = 2
+# Sizes that differ by less are equal: sums in another order.
+_NEAR = 1e-12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NullSizes:
+    """Flipsets of two groups whose labels were permuted.
+
+    Attributes:
+        mean: Mean share of a group that flips.
+        bound: Nineteen of twenty stay at or below this.
+        permutations: How many.
+        p_value: Share of permutations with as many flips as found, itself counted.
+    """
+
+    mean: float
+    bound: float
+    permutations: int
+    p_value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resampled:
+    """Standard errors of one direction's shares, as the maps and the people vary."""
+
+    advantaged: float
+    disadvantaged: float
+    gross: float
+    net: float
+
+
+def null_sizes(
+    first: Asked,
+    second: Asked,
+    method: MapMethod,
+    columns: Columns,
+    model: Decides,
+    found: tuple[float, float],
+    *,
+    permutations: int,
+    seed: int,
+    tick: Tick,
+) -> tuple[NullSizes, NullSizes]:
+    """Permute the labels of two groups; both directions from the same permutations.
+
+    Args:
+        first: People of the one group.
+        second: People of the other.
+        method: Fitted anew each time.
+        columns: What the columns are.
+        model: Asked about counterparts of those that move.
+        found: Gross shares from first to second, and from second to first.
+        permutations: How many.
+        seed: Of the permutations.
+        tick: Called after each.
+    """
+    people = Asked(
+        features=np.concatenate([first.features, second.features]),
+        decisions=np.concatenate([first.decisions, second.decisions]),
+    )
+    rng = np.random.default_rng(seed)
+    labels = np.arange(len(people)) < len(first)
+    still = method.still(people.features, columns) if isinstance(method, SparseMethod) else None
+    sizes = np.zeros((permutations, 2))
+    for number in range(permutations):
+        mask = rng.permutation(labels)
+        if still is None or not still(mask):
+            parts = people.take(np.flatnonzero(mask)), people.take(np.flatnonzero(~mask))
+            for direction, (here, there) in enumerate((parts, parts[::-1])):
+                fitted = method.fit(here.features, there.features, columns, seed=seed + number)
+                sizes[number, direction] = gross_share(here, fitted, model, _DRAWS)
+        tick()
+    one, other = (_null(sizes[:, d], found[d]) for d in range(2))
+    return one, other
+
+
+def _null(sizes: Float, found: float) -> NullSizes:
+    as_large = int(np.count_nonzero(sizes >= found - _NEAR))
+    return NullSizes(
+        mean=float(sizes.mean()),
+        bound=float(np.quantile(sizes, 0.95, method="inverted_cdf")),
+        permutations=len(sizes),
+        p_value=(1 + as_large) / (1 + len(sizes)),
+    )
+
+
+def bootstrap(
+    first: Asked,
+    second: Asked,
+    fitted: tuple[TransportMap, TransportMap],
+    method: MapMethod,
+    columns: Columns,
+    model: Decides,
+    *,
+    resamples: int,
+    seed: int,
+    tick: Tick,
+) -> tuple[Resampled, Resampled]:
+    """Standard errors of both directions' shares.
+
+    Of large groups smaller samples are drawn, and their scatter is scaled by the root of the
+    ratio of sizes. What moves is held as fitted, where the method chooses it.
+    """
+    rng = np.random.default_rng(seed)
+    groups = first, second
+    part = min(1.0, _MOST / max(map(len, groups)))
+    sizes = [max(math.ceil(part * len(group)), min(len(group), 30)) for group in groups]
+    shares = np.zeros((2, resamples, 4))
+    for number in range(resamples):
+        drawn = [
+            group.take(rng.integers(len(group), size=size))
+            for group, size in zip(groups, sizes, strict=True)
+        ]
+        for direction, (here, there) in enumerate((drawn, drawn[::-1])):
+            refitted = _refit(method, fitted[direction], here, there, columns, seed + number)
+            flipset, _ = counterparts_of(here, refitted, model, _DRAWS)
+            if len(flipset):
+                sides = flipset.share("advantaged"), flipset.share("disadvantaged")
+                shares[direction, number] = (*sides, sum(sides), sides[0] - sides[1])
+        tick()
+    scale = np.sqrt([sizes[0] / len(first), sizes[1] / len(second)])
+    errors = shares.std(1, ddof=1) * scale[:, None]
+    one, other = (
+        Resampled(advantaged=e[0], disadvantaged=e[1], gross=e[2], net=e[3])
+        for e in errors.tolist()
+    )
+    return one, other
+
+
+def _refit(
+    method: MapMethod,
+    fitted: TransportMap,
+    here: Asked,
+    there: Asked,
+    columns: Columns,
+    seed: int,
+) -> TransportMap:
+    if isinstance(method, SparseMethod):
+        return method.refit(fitted, here.features, there.features, columns, seed=seed)
+    return method.fit(here.features, there.features, columns, seed=seed)
+
+
+def share_interval(
+    share: float, error: float | None, rows: int, level: float
+) -> tuple[float, float]:
+    """Wilson's interval for a share, with as many people as would have this error.
+
+    Args:
+        share: The estimate.
+        error: Its standard error; None for that of as many independent people as there are.
+        rows: People.
+        level: Confidence.
+    """
+    z = float(stats.norm.ppf((1 + level) / 2))
+    plain = share * (1 - share)
+    n = float(rows)
+    if error is not None and error > 0 and plain > 0:
+        n = min(plain / error**2, 100.0 * rows)
+    middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z / (1 + z**2 / n) * math.sqrt(plain / n + z**2 / (4 * n**2))
+    return max(min(middle - half, share), 0.0), min(max(middle + half, share), 1.0)

@@ -1,0 +1,130 @@
+"""Who takes part in a FlipTest: rows with a group and a decision, checked, by group and label."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offline_audit.checked_arrays import MISSING, binary, require_length
+from offline_audit.errors import AuditInputError
+from offline_audit.fliptest.counterparts import Asked
+from offline_audit.fliptest.people import People
+from offline_audit.group_names import UNKNOWN, require_names, to_codes
+from offline_audit.maps.columns import Columns
+from offline_audit.maps.dependence import category_places
+from offline_audit.plain_words import are, count, some
+
+__all__ = ["Sample", "pair_warnings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """People with their groups, and labels where those matter.
+
+    Attributes:
+        attribute: The protected attribute.
+        groups: Names, in order.
+        codes: Place of each person's group; -1 where it is not known, `[n]`.
+        labels: 0 or 1, and 2 where it is not known, `[n]`; None if none were given.
+        people: Their features.
+        warnings: What is odd about them.
+    """
+
+    attribute: str
+    groups: tuple[str, ...]
+    codes: NDArray[np.int64]
+    labels: NDArray[np.int64] | None
+    people: People
+    warnings: tuple[str, ...]
+
+    @classmethod
+    def read(cls, people: People, groups: Any, labels: Any, *, needs_labels: bool) -> Sample:
+        """Check groups and labels.
+
+        Raises:
+            AuditInputError: Lengths differ, values are none that the test takes, or fewer than two
+                groups are known.
+        """
+        if isinstance(groups, Mapping):
+            if len(groups) != 1:
+                raise AuditInputError(
+                    "groups: one protected attribute at a time, {name: groups}; test each alone"
+                )
+            ((attribute, values),) = groups.items()
+        else:
+            attribute, values = str(getattr(groups, "name", None) or "group"), groups
+        names, codes = to_codes(values, str(attribute))
+        warnings = require_names(names, None, str(attribute))
+        if len(names) < 2:
+            raise AuditInputError(f"groups of {attribute}: two are needed, not {len(names)}")
+        told = None
+        if needs_labels:
+            if labels is None:
+                raise AuditInputError("labels: the criterion needs them")
+            told = binary(labels, "labels")
+        lengths = {"features": len(people.features), f"groups of {attribute}": len(codes)}
+        require_length(lengths | ({} if told is None else {"labels": len(told)}))
+        if unknown := int((codes == UNKNOWN).sum()):
+            warnings.append(f"{count(unknown, 'row')} without a group {are(unknown)} left out.")
+        return cls(
+            attribute=str(attribute),
+            groups=names,
+            codes=codes,
+            labels=told,
+            people=people,
+            warnings=tuple(warnings),
+        )
+
+    def rows(self, group: int, label: int | None) -> NDArray[np.intp]:
+        """Members of a group, within an outcome."""
+        chosen = self.codes == group
+        if label is not None:
+            assert self.labels is not None
+            chosen &= self.labels == label
+        return np.flatnonzero(chosen)
+
+    def selective(self, decisions: NDArray[np.int8]) -> str | None:
+        """Why flips within labels mean nothing: labels of one decision only; None if they do."""
+        if self.labels is None:
+            return None
+        known = self.labels != MISSING
+        if not known.any():
+            return "no label is known."
+        for decision in (0, 1):
+            here = decisions == decision
+            if here.any() and not (known & here).any():
+                other = "favourable" if decision == 0 else "unfavourable"
+                return f"labels are known for the {other} decision only."
+        return None
+
+
+def pair_warnings(
+    source: Asked, target: Asked, columns: Columns, names: tuple[str, str]
+) -> list[str]:
+    """What a map from one group to the other has to make up."""
+    warnings, constant = [], []
+    for variable in columns.variables:
+        if variable.kind == "category":
+            here, there = (category_places(g.features, variable) for g in (source, target))
+            alone = ~np.isin(here, np.unique(there))
+            if alone.any():
+                rows = int(alone.sum())
+                warnings.append(
+                    f"{count(rows, 'row')} of {names[0]} {are(rows)} of a category of "
+                    f"{variable.name} that nobody of {names[1]} has; their counterparts have one "
+                    f"that {names[1]} has more of."
+                )
+            continue
+        own, theirs = (g.features[:, variable.columns[0]] for g in (source, target))
+        if own.min() == own.max() and theirs.min() < theirs.max():
+            constant.append(variable.name)
+    if constant:
+        warnings.append(
+            f"All of {names[0]} have one value of {some(constant)}; their counterparts' values are "
+            "drawn at random."
+        )
+    return warnings

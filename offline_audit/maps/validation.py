@@ -1,0 +1,209 @@
+"""Is a map any good? Carried people held against members of the group that they are carried to.
+
+As the paper does (section 5.1): Kolmogorov–Smirnov feature by feature, how well features predict
+each other, and the distance beside that of exact transport. Beyond it: whether a classifier can
+tell carried people from real members, which sees joint structure of any kind.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import ot
+from numpy.typing import NDArray
+from scipy import stats
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.metrics import roc_auc_score
+
+from offline_audit.maps.columns import Columns, Variable
+from offline_audit.maps.costs import Cost
+from offline_audit.maps.dependence import category_places
+from offline_audit.maps.scaling import Scaling
+from offline_audit.maps.transport_map import Features, TransportMap
+
+__all__ = ["MapValidation", "VariableFit", "validate_map"]
+
+Float = NDArray[np.float64]
+# How far off a map may be, beyond what chance explains.
+_KS, _REGRESSION, _AUC, _DISTANCE = 0.05, 0.2, 0.6, 3.0
+_LEVEL = 0.01
+# People of each group, at most, for the classifier and for exact transport.
+_TOLD_APART, _EXACT = 10_000, 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariableFit:
+    """How well one variable of carried people agrees with the target's.
+
+    Attributes:
+        name: Of the variable.
+        ks: Kolmogorov–Smirnov statistic; of a category the largest difference of shares.
+        regression: Mean squared error with which the others predict it (by a linear regression
+            learned on the target), among carried people less among the target's, as a share of its
+            variance; of a category the largest of its columns.
+    """
+
+    name: str
+    ks: float
+    regression: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapValidation:
+    """What was found on people that the map was not fitted to.
+
+    Attributes:
+        rows: People carried, and members of the target beside them.
+        variables: Each on its own, and from the others.
+        auc: How well a classifier tells carried people from members: .5 not at all, 1 always.
+        auc_error: Its standard error.
+        distance: Mean cost between people and their counterparts.
+        exact_distance: The least possible mean cost on the same people, by exact transport.
+        failures: What is wrong, in words; a map with any is no evidence.
+    """
+
+    rows: tuple[int, int]
+    variables: tuple[VariableFit, ...]
+    auc: float
+    auc_error: float
+    distance: float
+    exact_distance: float
+    failures: tuple[str, ...]
+
+    @property
+    def sound(self) -> bool:
+        """Whether the map may serve as evidence."""
+        return not self.failures
+
+
+def validate_map(
+    fitted: TransportMap,
+    source: Features,
+    target: Features,
+    columns: Columns,
+    cost: Cost,
+    *,
+    seed: int = 0,
+) -> MapValidation:
+    """Hold carried people against members of the target.
+
+    Args:
+        fitted: The map.
+        source: People that it was not fitted to, `[n, d]`.
+        target: Members of the target that it was not fitted to, `[m, d]`.
+        columns: What the columns are.
+        cost: Between people and their counterparts.
+        seed: Of the choices among many people.
+    """
+    rng = np.random.default_rng(seed)
+    carried = fitted.carry(source)[0]
+    scaling = Scaling.of(source, target, columns)
+    regression, noise = _regression(scaling.scaled(carried), scaling.scaled(target))
+    fits = tuple(
+        VariableFit(
+            name=variable.name,
+            ks=_ks(carried, target, variable),
+            regression=float(max(regression[list(variable.columns)], key=abs)),
+        )
+        for variable in columns.variables
+    )
+    auc, error = _told_apart(carried, target, rng)
+    distance, exact = _distances(carried, source, target, scaling, cost, rng)
+    sizes = len(carried), len(target)
+    limit = _KS + float(stats.kstwo.isf(_LEVEL, max(round(math.prod(sizes) / sum(sizes)), 1)))
+    failures = [
+        f"{fit.name} is distributed otherwise than in the target (KS {fit.ks:.3f}, limit "
+        f"{limit:.3f})"
+        for fit in fits
+        if fit.ks > limit
+    ]
+    failures += [
+        f"{fit.name} hangs on the other features otherwise than in the target (mean squared error "
+        f"{fit.regression:+.2f} of its variance)"
+        for fit, variable in zip(fits, columns.variables, strict=True)
+        if any(abs(regression[c]) > _REGRESSION + 3 * noise[c] for c in variable.columns)
+    ]
+    if auc - 2.33 * error > _AUC:
+        failures.append(
+            f"carried people can be told from members of the target (AUC {auc:.2f}, limit {_AUC:g})"
+        )
+    if distance > _DISTANCE * exact + 1e-9:
+        failures.append(
+            f"people are carried {distance / max(exact, 1e-12):.1f} times as far as they need be"
+        )
+    return MapValidation(
+        rows=sizes,
+        variables=fits,
+        auc=auc,
+        auc_error=error,
+        distance=distance,
+        exact_distance=exact,
+        failures=tuple(failures),
+    )
+
+
+def _ks(carried: Features, target: Features, variable: Variable) -> float:
+    if variable.kind == "category":
+        size = len(variable.columns) + 1
+        shares = [
+            np.bincount(category_places(people, variable), minlength=size) / len(people)
+            for people in (carried, target)
+        ]
+        return float(np.abs(shares[0] - shares[1]).max())
+    column = variable.columns[0]
+    return float(stats.ks_2samp(carried[:, column], target[:, column], method="asymp").statistic)
+
+
+def _regression(carried: Float, target: Float) -> tuple[Float, Float]:
+    """Difference of mean squared errors, and its standard error, of each column, `[d]` each.
+
+    All regressions at once: the inverse covariance holds their coefficients.
+    """
+    mean, spread = target.mean(0), np.atleast_2d(np.cov(target, rowvar=False))
+    variance = np.maximum(np.diag(spread), 1e-9)
+    precision = np.linalg.pinv(spread + 1e-6 * np.diag(variance), hermitian=True)
+    weights = precision / np.maximum(np.diag(precision), 1e-12)
+    mine, theirs = (((people - mean) @ weights) ** 2 for people in (carried, target))
+    noise = np.sqrt(mine.var(0) / len(mine) + theirs.var(0) / len(theirs))
+    return (mine.mean(0) - theirs.mean(0)) / variance, noise / variance
+
+
+def _told_apart(
+    carried: Features, target: Features, rng: np.random.Generator
+) -> tuple[float, float]:
+    """AUC of a classifier on people it has not learned from, and its standard error."""
+    n = min(len(carried), len(target), _TOLD_APART)
+    both = np.concatenate(
+        [people[rng.choice(len(people), n, replace=False)] for people in (carried, target)]
+    )
+    labels = np.repeat([0, 1], n)
+    order = rng.permutation(2 * n)
+    learn, test = order[:n], order[n:]
+    if len(np.unique(labels[learn])) < 2 or len(np.unique(labels[test])) < 2:
+        return 0.5, 0.5
+    model = HistGradientBoostingClassifier(max_iter=60, random_state=int(rng.integers(2**31)))
+    model.fit(both[learn], labels[learn])
+    auc = float(roc_auc_score(labels[test], model.predict_proba(both[test])[:, 1]))
+    ones = int(labels[test].sum())
+    # The largest variance that an AUC can have (Birnbaum and Klose 1957).
+    return auc, math.sqrt(max(auc * (1 - auc), 1e-6) / max(min(ones, n - ones), 1))
+
+
+def _distances(
+    carried: Features,
+    source: Features,
+    target: Features,
+    scaling: Scaling,
+    cost: Cost,
+    rng: np.random.Generator,
+) -> tuple[float, float]:
+    """Mean cost of the map, and the least one, on the same people."""
+    n = min(len(source), len(target), _EXACT)
+    some = rng.choice(len(source), n, replace=False)
+    here = scaling.scaled(source[some])
+    there = scaling.scaled(target[rng.choice(len(target), n, replace=False)])
+    mass = np.full(n, 1 / n)
+    exact = float(ot.emd2(mass, mass, cost.pairwise(here, there), numItermax=2_000_000))
+    return float(cost.matched(here, scaling.scaled(carried[some])).mean()), exact
