@@ -211,7 +211,7 @@ class TransparencyReport:
         if self.members is not None and self.members != self.people:
             notes.append(f"For {self.members:,} that holds for most of their counterparts.")
         notes.append(
-            "Mean of the person's value less the counterpart's, and of its sign (±1: all differ the "
+            "Mean of the person's value less the counterpart's, and of its sign (±1: all the "
             f"same way); {100 * self.level:g}% intervals."
         )
         if self.asked:

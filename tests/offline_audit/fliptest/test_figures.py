@@ -1,0 +1,173 @@
+"""Figures of flips show what they are given, and can be saved with nothing to show."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from monitor.bundle.manifest import Feature, OneHotGroup
+from offline_audit.fliptest.figures import FlipRow, draw_flips, draw_marginals, draw_transparency
+from offline_audit.fliptest.flipset import Flipset
+from offline_audit.fliptest.marginals import flipset_marginals
+from offline_audit.fliptest.transparency import transparency_report
+from offline_audit.maps.columns import Columns
+
+MANY = tuple(f"feature number {place}, named at some length" for place in range(14))
+COLUMNS = Columns(
+    features=(
+        *(Feature(name=name, kind="numeric") for name in MANY),
+        *(Feature(name=f"sector={name}", kind="onehot") for name in ("care", "trades", "office")),
+    ),
+    one_hot_groups=(
+        OneHotGroup(name="sector", features=("sector=care", "sector=trades", "sector=office")),
+    ),
+)
+
+
+def model(rows):
+    return (rows[:, 0] + rows[:, 1] > 0).astype(np.int8)
+
+
+@pytest.fixture(scope="module")
+def flipset():
+    rng = np.random.default_rng(0)
+    own = rng.normal(size=(3_000, 17)).astype(np.float32)
+    other = own - rng.gamma(1.0, np.linspace(1, 0.1, 17), size=own.shape).astype(np.float32)
+    for rows in (own, other):
+        rows[:, 14:] = np.eye(3)[rng.choice(3, 3_000)]
+    return Flipset(
+        features=own,
+        counterparts=other[None],
+        decisions=model(own) == 1,
+        counterpart_decisions=(model(other) == 1)[None],
+    )
+
+
+def row(**changed):
+    given = {
+        "name": "women → men",
+        "advantaged": 0.02,
+        "advantaged_interval": (0.015, 0.03),
+        "disadvantaged": 0.2,
+        "disadvantaged_interval": (0.18, 0.22),
+        "null_bound": 0.04,
+    }
+    return FlipRow(**{**given, **changed})
+
+
+def saved(figure, tmp_path):
+    """A figure that is drawn without a warning, or the test fails."""
+    figure.savefig(tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").stat().st_size > 2_000
+    return figure
+
+
+def ticks(axes):
+    return [label.get_text().replace("\n", " ") for label in axes.get_yticklabels()]
+
+
+def overlapping(figure, labels):
+    """Whether any two of some texts stand on each other."""
+    figure.canvas.draw()
+    boxes = [label.get_window_extent() for label in labels if label.get_text()]
+    return any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[i + 1 :])
+
+
+def test_the_first_ten_variables_stand_beside_three_panels(flipset, tmp_path):
+    report = transparency_report(flipset, "advantaged", COLUMNS, np.ones(17), model)
+    figure = saved(draw_transparency(report, "What differs"), tmp_path)
+    assert len(figure.axes) == 3
+    assert ticks(figure.axes[0]) == [each.name for each in report.features[:10]]
+    assert not overlapping(figure, figure.axes[0].get_yticklabels())
+    for axes, expected in zip(
+        figure.axes,
+        (
+            [each.magnitude for each in report.features[:10]],
+            [each.consistency for each in report.features[:10]],
+            [100 * (each.undone or 0) for each in report.features[:10]],
+        ),
+        strict=True,
+    ):
+        assert [bar.get_width() for bar in axes.patches] == pytest.approx(expected)
+    intervals = [line.get_xdata() for line in figure.axes[0].lines[:10]]
+    assert np.asarray(intervals) == pytest.approx(
+        np.array([each.magnitude_interval for each in report.features[:10]])
+    )
+
+
+def test_without_a_model_there_are_two_panels(flipset, tmp_path):
+    report = transparency_report(flipset, "advantaged", COLUMNS, np.ones(17), None)
+    figure = saved(draw_transparency(report, "What differs"), tmp_path)
+    assert [axes.get_xlabel() for axes in figure.axes] == [
+        "mean difference, sd",
+        "mean sign (consistency)",
+    ]
+
+
+def test_a_withheld_report_says_why(flipset, tmp_path):
+    report = transparency_report(
+        flipset, "advantaged", COLUMNS, np.ones(17), None, smallest_cell=10**6
+    )
+    figure = saved(draw_transparency(report, "What differs"), tmp_path)
+    assert [text.get_text() for text in figure.texts][-1] == report.reason
+
+
+def test_marginals_are_shares_of_the_group_and_of_the_flipset(flipset, tmp_path):
+    found = flipset_marginals(flipset, "advantaged", COLUMNS)
+    figure = saved(draw_marginals(found, "Who they are"), tmp_path)
+    assert len(figure.axes) == 6
+    for axes, each in zip(figure.axes, found.variables, strict=False):
+        assert axes.get_title().replace("\n", " ") == each.name
+        heights = [bar.get_height() for bar in axes.patches]
+        half = len(each.bins)
+        assert sum(heights[:half]) == pytest.approx(100)
+        assert sum(heights[half:]) == pytest.approx(100)
+        assert heights[half] == pytest.approx(100 * each.bins[0].members / (found.members or 0))
+        assert not overlapping(figure, axes.get_yticklabels())
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["whole group", "flipset"]
+
+
+def test_two_variables_have_two_panels_and_none_says_why(flipset, tmp_path):
+    few = Columns.numeric(MANY[:2])
+    narrow = Flipset(
+        features=flipset.features[:, :2],
+        counterparts=flipset.counterparts[:, :, :2],
+        decisions=flipset.decisions,
+        counterpart_decisions=flipset.counterpart_decisions,
+    )
+    found = flipset_marginals(narrow, "advantaged", few)
+    assert len(saved(draw_marginals(found, "Who they are"), tmp_path).axes) == 2
+    withheld = flipset_marginals(narrow, "advantaged", few, smallest_cell=10**6)
+    figure = saved(draw_marginals(withheld, "Who they are"), tmp_path)
+    assert "fewer than" in figure.texts[-1].get_text()
+
+
+def test_flips_have_a_line_for_each_direction(tmp_path):
+    long = "an attribute: a group of a long name → another group of a long name"
+    rows = [row(), row(name=long, sure=False, advantaged_interval=None, null_bound=None)]
+    figure = saved(draw_flips(rows, "Decisions that change"), tmp_path)
+    (axes,) = figure.axes
+    assert ticks(axes) == ["women → men", long]
+    assert not overlapping(figure, axes.get_yticklabels())
+    assert [bar.get_width() for bar in axes.patches] == pytest.approx([4.0, 20, 2, 20, 2])
+    both = [line.get_xdata()[0] for line in axes.lines if line.get_label() == "both"]
+    assert both == pytest.approx([22.0, 22.0])
+    assert "%" in axes.get_xlabel()
+    (legend,) = figure.legends
+    named = [text.get_text() for text in legend.get_texts()]
+    assert len(named) == len(set(named))
+    assert {"advantaged", "disadvantaged", "both", "interval", "advantaged, no test"} <= set(named)
+
+
+def test_no_directions_leave_a_figure_that_says_so(tmp_path):
+    figure = saved(draw_flips([], "Decisions that change"), tmp_path)
+    assert [text.get_text() for text in figure.texts] == ["nothing to show"]
+
+
+def test_no_global_state_of_matplotlib_is_used(flipset):
+    before = "matplotlib.pyplot" in sys.modules
+    draw_flips([row()], "Decisions that change")
+    assert ("matplotlib.pyplot" in sys.modules) == before

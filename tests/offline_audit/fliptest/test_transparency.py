@@ -1,0 +1,436 @@
+"""The transparency report says what the paper's definitions say, with intervals that cover."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from monitor.bundle.manifest import Feature, OneHotGroup
+from monitor.world import World
+from monitor.world.classifiers import decide, train_subgroup_biased
+from offline_audit.errors import AuditInputError
+from offline_audit.fliptest.flipset import Flipset
+from offline_audit.fliptest.transparency import transparency_report
+from offline_audit.maps.columns import Columns
+from offline_audit.maps.scaling import Scaling
+
+COLUMNS = Columns(
+    features=(
+        Feature(name="income", kind="numeric"),
+        Feature(name="sector=care", kind="onehot"),
+        Feature(name="sector=trades", kind="onehot"),
+        Feature(name="years", kind="integer"),
+        Feature(name="part_time", kind="binary"),
+        Feature(name="sector=office", kind="onehot"),
+        Feature(name="town=north", kind="onehot"),
+        Feature(name="town=south", kind="onehot"),
+        Feature(name="fixed", kind="numeric"),
+    ),
+    one_hot_groups=(
+        OneHotGroup(name="sector", features=("sector=care", "sector=trades", "sector=office")),
+        OneHotGroup(name="town", features=("town=north", "town=south"), dropped="village"),
+    ),
+)
+SECTORS, TOWNS = ("care", "trades", "office"), ("north", "south", "village")
+SCALE = np.array([2.0, 0.8, 0.8, 3.0, 0.5, 0.8, 0.7, 0.7, 1.0])
+
+
+def rows_of(income, sector, years, part_time, town):
+    """Encoded people, `[..., 9]`."""
+    shape = np.shape(income)
+    rows = np.zeros((*shape, 9), np.float32)
+    rows[..., 0], rows[..., 3], rows[..., 4], rows[..., 8] = income, years, part_time, 7.5
+    for code, column in enumerate((1, 2, 5)):
+        rows[..., column] = np.equal(sector, code)
+    for code, column in enumerate((6, 7)):
+        rows[..., column] = np.equal(town, code)
+    return rows
+
+
+def score(rows):
+    places = rows[:, 1] + 0.6 * rows[:, 2] - 0.5 * rows[:, 6] - 0.2 * rows[:, 7]
+    return rows[:, 0] - 2 * rows[:, 4] + places + 0.3 * rows[:, 3] - 1.5
+
+
+def model(rows):
+    return (score(rows) >= 0).astype(np.int8)
+
+
+def drawn(n, draws, seed=0, shift=1.0):
+    """People and counterparts who earn less, are part-time more often and change categories."""
+    rng = np.random.default_rng(seed)
+    person = rng.normal(size=n)
+    income = rng.gamma(4.0, 0.5, n)
+    sector, town = rng.choice(3, n, p=[0.2, 0.3, 0.5]), rng.choice(3, n)
+    years, part_time = rng.poisson(2, n), rng.random(n) < 0.3
+    size = (draws, n)
+    moves = rng.random(size) < 0.4
+    own = rows_of(income, sector, years, part_time, town)
+    others = rows_of(
+        income - shift * rng.gamma(1.5, 0.3, size) * np.exp(0.3 * person),
+        np.where(moves, rng.choice(3, size, p=[0.5, 0.3, 0.2]), sector),
+        np.maximum(years + rng.integers(-1, 2, size), 0),
+        np.where(moves, rng.random(size) < 0.6, part_time),
+        np.where(rng.random(size) < 0.2, rng.choice(3, size), town),
+    )
+    return Flipset(
+        features=own,
+        counterparts=others,
+        decisions=model(own) == 1,
+        counterpart_decisions=np.stack([model(each) == 1 for each in others]),
+    )
+
+
+def report_of(flipset, side="advantaged", decide=model, **options) -> Any:
+    """Of any type, so that tests need not ask what a report leaves open."""
+    return transparency_report(flipset, side, COLUMNS, SCALE, decide, **options)
+
+
+def sector_of(row):
+    return int(np.argmax(row[[1, 2, 5]]))
+
+
+PLACES = {
+    "income": [0],
+    "years": [3],
+    "part_time": [4],
+    "sector": [1, 2, 5],
+    "town": [6, 7],
+    "fixed": [8],
+}
+
+
+def flips_one_by_one(flipset, side):
+    """Each flip: the person, the counterpart, and her own decision."""
+    for others in flipset.counterparts:
+        for own, other in zip(flipset.features, others, strict=True):
+            before, after = model(own[None])[0], model(other[None])[0]
+            if (before, after) == ((1, 0) if side == "advantaged" else (0, 1)):
+                yield own, other, before
+
+
+def undone_by(own, other, before):
+    """Names of the variables that alone undo a flip."""
+    found = []
+    for name, at in PLACES.items():
+        put_back = other.copy()
+        put_back[at] = own[at]
+        if model(put_back[None])[0] == before:
+            found.append(name)
+    return found
+
+
+@pytest.mark.parametrize("side", ["advantaged", "disadvantaged"])
+@pytest.mark.parametrize("draws", [1, 5])
+def test_figures_are_those_of_a_loop_over_all_flips(draws, side):
+    flipset = drawn(400, draws, shift=0.2)
+    report = report_of(flipset, side, smallest_cell=2)
+    part, weight, none = 1 / draws, 0.0, 0.0
+    sums: Counter[str] = Counter()
+    changes: Counter[tuple[str, str]] = Counter()
+    for own, other, before in flips_one_by_one(flipset, side):
+        weight += part
+        for name in ("income", "years", "part_time"):
+            difference = float(own[PLACES[name][0]]) - float(other[PLACES[name][0]])
+            sums[f"{name} mean"] += part * difference
+            sums[f"{name} sign"] += part * np.sign(difference)
+            sums[f"{name} changed"] += part * (difference != 0)
+        names = undone_by(own, other, before)
+        sums.update({f"{name} undone": part for name in names})
+        none += part * (not names)
+        here, there = SECTORS[sector_of(own)], SECTORS[sector_of(other)]
+        sums[here] += part
+        sums[there] -= part
+        changes[here, there] += part * (here != there)
+    assert report.share == pytest.approx(weight / 400)
+    assert report.undone_by_none == pytest.approx(none / weight)
+    for name, scale in (("income", 2.0), ("years", 3.0), ("part_time", 0.5)):
+        found = report.of(name)
+        assert found.difference == pytest.approx(sums[f"{name} mean"] / weight, abs=1e-6)
+        assert found.magnitude == pytest.approx(found.difference / scale)
+        assert found.consistency == pytest.approx(sums[f"{name} sign"] / weight)
+        assert found.changed == pytest.approx(sums[f"{name} changed"] / weight)
+    for name in ("income", "years", "part_time", "sector", "town", "fixed"):
+        assert report.of(name).undone == pytest.approx(sums[f"{name} undone"] / weight)
+    sector = report.of("sector")
+    expected = {name: sums[name] / weight for name in SECTORS}
+    assert {s.name: s.difference for s in sector.shifts} == pytest.approx(expected)
+    assert sector.magnitude == pytest.approx(np.linalg.norm(list(expected.values())) / 0.8)
+    assert abs(sector.consistency) == pytest.approx(max(map(abs, expected.values())))
+    (pair, often), *_ = changes.most_common(1)
+    assert (sector.commonest, sector.commonest_share) == (pair, pytest.approx(often / weight))
+
+
+def test_a_dropped_category_is_one_of_the_categories():
+    own = rows_of(np.full(40, 3.0), np.zeros(40), np.ones(40), np.zeros(40), np.full(40, 2))
+    other = rows_of(np.full(40, -3.0), np.zeros(40), np.ones(40), np.zeros(40), np.zeros(40))
+    flipset = Flipset(
+        features=own,
+        counterparts=other[None],
+        decisions=np.ones(40, bool),
+        counterpart_decisions=np.zeros((1, 40), bool),
+    )
+    town = report_of(flipset).of("town")
+    assert town.commonest == ("village", "north")
+    assert town.commonest_share == 1.0
+    shifts = {shift.name: shift.difference for shift in town.shifts}
+    assert shifts == {"village": 1.0, "north": -1.0, "south": 0.0}
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+def test_a_category_of_two_has_the_magnitude_and_consistency_of_a_binary(dropped):
+    rng = np.random.default_rng(3)
+    own, other = rng.random(300) < 0.7, rng.random((2, 300)) < 0.3
+    width = 1 if dropped else 2
+    names = ("b=1", "b=0")[:width]
+    columns = Columns(
+        features=(
+            Feature(name="a", kind="binary"),
+            *(Feature(name=name, kind="onehot") for name in names),
+        ),
+        one_hot_groups=(OneHotGroup(name="b", features=names, dropped="0" if dropped else None),),
+    )
+
+    def encoded(flag):
+        return np.stack([flag, flag, ~flag], -1)[..., : 1 + width].astype(np.float32)
+
+    flipset = Flipset(
+        features=encoded(own),
+        counterparts=encoded(other),
+        decisions=np.ones(300, bool),
+        counterpart_decisions=rng.random((2, 300)) < 0.5,
+    )
+    scale = Scaling.of(flipset.features, flipset.counterparts[0], columns).scale
+    report: Any = transparency_report(flipset, "advantaged", columns, scale, None)
+    binary, category = report.of("a"), report.of("b")
+    assert category.magnitude == pytest.approx(abs(binary.magnitude))
+    assert category.magnitude_interval == pytest.approx(binary.magnitude_interval)
+    assert abs(category.consistency) == pytest.approx(abs(binary.consistency))
+    assert category.changed == pytest.approx(binary.changed)
+
+
+def covered(draws, truth, seeds, *, split=False):
+    """How often each interval holds the truth; `split` forgets which flips are one person's."""
+    hits: Counter[str] = Counter()
+    for seed in seeds:
+        flipset = drawn(120, draws, seed)
+        if split:
+            flipset = Flipset(
+                features=np.tile(flipset.features, (draws, 1)),
+                counterparts=flipset.counterparts.reshape(1, -1, 9),
+                decisions=np.tile(flipset.decisions, draws),
+                counterpart_decisions=flipset.counterpart_decisions.reshape(1, -1),
+            )
+        found = report_of(flipset)
+        for each in found.features:
+            true = truth.of(each.name)
+            pairs = [
+                ("magnitude", each.magnitude_interval, true.magnitude),
+                ("undone", each.undone_interval, true.undone),
+            ]
+            if each.shifts:
+                of = {shift.name: shift.difference for shift in true.shifts}
+                pairs += [(s.name, s.interval, of[s.name]) for s in each.shifts]
+            else:
+                pairs.append(("consistency", each.consistency_interval, true.consistency))
+            for what, (low, high), value in pairs:
+                hits[f"{each.name} {what}"] += low - 1e-9 <= value <= high + 1e-9
+    return hits
+
+
+@pytest.mark.parametrize("draws", [1, 8])
+def test_intervals_cover(draws):
+    """At least as often as 95% would, but for chance once in 10,000; far fewer if people split."""
+    truth = report_of(drawn(200_000, draws, seed=10**6))
+    runs = 400
+    hits = covered(draws, truth, range(runs))
+    least = stats.binom.ppf(1e-4, runs, 0.95)
+    assert {name: count for name, count in hits.items() if count < least} == {}
+    # Not by being endless: a share of half the flips is covered about as often as it says.
+    assert hits["income undone"] <= stats.binom.ppf(0.999, runs, 0.98 if draws == 1 else 0.985)
+    if draws > 1:
+        split = covered(draws, truth, range(runs), split=True)
+        assert min(split.values()) < stats.binom.ppf(1e-6, runs, 0.95)
+
+
+def test_few_people_are_withheld_and_none_is_no_secret():
+    flipset = drawn(400, 3)
+    people = int(flipset.flips("advantaged").any(0).sum())
+    report = report_of(flipset, smallest_cell=people + 1)
+    assert (report.people, report.members, report.share, report.asked) == (None, None, None, 0)
+    assert report.features == report.by_undoing == report.by_magnitude == ()
+    assert report.reason == f"fewer than {people + 1} people flip this way"
+    assert str(people) not in str(report).replace(str(people + 1), "")
+    assert report_of(flipset, smallest_cell=people).features
+    same = Flipset(
+        features=flipset.features,
+        counterparts=flipset.features[None],
+        decisions=flipset.decisions,
+        counterpart_decisions=flipset.decisions[None],
+    )
+    nobody = report_of(same)
+    assert (nobody.people, nobody.members, nobody.share) == (0, 0, 0.0)
+    assert "no one flips this way" in str(nobody)
+    empty = Flipset(
+        features=flipset.features[:0],
+        counterparts=flipset.counterparts[:, :0],
+        decisions=flipset.decisions[:0],
+        counterpart_decisions=flipset.counterpart_decisions[:, :0],
+    )
+    assert report_of(empty).reason == "no one flips this way"
+
+
+def test_rarer_changes_than_the_smallest_cell_are_not_named():
+    flipset = drawn(150, 1, seed=5)
+    report = report_of(flipset, smallest_cell=10)
+    commonest = report.of("town")
+    assert commonest.changed > 0
+    assert (commonest.commonest, commonest.commonest_share) == (None, None)
+    assert report_of(flipset, smallest_cell=1).of("town").commonest is not None
+
+
+def test_what_does_not_differ_has_no_figures_and_no_question():
+    asked = []
+
+    def listening(rows):
+        asked.append(len(rows))
+        return model(rows)
+
+    report = report_of(drawn(400, 2), decide=listening)
+    fixed = report.of("fixed")
+    assert (fixed.magnitude, fixed.magnitude_interval, fixed.consistency) == (0.0, (0.0, 0.0), 0.0)
+    assert (fixed.changed, fixed.undone) == (0.0, 0.0)
+    assert "The same in all flips: fixed." in str(report)
+    assert len(asked) == 5
+    changed = [round(each.changed * report.asked) for each in report.features if each.changed]
+    assert sorted(asked) == sorted(changed)
+
+
+def test_a_scale_of_zero_is_no_division():
+    report: Any = transparency_report(drawn(400, 1), "advantaged", COLUMNS, 0 * SCALE, None)
+    assert report.of("income").magnitude == report.of("income").difference
+
+
+def test_the_model_is_asked_about_a_sample_of_many_flips():
+    flipset = drawn(3_000, 4)
+    whole, part = report_of(flipset), report_of(flipset, most_rows=500, seed=1)
+    assert whole.asked > 2_000
+    assert part.asked == 500
+    one, other = whole.of("income").undone, part.of("income").undone
+    assert one != other
+    assert abs(one - other) < 4 * np.sqrt(one * (1 - one) / 500)
+    assert part == report_of(flipset, most_rows=500, seed=1)
+    assert part.of("income").magnitude == whole.of("income").magnitude
+
+
+def test_rows_without_an_answer_are_left_out_and_counted():
+    def half_silent(rows):
+        return np.where(rows[:, 3] > 2, -1, model(rows)).astype(np.int8)
+
+    flipset = drawn(2_000, 1)
+    report = report_of(flipset, decide=half_silent)
+    silent = flipset.flips("advantaged")[0] & (flipset.counterparts[0, :, 3] > 2)
+    income = report.of("income")
+    assert income.unanswered == silent.sum() > 0
+    loud = Flipset(
+        features=flipset.features[~silent],
+        counterparts=flipset.counterparts[:, ~silent],
+        decisions=flipset.decisions[~silent],
+        counterpart_decisions=flipset.counterpart_decisions[:, ~silent],
+    )
+    assert income.undone == pytest.approx(report_of(loud).of("income").undone)
+    assert "The model did not answer" in str(report)
+    mute = report_of(flipset, decide=lambda rows: np.full(len(rows), -1, np.int8))
+    assert mute.of("income").undone is None
+    assert {each.name for each in mute.features} == {each.name for each in report.features}
+    assert [each.name for each in mute.by_undoing] == ["fixed"]
+
+
+def test_rankings_follow_their_figures():
+    report = report_of(drawn(2_000, 2))
+    for ranking, figure in (
+        (report.by_magnitude, [abs(each.magnitude) for each in report.by_magnitude]),
+        (report.by_consistency, [abs(each.consistency) for each in report.by_consistency]),
+        (report.by_undoing, [each.undone for each in report.by_undoing]),
+    ):
+        assert len(ranking) == 6
+        assert figure == sorted(figure, reverse=True)
+    assert report.features == report.by_undoing
+    assert report.by_undoing[0].name == "income"
+    without = report_of(drawn(2_000, 2), decide=None)
+    assert without.features == without.by_magnitude
+    assert without.by_undoing == ()
+    assert "undone" not in str(without).lower()
+
+
+def test_a_report_prints_in_a_terminal_and_a_notebook_and_becomes_json():
+    odd = Columns(
+        features=(
+            COLUMNS.features[0].model_copy(update={"name": "<b>" + "long " * 20}),
+            *COLUMNS.features[1:],
+        ),
+        one_hot_groups=COLUMNS.one_hot_groups,
+    )
+    flipset = drawn(2_000, 3)
+    flipset.features[:, 0] *= 1e5
+    flipset.counterparts[:, :, 0] *= 1e5
+    report = transparency_report(flipset, "advantaged", odd, SCALE * [1e5, *[1] * 8], model)
+    printed = str(report)
+    assert max(map(len, printed.splitlines())) <= 100
+    assert "have the favourable decision and their counterparts do" in printed
+    assert "for most of their counterparts" in printed
+    assert "Commonest change: " in " ".join(printed.split())
+    assert "<b>" not in report._repr_html_()
+    told = json.loads(json.dumps(report.to_dict()))
+    assert told["by_undoing"][0] == report.by_undoing[0].name
+    assert told["features"][0]["undone"] == report.features[0].undone
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda rows: np.zeros(len(rows) + 1, np.int8),
+        lambda rows: np.full(len(rows), 2, np.int8),
+        lambda rows: np.full(len(rows), 0.5),
+    ],
+)
+def test_answers_that_are_none_are_refused(answer):
+    with pytest.raises(AuditInputError, match="decide: for"):
+        report_of(drawn(400, 1), decide=answer)
+
+
+def test_widths_that_do_not_agree_are_refused():
+    with pytest.raises(AuditInputError, match="there are 9, but features are 9 wide and the scale"):
+        transparency_report(drawn(50, 1), "advantaged", COLUMNS, SCALE[:3], None)
+
+
+@pytest.mark.parametrize(("origin", "target"), [("woman", "man"), ("man", "woman")])
+def test_career_gaps_do_it_where_the_world_says_so(origin, target):
+    """The subgroup-biased classifier hears of sex through career gaps alone."""
+    world = World()
+    columns = Columns(features=world.features, one_hot_groups=world.one_hot_groups)
+    classifier = train_subgroup_biased(world.people(20_000, seed=1), seed=0)
+    people = world.people(16_000, seed=2)
+    rows = people.groups["sex"] == world.attributes[0].groups.index(origin)
+    own, twins = people.features[rows], people.counterfactual("sex", target)[rows]
+    flipset = Flipset(
+        features=own,
+        counterparts=twins[None],
+        decisions=decide(classifier, own),
+        counterpart_decisions=decide(classifier, twins)[None],
+    )
+    scale = Scaling.of(own, people.features[~rows], columns).scale
+    for side in ("advantaged", "disadvantaged"):
+        report: Any = transparency_report(
+            flipset, side, columns, scale, lambda x: decide(classifier, x).astype(np.int8)
+        )
+        assert report.people > 50
+        assert report.by_undoing[0].name == report.by_consistency[0].name == "career_gap_months"
+        assert report.by_undoing[0].undone == 1.0
+        assert report.by_undoing[1].undone == 0.0
+        assert report.undone_by_none == 0.0
