@@ -39,7 +39,7 @@ class Finding:
     """The answer to one question about one window. Evidence is aggregates only, never rows.
 
     Attributes:
-        audit: Which test: `permutation`, `projection`.
+        audit: Which test: `permutation`, `projection`, `fliptest`.
         question: In words.
         attributes: The protected attributes; several where they are crossed or tested together.
         groups: That are compared, the one that the question is about first.

@@ -106,12 +106,14 @@ def pair_warnings(
     source: Asked, target: Asked, columns: Columns, names: tuple[str, str]
 ) -> list[str]:
     """What a map from one group to the other has to make up."""
-    warnings, constant = [], []
+    warnings, constant, telling = [], [], []
     for variable in columns.variables:
         if variable.kind == "category":
             here, there = (category_places(g.features, variable) for g in (source, target))
             alone = ~np.isin(here, np.unique(there))
-            if alone.any():
+            if alone.all():
+                telling.append(variable.name)
+            elif alone.any():
                 rows = int(alone.sum())
                 warnings.append(
                     f"{count(rows, 'row')} of {names[0]} {are(rows)} of a category of "
@@ -122,6 +124,10 @@ def pair_warnings(
         own, theirs = (g.features[:, variable.columns[0]] for g in (source, target))
         if own.min() == own.max() and theirs.min() < theirs.max():
             constant.append(variable.name)
+        elif own.max() < theirs.min() or theirs.max() < own.min():
+            telling.append(variable.name)
+    if telling:
+        warnings.append(f"The model can tell the two groups apart by {some(telling)} alone.")
     if constant:
         warnings.append(
             f"All of {names[0]} have one value of {some(constant)}; their counterparts' values are "
