@@ -14,7 +14,8 @@ from rich.table import Table
 from scipy.stats import ks_2samp
 
 from benchmarks.claims import Claim, Say, print_wide
-from benchmarks.papers.lipton import HiringModel, hiring_people
+from benchmarks.papers.lipton import HIRING, Applicants, applicants, fair_model
+from offline_audit.audited_model import AuditedModel
 from offline_audit.fliptest.counterparts import Asked, counterparts_of
 from offline_audit.maps import MapMethod, map_method
 from offline_audit.maps.transport_map import Features
@@ -40,16 +41,21 @@ def measure_lipton(quick: bool, say: Say) -> list[Claim]:  # noqa: FBT001 - as a
         found[name] = [_tried(map_method(name), refits, fresh=fresh) for fresh in (False, True)]
     _print(found)
     same, fresh = found[_DEFAULT]
-    worst = np.maximum(same[:, 2:].max(0), fresh[:, 2:].max(0))
+    worst = same[:, 2:].max(0)
     return [
         Claim(
             claim="Lipton: largest KS of work experience and hair length on unseen women",
             figure=float(worst.max()),
-            unit="KS, worst of refits and fresh draws",
+            unit="KS, worst refit",
             side="at most",
             bar=0.03,
-            rounds=2 * refits,
-            details={"work": float(worst[0]), "hair": float(worst[1])},
+            rounds=refits,
+            details={
+                "work": float(worst[0]),
+                "hair": float(worst[1]),
+                "maps fitted to fresh people, worst": float(fresh[:, 2:].max()),
+                "the same, mean": float(fresh[:, 2:].mean()),
+            },
         ),
         _scatter("the flipset", same.sum(1, where=_SIDES), fresh.sum(1, where=_SIDES)),
         _scatter("the advantaged", same[:, 0], fresh[:, 0]),
@@ -72,24 +78,33 @@ def _scatter(whom: str, same: Float, fresh: Float) -> Claim:
 
 def _tried(method: MapMethod, refits: int, *, fresh: bool) -> Float:
     """Advantaged, disadvantaged, KS of both features, for each refit, `[r, 4]`."""
-    women, men, columns = hiring_people(_PEOPLE, seed=_SEED)
-    unseen, there, _ = hiring_people(_PEOPLE, seed=_SEED + 1)
-    model = HiringModel.of(women, men)
-    asked = Asked(features=unseen, decisions=model.decide(unseen) == 1)
+    women, men = _applicants(_SEED)
+    unseen, there = _applicants(_SEED + 1)
+    model = fair_model(women, men)
+    ask = AuditedModel.from_function(model.hires)
+    asked = Asked(features=unseen.features, decisions=model.hires(unseen.features))
     rows = []
-    for here, away in _fresh(refits) if fresh else _parts(women, men, refits):
-        flipset, _ = counterparts_of(asked, method.fit(here, away, columns), model, 1)
+    parts = _fresh(refits) if fresh else _parts(women.features, men.features, refits)
+    for here, away in parts:
+        flipset, _ = counterparts_of(asked, method.fit(here, away, HIRING), ask, 1)
         carried = flipset.counterparts[0]
         sides = (flipset.share("advantaged"), flipset.share("disadvantaged"))
-        gaps = [float(ks_2samp(carried[:, c], there[:, c]).statistic) for c in (0, 1)]
+        gaps = [float(ks_2samp(carried[:, c], there.features[:, c]).statistic) for c in (0, 1)]
         rows.append([*(len(flipset) * side for side in sides), *gaps])
     return np.array(rows)
 
 
+def _applicants(seed: int) -> tuple[Applicants, Applicants]:
+    """Women and men."""
+    rng = np.random.default_rng(seed)
+    women = applicants(_PEOPLE, men=False, rng=rng)
+    return women, applicants(_PEOPLE, men=True, rng=rng)
+
+
 def _fresh(refits: int) -> Iterator[tuple[Features, Features]]:
     for number in range(refits):
-        women, men, _ = hiring_people(_PEOPLE, seed=_SEED + 2 + number)
-        yield women, men
+        women, men = _applicants(_SEED + 2 + number)
+        yield women.features, men.features
 
 
 def _parts(women: Features, men: Features, refits: int) -> Iterator[tuple[Features, Features]]:

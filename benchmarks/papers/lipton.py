@@ -1,4 +1,9 @@
-"""The hiring data of Lipton, Chouldechova and McAuley (2018), section 4.1, and a model for it."""
+"""Hiring by work experience and hair length: the made-up people of Lipton et al. (2018), section 4.1.
+
+The distributions are those that the authors of FlipTest publish with their code. The model is the
+fair classifier of Zafar et al. (2017): a logistic regression whose scores must not vary with
+gender.
+"""
 
 from __future__ import annotations
 
@@ -6,59 +11,87 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize
 
-from offline_audit.maps import Columns
+from offline_audit.maps.columns import Columns
 from offline_audit.maps.transport_map import Features
 
-__all__ = ["HiringModel", "hiring_people"]
+__all__ = ["HIRING", "Applicants", "HiringModel", "applicants", "fair_model"]
 
 Float = NDArray[np.float64]
-
-# Weights of work experience and hair length on standardised features. FlipTest, section 5.3, prints
-# them the other way round; so they would hire 36% of women and 21% of men, not its 30% and 27%.
-_WEIGHTS = np.array([1.4, 1.2])
-# Share of all who are hired: between the paper's 27% of men and 30% of women.
-_HIRED = 0.285
+HIRING = Columns.numeric(("work experience", "hair length"))
 
 
-def hiring_people(n: int, *, seed: int) -> tuple[Features, Features, Columns]:
-    """Women and men `[n, 2]`: years of work experience and length of hair.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applicants:
+    """Of one gender.
 
-    Men have six years more on average and shorter hair:
-    work ~ Poisson(25 + 6 man) − N(20, .2), hair ~ 35 · Beta(2, 2 + 5 man).
+    Attributes:
+        features: Years of work experience and hair length, `[n, 2]`.
+        suited: Whether each would do well, `[n]`.
     """
-    rng = np.random.default_rng(seed)
-    groups = []
-    for man in (0, 1):
-        work = rng.poisson(25 + 6 * man, n) - rng.normal(20, 0.2, n)
-        hair = 35 * rng.beta(2, 2 + 5 * man, n)
-        groups.append(np.column_stack([work, hair]).astype(np.float32))
-    return groups[0], groups[1], Columns.numeric(["work_experience", "hair_length"])
+
+    features: Features
+    suited: NDArray[np.bool_]
+
+
+def applicants(n: int, *, men: bool, rng: np.random.Generator) -> Applicants:
+    """Men have worked for longer and have shorter hair; only work tells who is suited."""
+    work = rng.poisson(31 if men else 25, n) - rng.normal(20, 0.2, n)
+    hair = 35 * rng.beta(2, 7 if men else 2, n)
+    suited = rng.random(n) < 1 / (1 + np.exp(25.5 - 2.5 * work))
+    return Applicants(features=np.column_stack([work, hair]).astype(np.float32), suited=suited)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HiringModel:
-    """Linear on standardised features, with the paper's weights; hires the highest scores.
+    """Hires whose weighted sum of scaled features is above the threshold.
 
     Attributes:
-        mean: Of each feature, `[2]`.
-        scale: Standard deviation of each, `[2]`.
-        threshold: On the score.
+        mean: Of the features it was trained on, `[2]`.
+        scale: Their standard deviations, `[2]`.
+        weights: `[2]`.
+        threshold: Of the sum.
     """
 
     mean: Float
     scale: Float
+    weights: Float
     threshold: float
 
-    @classmethod
-    def of(cls, women: Features, men: Features) -> HiringModel:
-        """Standardised and cut on both groups together."""
-        both = np.concatenate([women, men]).astype(np.float64)
-        mean, scale = both.mean(0), both.std(0)
-        scores = ((both - mean) / scale) @ _WEIGHTS
-        return cls(mean=mean, scale=scale, threshold=float(np.quantile(scores, 1 - _HIRED)))
+    def scaled(self, features: Features) -> Float:
+        """In standard deviations from the mean, `[..., 2]`."""
+        return (features - self.mean) / self.scale
 
-    def decide(self, features: Features) -> NDArray[np.int8]:
-        """1 for those who are hired, int8 `[n]`."""
-        scores = ((features - self.mean) / self.scale) @ _WEIGHTS
-        return np.asarray(scores >= self.threshold, np.int8)
+    def hires(self, features: Features) -> NDArray[np.bool_]:
+        """Decisions, `[..., 2]` to `[...]`."""
+        return self.scaled(features) @ self.weights > self.threshold
+
+
+def fair_model(women: Applicants, men: Applicants) -> HiringModel:
+    """Logistic regression with no covariance between gender and score (Zafar et al., equation 5).
+
+    With as many women as men that is: the mean score is the same.
+    """
+    features = np.concatenate([women.features, men.features]).astype(np.float64)
+    mean, scale = features.mean(0), features.std(0)
+    scaled = (features - mean) / scale
+    signs = np.where(np.concatenate([women.suited, men.suited]), 1.0, -1.0)
+    gap = scaled[len(women.features) :].mean(0) - scaled[: len(women.features)].mean(0)
+
+    def loss(values: Float) -> tuple[float, Float]:
+        margins = signs * (scaled @ values[:2] - values[2])
+        pull = -signs / (1 + np.exp(np.minimum(margins, 50)))
+        slope = np.append((scaled * pull[:, None]).mean(0), -pull.mean())
+        return float(np.logaddexp(0, -margins).mean()), slope
+
+    found = minimize(
+        loss,
+        np.zeros(3),
+        jac=True,
+        method="SLSQP",
+        constraints=[{"type": "eq", "fun": lambda values: gap @ values[:2]}],
+        options={"maxiter": 500, "ftol": 1e-12},
+    )
+    assert found.success
+    return HiringModel(mean=mean, scale=scale, weights=found.x[:2], threshold=float(found.x[2]))
