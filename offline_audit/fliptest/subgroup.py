@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -13,70 +11,20 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from offline_audit.errors import AuditInputError
+from offline_audit.fliptest.condition import Condition, all_hold
+from offline_audit.fliptest.differences import share_difference_interval
+from offline_audit.fliptest.disclosure import Counts, few_people, member_counts, told_counts
 from offline_audit.fliptest.flipset import Flipset, Side
-from offline_audit.fliptest.marginals import category_codes, round_to, spread_of, told_counts
-from offline_audit.maps.columns import Columns, Variable
+from offline_audit.fliptest.rule_search import best_rule
+from offline_audit.fliptest.subgroup_text import subgroup_words
+from offline_audit.maps.columns import Columns
 from offline_audit.maps.transport_map import Features
-from offline_audit.permutation.intervals import Interval, combined, wilson
-from offline_audit.plain_words import percent
-from offline_audit.presentation import TextTable, json_ready, p_words, to_html, to_text
+from offline_audit.permutation.intervals import Interval
+from offline_audit.presentation import json_ready, to_html, to_text
 
-__all__ = ["Condition", "Half", "Subgroup", "name_subgroup"]
+__all__ = ["Half", "Subgroup", "name_subgroup"]
 
 Bools = NDArray[np.bool_]
-
-# A longer rule is taken if for each condition more it is better by this, in share of members
-# inside less share of others inside.
-_MARGIN = 0.05
-# Of the half that the rule is found on; smaller parts are not split off.
-_SMALLEST_PART = 0.01
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
-    """One variable within limits, or in some of its categories.
-
-    Attributes:
-        variable: Its name.
-        low: It is at least this; None without a limit.
-        high: It is below this; None without a limit.
-        among: Categories that it may have, "0" or "1" of a binary; empty for a number.
-        without: The other categories.
-    """
-
-    variable: str
-    low: float | None = None
-    high: float | None = None
-    among: tuple[str, ...] = ()
-    without: tuple[str, ...] = ()
-
-    def holds(self, features: Features, columns: Columns) -> Bools:
-        """For whom it is true, `[n, d]` to bool `[n]`."""
-        variable = next(each for each in columns.variables if each.name == self.variable)
-        values = features[:, variable.columns[0]]
-        if variable.kind == "category":
-            allowed = np.array([name in self.among for name in variable.categories])
-            return allowed[category_codes(features, variable)]
-        if variable.kind == "binary":
-            return np.asarray((values == 1) == ("1" in self.among))
-        found = np.ones(len(features), bool)
-        if self.low is not None:
-            found &= values >= self.low
-        if self.high is not None:
-            found &= values < self.high
-        return found
-
-    def __str__(self) -> str:
-        if {*self.among, *self.without} == {"0", "1"}:
-            return f"{self.variable} = {self.among[0]}"
-        if self.among and len(self.among) <= len(self.without):
-            return f"{self.variable} is {' or '.join(self.among)}"
-        if self.among:
-            return f"{self.variable} is not {' or '.join(self.without)}"
-        if self.low is not None and self.high is not None:
-            return f"{self.low:,.12g} ≤ {self.variable} < {self.high:,.12g}"
-        limit = f"< {self.high:,.12g}" if self.low is None else f"≥ {self.low:,.12g}"
-        return f"{self.variable} {limit}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,13 +80,13 @@ class Subgroup:
     """
 
     side: Side | Literal["either"]
-    conditions: tuple[Condition, ...]
-    found: Half | None
-    tested: Half | None
-    interval: Interval | None
-    p_value: float | None
+    conditions: tuple[Condition, ...] = ()
+    found: Half | None = None
+    tested: Half | None = None
+    interval: Interval | None = None
+    p_value: float | None = None
     level: float
-    reason: str | None
+    reason: str | None = None
     smallest_cell: int
     seed: int
 
@@ -154,7 +102,7 @@ class Subgroup:
 
     def holds(self, features: Features, columns: Columns) -> Bools:
         """For whom the rule is true, `[n, d]` to bool `[n]`; for no one without a rule."""
-        return _all_hold(self.conditions, features, columns) & bool(self.conditions)
+        return all_hold(self.conditions, features, columns) & bool(self.conditions)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, for JSON."""
@@ -162,51 +110,10 @@ class Subgroup:
         return found | {"rule": self.rule, "confirmed": self.confirmed}
 
     def __str__(self) -> str:
-        return to_text(self._title, self._table, self._notes)
+        return to_text(*subgroup_words(self))
 
     def _repr_html_(self) -> str:
-        return to_html(self._title, self._table, self._notes)
-
-    @property
-    def _title(self) -> str:
-        whom = "flip either way" if self.side == "either" else f"are {self.side}"
-        if self.rule is None:
-            return f"No rule for those who {whom}: {self.reason}."
-        sure = "" if self.confirmed else " (not confirmed)"
-        return f"Those who {whom}: {self.rule}{sure}"
-
-    @property
-    def _table(self) -> TextTable | None:
-        if self.found is None or self.tested is None:
-            return None
-        header = ("half", "inside", "flip", "outside", "flip", "members covered")
-        halves = (("found on", self.found), ("tested on", self.tested))
-        return TextTable(header=header, rows=tuple(_row(name, half) for name, half in halves))
-
-    @property
-    def _notes(self) -> list[str]:
-        if self.interval is None:
-            return []
-        low, high = (100 * end for end in self.interval)
-        verdict = "confirmed" if self.confirmed else "not confirmed"
-        told = (
-            f"On people that it was not found on, {low:+.1f} to {high:+.1f} points more flip "
-            f"inside than outside: p {p_words(self.p_value)}, {verdict} at {self.level:g}."
-        )
-        few = any(half is not None and half.coarse for half in (self.found, self.tested))
-        hidden = f"Fewer than {self.smallest_cell} people on a side of the rule are told as none."
-        return [told, hidden] if few else [told]
-
-
-def _row(name: str, half: Half) -> tuple[str, ...]:
-    return (
-        name,
-        f"{half.inside:,}",
-        percent(half.share_inside),
-        f"{half.outside:,}",
-        percent(half.share_outside),
-        percent(half.covered),
-    )
+        return to_html(*subgroup_words(self))
 
 
 def name_subgroup(
@@ -251,33 +158,31 @@ def name_subgroup(
         else flipset.parts(side)
     )
     members = parts >= 0.5
-
-    def outcome(reason: str | None, **found: Any) -> Subgroup:
-        nothing = {"conditions": (), "found": None, "tested": None, "interval": None}
-        return Subgroup(
-            **{**nothing, "p_value": None, **found},
-            side=side, level=level, reason=reason, smallest_cell=smallest_cell, seed=seed,
-        )  # fmt: skip
-
+    made = partial(Subgroup, side=side, level=level, smallest_cell=smallest_cell, seed=seed)
     for who, whom in ((members, "members"), (~members, "others")):
         if who.sum() < 2 * smallest_cell:
-            return outcome(f"there are fewer than {2 * smallest_cell} {whom}")
+            return made(reason=f"there are fewer than {2 * smallest_cell} {whom}")
     first = _half(members, np.random.default_rng(seed))
-    conditions = _best_rule(
-        flipset.features[first], members[first], columns, smallest_cell, most_conditions, seed
+    conditions = best_rule(
+        flipset.features[first],
+        members[first],
+        columns,
+        smallest=smallest_cell,
+        most=most_conditions,
+        seed=seed,
     )
     if not conditions:
-        return outcome("no feature tells them from the others")
-    inside = _all_hold(conditions, flipset.features, columns)
-    exact = _table(inside[~first], members[~first])
-    halves = [_half_figures(_table(inside[x], members[x]), smallest_cell) for x in (first, ~first)]
-    return outcome(
-        None,
+        return made(reason="no feature tells them from the others")
+    outside = (~all_hold(conditions, flipset.features, columns)).astype(np.intp)
+    # Those inside first, `[2, 2]` each.
+    found, tested = (member_counts(outside[who], 2, members[who]) for who in (first, ~first))
+    told = _half_figures(tested, smallest_cell)
+    return made(
         conditions=conditions,
-        found=halves[0],
-        tested=halves[1],
-        interval=_interval(halves[1], 1 - level),
-        p_value=float(stats.fisher_exact(exact, alternative="greater").pvalue),
+        found=_half_figures(found, smallest_cell),
+        tested=told,
+        interval=_interval(told, 1 - level),
+        p_value=float(stats.fisher_exact(tested, alternative="greater").pvalue),
     )
 
 
@@ -290,21 +195,9 @@ def _half(members: Bools, rng: np.random.Generator) -> Bools:
     return chosen
 
 
-def _all_hold(conditions: Sequence[Condition], features: Features, columns: Columns) -> Bools:
-    found = np.ones(len(features), bool)
-    for condition in conditions:
-        found &= condition.holds(features, columns)
-    return found
-
-
-def _table(inside: Bools, members: Bools) -> NDArray[np.int64]:
-    """Members (rows: yes, no) by whether they are inside (columns: yes, no)."""
-    return np.array([[int((m & i).sum()) for i in (inside, ~inside)] for m in (members, ~members)])
-
-
-def _half_figures(table: NDArray[np.int64], smallest: int) -> Half | None:
+def _half_figures(table: Counts, smallest: int) -> Half | None:
     told = told_counts(table, smallest)
-    if ((told > 0) & (told < smallest)).any():
+    if few_people(told, smallest).any():
         return None
     inside, outside = told.sum(0).tolist()
     return Half(
@@ -319,99 +212,6 @@ def _half_figures(table: NDArray[np.int64], smallest: int) -> Half | None:
 def _interval(half: Half | None, level: float) -> Interval | None:
     if half is None or not half.inside or not half.outside:
         return None
-    one, other = half.share_inside, half.share_outside
-    ends = wilson(one, half.inside, level), wilson(other, half.outside, level)
-    return combined(one, ends[0], other, ends[1])
-
-
-def _best_rule(
-    features: Features, members: Bools, columns: Columns, smallest: int, most: int, seed: int
-) -> tuple[Condition, ...]:
-    """The rule that is best on these people; empty if none is better than none."""
-    rules = {
-        _joined(steps)
-        for branch in _branches(features, members, columns, smallest, most, seed)
-        for size in range(1, len(branch) + 1)
-        for steps in combinations(branch, size)
-    }
-    held = {each: each.holds(features, columns) for rule in rules for each in rule}
-    best: tuple[Condition, ...] = ()
-    gain = 0.0
-    # Shorter ones first; in the order of their words, so that ties do not hang on a set's order.
-    for rule in sorted(rules, key=lambda rule: (len(rule), [str(each) for each in rule])):
-        inside = np.logical_and.reduce([held[condition] for condition in rule])
-        found = float(inside[members].mean() - inside[~members].mean())
-        longer = len(rule) - max(len(best), 1)
-        if found > gain + _MARGIN * longer and min(inside.sum(), (~inside).sum()) >= smallest:
-            best, gain = rule, found
-    return best
-
-
-def _branches(
-    features: Features, members: Bools, columns: Columns, smallest: int, most: int, seed: int
-) -> Iterator[tuple[Condition, ...]]:
-    """Conditions from the root of a decision tree to each of its leaves."""
-    # Here, since only those who ask for a rule should wait for it.
-    from sklearn.tree import DecisionTreeClassifier
-
-    asked, answers = [], []
-    for variable in columns.variables:
-        if variable.kind == "category":
-            codes = category_codes(features, variable)
-            for name, code in zip(variable.categories, range(codes.max() + 1), strict=False):
-                asked.append((variable, name, 1.0))
-                answers.append(codes == code)
-        else:
-            values = features[:, variable.columns[0]]
-            asked.append((variable, "1", spread_of(values)))
-            answers.append(values)
-    tree = DecisionTreeClassifier(
-        max_depth=most,
-        min_samples_leaf=max(smallest, int(_SMALLEST_PART * len(members))),
-        class_weight="balanced",
-        random_state=seed % (1 << 32),
+    return share_difference_interval(
+        half.share_inside, half.inside, half.share_outside, half.outside, level
     )
-    nodes = tree.fit(np.column_stack(answers).astype(np.float32), members).tree_
-
-    def below(node: int, steps: tuple[Condition, ...]) -> Iterator[tuple[Condition, ...]]:
-        if nodes.children_left[node] < 0:
-            yield steps
-            return
-        variable, name, spread = asked[nodes.feature[node]]
-        for children, above in ((nodes.children_left, False), (nodes.children_right, True)):
-            step = _condition(variable, name, spread, float(nodes.threshold[node]), above=above)
-            yield from below(children[node], (*steps, step))
-
-    return below(0, ())
-
-
-def _condition(
-    variable: Variable, category: str, spread: float, threshold: float, *, above: bool
-) -> Condition:
-    """What it means to be above a threshold of the tree, or not."""
-    if variable.kind in ("binary", "category"):
-        every = variable.categories or ("0", "1")
-        among = tuple(name for name in every if (name == category) == above)
-        without = tuple(name for name in every if name not in among)
-        return Condition(variable=variable.name, among=among, without=without)
-    whole = variable.kind == "integer"
-    # Whole numbers above 4.5 are those from 5 on.
-    limit = round_to(math.floor(threshold) + 1 if whole else threshold, spread, whole=whole)
-    if above:
-        return Condition(variable=variable.name, low=limit)
-    return Condition(variable=variable.name, high=limit)
-
-
-def _joined(steps: Sequence[Condition]) -> tuple[Condition, ...]:
-    """One condition for each variable, that says what all of its steps say."""
-    found: dict[str, Condition] = {}
-    for step in steps:
-        before = found.get(step.variable, step)
-        found[step.variable] = Condition(
-            variable=step.variable,
-            low=max((x for x in (before.low, step.low) if x is not None), default=None),
-            high=min((x for x in (before.high, step.high) if x is not None), default=None),
-            among=tuple(name for name in before.among if name in step.among),
-            without=tuple(dict.fromkeys((*before.without, *step.without))),
-        )
-    return tuple(found[name] for name in sorted(found))

@@ -28,7 +28,7 @@ _CHUNK = 2_000
 
 
 def target_potentials(costs: Float, here: Float, there: Float, epsilon: float) -> Float:
-    """The targets' dual potentials g of the plan a b exp((f + g − c)/ε), `[l]`.
+    """The targets' dual potentials g of the plan exp((f + g − c)/ε), `[l]`.
 
     Sinkhorn's iteration on a kernel that already holds what was found so far, so that it neither
     over- nor underflows (Schmitzer 2019, section 3.1), with ε lowered in steps.
@@ -55,7 +55,7 @@ def _balanced(
 ) -> Float:
     """Potentials for one ε; before the last, roughly."""
     for _ in range(_ROUNDS if last else 1):
-        plan = here[:, None] * conditional(costs, potentials, there, epsilon)
+        plan = here[:, None] * conditional(costs, potentials, epsilon)
         if np.abs(plan.sum(0) - there).sum() < _TOLERANCE:
             return potentials
         rows, columns = np.ones(len(here)), np.ones(len(there))
@@ -73,10 +73,9 @@ def _balanced(
     return potentials
 
 
-def conditional(costs: Float, potentials: Float, there: Float, epsilon: float) -> Float:
-    """P(target | source) ∝ b exp((g − c)/ε), `[k, l]`."""
+def conditional(costs: Float, potentials: Float, epsilon: float) -> Float:
+    """P(target | source) ∝ exp((g − c)/ε), `[k, l]`."""
     weights = (potentials - costs) / epsilon
-    weights += np.log(there)
     weights -= weights.max(1, keepdims=True)
     np.exp(weights, out=weights)
     weights /= weights.sum(1, keepdims=True)
@@ -92,7 +91,6 @@ class EntropicMap:
         cost: Of a pair.
         epsilon: In the cost's own unit.
         targets: People of the target, `[l, d]`.
-        shares: Of the target that each stands for, `[l]`.
         potentials: Of each, `[l]`.
         barycentric: Whether people go to the mean of their counterparts.
     """
@@ -101,7 +99,6 @@ class EntropicMap:
     cost: Cost
     epsilon: float
     targets: Features
-    shares: Float
     potentials: Float
     barycentric: bool
 
@@ -124,7 +121,7 @@ class EntropicMap:
     def _carried(self, features: Features, draws: int) -> Features:
         there = self.scaling.scaled(self.targets)
         costs = self.cost.pairwise(self.scaling.scaled(features), there)
-        chances = conditional(costs, self.potentials, self.shares, self.epsilon)
+        chances = conditional(costs, self.potentials, self.epsilon)
         if self.barycentric:
             count = len(self.scaling.columns.variables)
             drawn = [draw_uniforms(features, count, draw, draws) for draw in range(draws)]
@@ -181,14 +178,13 @@ class EntropicMethod:
         targets, there = distinct_people(target, self.rows, rng)
         costs = self.cost.pairwise(scaling.scaled(sources), scaling.scaled(targets))
         epsilon = self.epsilon * _typical(costs)
-        shares = there / there.sum()
+        weights = here / here.sum(), there / there.sum()
         return EntropicMap(
             scaling=scaling,
             cost=self.cost,
             epsilon=epsilon,
             targets=targets,
-            shares=shares,
-            potentials=target_potentials(costs, here / here.sum(), shares, epsilon),
+            potentials=target_potentials(costs, *weights, epsilon),
             barycentric=self.barycentric,
         )
 

@@ -57,11 +57,7 @@ class Plan:
         shares = masses / masses.sum(1, keepdims=True)
         rows, targets = np.nonzero(shares > _LEAST)
         starts = np.searchsorted(rows, np.arange(len(masses) + 1))
-        sums = np.cumsum(shares[rows, targets])
-        before = np.concatenate([[0.0], sums])[starts[:-1]]
-        upto = rows + np.minimum(sums - before[rows], 1.0)
-        # Nothing is left over, whatever was rounded away.
-        upto[starts[1:] - 1] = np.arange(1, len(masses) + 1)
+        upto = rows + np.cumsum(shares, axis=1)[rows, targets]
         return cls(starts=starts, targets=targets, upto=upto)
 
     @property
@@ -72,8 +68,8 @@ class Plan:
     def drawn(self, rows: NDArray[np.int64], uniforms: Float) -> NDArray[np.int64]:
         """A target for each row by a number in [0, 1), `[n]`."""
         place: NDArray[np.int64] = np.searchsorted(self.upto, rows + uniforms, side="right")
-        # Far down, a row and a number just below 1 add up to the next row.
-        return self.targets[np.minimum(place, self.starts[rows + 1] - 1)]
+        # Shares may add up to a little less than 1, or more.
+        return self.targets[np.clip(place, self.starts[rows], self.starts[rows + 1] - 1)]
 
 
 def optimal_plan(costs: Float, here: NDArray[np.int64], there: NDArray[np.int64]) -> Float:

@@ -124,14 +124,14 @@ class WganMethod:
         maker, judge = RmsProp(generator), RmsProp(critic)
         slope = _SLOPES[self.cost.name]
         up = torch.full((self.batch, 1), 1 / self.batch)
-        apart = torch.cat([up, -up])
         for step in range(1, self.steps + 1):
             people = _drawn(here, (_CRITIC_STEPS + 1) * self.batch, random).split(self.batch)
             made = generator.layers(torch.cat(people[1:]))[-1].split(self.batch)
             for fakes in made:
-                # Minimise the mean of D on the target less that on what was made.
-                layers = critic.layers(torch.cat([_drawn(there, self.batch, random), fakes]))
-                judge.step(critic.gradients(layers, apart)[0])
+                # Lower on the target, then higher on what was made: two steps, so that they cancel
+                # where both are alike, however RMSProp scales them.
+                for rows, slopes in ((_drawn(there, self.batch, random), up), (fakes, -up)):
+                    judge.step(critic.gradients(critic.layers(rows), slopes)[0])
                 critic.flat.clamp_(-_CLIP, _CLIP)
             layers = generator.layers(people[0])
             towards = critic.gradients(critic.layers(layers[-1]), up)[1]

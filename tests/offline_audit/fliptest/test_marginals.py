@@ -15,7 +15,7 @@ from scipy import stats
 from monitor.bundle.manifest import Feature, OneHotGroup
 from offline_audit.errors import AuditInputError
 from offline_audit.fliptest.flipset import Flipset
-from offline_audit.fliptest.marginals import flipset_marginals, round_to
+from offline_audit.fliptest.marginals import flipset_marginals
 from offline_audit.maps.columns import Columns
 
 COLUMNS = Columns(
@@ -270,21 +270,6 @@ def test_ranges_have_round_ends_that_are_no_ones_value():
         inside = (flipset.features[:, 0] >= low) & (flipset.features[:, 0] < high)
         assert inside.sum() == each.members + each.others
         assert float(f"{low:.2g}") == low
-
-
-@pytest.mark.parametrize(
-    ("value", "spread", "whole", "expected"),
-    [
-        (1_234.5, 5_000, False, 1_200.0),
-        (0.123, 1.0, False, 0.12),
-        (1_987.3, 30.0, False, 1_987.0),
-        (5.0, 23.0, True, 5.0),
-        (0.49, 0.5, True, 0.0),
-        (-77.0, 1_000.0, True, -80.0),
-    ],
-)
-def test_limits_are_rounded_to_the_spread(value, spread, whole, expected):
-    assert round_to(value, spread, whole=whole) == expected
 
 
 def test_marginals_print_in_a_terminal_and_a_notebook_and_become_json():

@@ -1,0 +1,166 @@
+"""Entropic transport is POT's, tends to the exact plan, and never leaves the data."""
+
+from __future__ import annotations
+
+import numpy as np
+import ot
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from offline_audit.errors import AuditInputError
+from offline_audit.maps import entropic
+from offline_audit.maps.columns import Columns
+from offline_audit.maps.costs import COSTS, cost_of
+from offline_audit.maps.entropic import EntropicMethod, conditional, target_potentials
+from offline_audit.maps.scaling import Scaling
+from tests.offline_audit.maps.two_groups import (
+    MIXED,
+    Groups,
+    assert_kinds_are_kept,
+    assert_no_batch_matters,
+    gaussians,
+    mixed,
+    mixed_people,
+)
+from tests.oracle.assignment import cheapest_assignment
+
+SMALL = gaussians(120, unseen=2_000)
+
+
+def pairwise(groups, cost=COSTS["squared_l2"]):
+    scaling = Scaling.of(groups.source, groups.target, groups.columns)
+    return cost.pairwise(scaling.scaled(groups.source), scaling.scaled(groups.target))
+
+
+def plan_of(costs, epsilon, here=None):
+    here = np.full(len(costs), 1 / len(costs)) if here is None else here
+    there = np.full(costs.shape[1], 1 / costs.shape[1])
+    potentials = target_potentials(costs, here, there, epsilon)
+    return here[:, None] * conditional(costs, potentials, epsilon)
+
+
+@pytest.mark.parametrize("epsilon", [2.0, 0.3, 0.05])
+def test_the_plan_is_the_one_of_the_slow_logarithmic_iteration(epsilon, monkeypatch):
+    monkeypatch.setattr(entropic, "_TOLERANCE", 1e-10)
+    costs = pairwise(gaussians(60))[:, :40]
+    here = np.random.default_rng(1).dirichlet(np.ones(60))
+    wanted = ot.sinkhorn(
+        here, np.full(40, 1 / 40), costs, epsilon, "sinkhorn_log", numItermax=100_000, stopThr=1e-12
+    )
+    np.testing.assert_allclose(plan_of(costs, epsilon, here), wanted, atol=1e-8)
+
+
+def test_its_cost_falls_to_that_of_the_exact_plan_with_epsilon():
+    costs = pairwise(SMALL)
+    least = cheapest_assignment(costs)
+    excess = [float((plan_of(costs, e) * costs).sum()) - least for e in (1.0, 0.1, 0.01, 0.003)]
+    assert excess == sorted(excess, reverse=True)
+    # Far below the mean cost of a pair, 8; what is out of place may cost a little less.
+    assert -0.01 < excess[-1] < 0.01
+    assert excess[0] > 0.1
+
+
+def test_a_person_far_from_everyone_is_reached():
+    """Her costs over epsilon are beyond what a number can hold the exponential of."""
+    rng = np.random.default_rng(2)
+    source, target = rng.normal(size=(2, 40, 2))
+    target[0] = 300.0
+    costs = COSTS["squared_l2"].pairwise(source, target)
+    plan = plan_of(costs, 0.1)
+    assert costs.min(0).max() / 0.1 > 1e5
+    np.testing.assert_allclose(plan.sum(0), 1 / 40, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "cost",
+    [
+        COSTS["squared_l2"],
+        COSTS["squared_l1"],
+        cost_of(lambda a, b: COSTS["l2"].pairwise(a, b) ** 3),
+    ],
+)
+def test_unseen_people_arrive_as_observed_members_of_the_target(cost):
+    g = gaussians(1_000)
+    carried = EntropicMethod(cost=cost).fit(g.source, g.target, g.columns).carry(g.unseen)[0]
+    assert {row.tobytes() for row in carried} <= {row.tobytes() for row in g.target}
+    for column in range(3):
+        # 1,000 fitted: 1.63 is the two-sample bound at 1%, and the fit's own error adds as much.
+        assert stats.ks_2samp(carried[:, column], g.there[:, column]).statistic < 2 * 1.63 / 28
+    found, wanted = (np.corrcoef(x, rowvar=False) for x in (carried, g.there))
+    # Standard error of a correlation from 1,000 is .032, of the fit and of who was drawn.
+    np.testing.assert_allclose(found, wanted, atol=4 * 0.032 * np.sqrt(2))
+
+
+def test_draws_come_in_the_shares_of_the_kernel():
+    g = gaussians(30)
+    fitted = EntropicMethod(epsilon=0.2).fit(g.source, g.target, g.columns)
+    person = g.unseen[:1]
+    drawn = fitted.carry(person, 2_000)[:, 0]
+    scaling = Scaling.of(g.source, g.target, g.columns)
+    costs = COSTS["squared_l2"].pairwise(scaling.scaled(person), scaling.scaled(g.target))
+    scale = 0.2 * np.median(pairwise(g))
+    potentials = target_potentials(pairwise(g), np.full(30, 1 / 30), np.full(30, 1 / 30), scale)
+    chances = np.exp((potentials - costs[0]) / scale)
+    chances /= chances.sum()
+    found = [(drawn == row).all(1).mean() for row in g.target]
+    # Evenly spaced draws are off by at most one at either end; the map knows targets in an order
+    # of its own, so its iteration ends elsewhere within its tolerance.
+    np.testing.assert_allclose(found, chances, atol=2 / 2_000 + 1e-3)
+
+
+def test_the_mean_of_counterparts_is_a_function_and_varies_less():
+    g = gaussians(500)
+    drawn, mean = (
+        EntropicMethod(epsilon=0.1, barycentric=b).fit(g.source, g.target, g.columns)
+        for b in (False, True)
+    )
+    assert drawn.splits
+    assert not mean.splits
+    there = mean.carry(g.unseen, 5)
+    assert len(there) == 1
+    # Evenly spaced, so that their mean is off by less than 1/√2,000 of a spread of about 1.
+    average = drawn.carry(g.unseen[:20], 2_000).mean(0)
+    np.testing.assert_allclose(there[0, :20] / [1, 100, 0.01], average / [1, 100, 0.01], atol=0.02)
+    assert (there[0].std(0) < 0.97 * g.target.std(0)).all()
+    assert EntropicMethod(barycentric=True).fit(*mixed(50)[:2], MIXED).splits
+
+
+@pytest.mark.parametrize("groups", [SMALL, mixed(300)], ids=["numeric", "mixed"])
+@pytest.mark.parametrize("barycentric", [False, True])
+def test_no_batch_matters(groups, barycentric):
+    method = EntropicMethod(epsilon=0.05, barycentric=barycentric)
+    fitted = method.fit(groups.source, groups.target, groups.columns)
+    assert_no_batch_matters(fitted, groups.unseen)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(2, 40), st.integers(1, 50), st.booleans())
+def test_every_kind_is_kept_however_few_people_are_taken(seed, people, rows, barycentric):
+    rng = np.random.default_rng(seed)
+    source, target = mixed_people(people, 0, rng), mixed_people(people, 1, rng)
+    groups = Groups(source, target, mixed_people(30, 0, rng), target, MIXED)
+    method = EntropicMethod(rows=rows, epsilon=0.05, barycentric=barycentric)
+    fitted = method.fit(source, target, MIXED, seed=seed)
+    assert_kinds_are_kept(fitted.carry(groups.unseen, 2), groups)
+
+
+def test_constant_features_and_groups_that_are_the_same_do_no_harm():
+    columns = Columns.numeric(["a", "b"])
+    still = np.full((5, 2), 2.0, np.float32)
+    assert np.array_equal(EntropicMethod().fit(still, still, columns).carry(still)[0], still)
+    # Most pairs are alike, so that their median cost is 0.
+    nearly = np.vstack([still, [[2.0, 3.0]]]).astype(np.float32)
+    moved = EntropicMethod().fit(nearly, nearly, columns).carry(nearly)[0]
+    assert np.array_equal(moved, nearly)
+
+
+def test_what_cannot_be_is_refused_in_words(monkeypatch):
+    for options in ({"rows": 0}, {"epsilon": 0.0}, {"epsilon": float("nan")}):
+        with pytest.raises(AuditInputError, match=next(iter(options))):
+            EntropicMethod(**options)
+    monkeypatch.setattr(entropic, "_ROUNDS", 1)
+    monkeypatch.setattr(entropic, "_STEPS", 1)
+    with pytest.raises(AuditInputError, match="take a larger epsilon"):
+        EntropicMethod(epsilon=0.001).fit(SMALL.source, SMALL.target, SMALL.columns)

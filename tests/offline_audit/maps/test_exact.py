@@ -1,0 +1,155 @@
+"""Exact transport costs as little as any assignment, and never leaves the data."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from offline_audit.errors import AuditInputError
+from offline_audit.maps import exact
+from offline_audit.maps.columns import Columns
+from offline_audit.maps.costs import COSTS, cost_of
+from offline_audit.maps.exact import ExactMethod, Plan, distinct_people, optimal_plan
+from offline_audit.maps.scaling import Scaling
+from tests.offline_audit.maps.two_groups import (
+    MIXED,
+    Groups,
+    assert_kinds_are_kept,
+    assert_no_batch_matters,
+    gaussians,
+    mixed,
+    mixed_people,
+)
+from tests.oracle.assignment import cheapest_assignment, cheapest_plan
+
+SMALL = gaussians(150, unseen=2_000)
+
+
+def mean_cost(cost, groups, people, carried):
+    scaling = Scaling.of(groups.source, groups.target, groups.columns)
+    return cost.matched(scaling.scaled(people), scaling.scaled(carried)).mean()
+
+
+@pytest.mark.parametrize(
+    "cost", [*COSTS.values(), cost_of(lambda a, b: COSTS["l2"].pairwise(a, b) ** 3)]
+)
+def test_the_plan_costs_what_the_cheapest_assignment_costs(cost):
+    g = SMALL
+    fitted = ExactMethod(cost=cost).fit(g.source, g.target, g.columns)
+    assert not fitted.splits
+    carried = fitted.carry(g.source)[0]
+    # Everyone of the target once.
+    assert np.array_equal(np.unique(carried, axis=0), np.unique(g.target, axis=0))
+    scaling = Scaling.of(g.source, g.target, g.columns)
+    pairwise = cost.pairwise(scaling.scaled(g.source), scaling.scaled(g.target))
+    wanted = cheapest_assignment(pairwise)
+    assert mean_cost(cost, g, g.source, carried) == pytest.approx(wanted, rel=1e-6)
+
+
+def test_groups_of_unequal_size_split_and_still_cost_least():
+    rng = np.random.default_rng(1)
+    costs = rng.random((12, 7))
+    here, there = rng.integers(1, 5, 12), rng.integers(1, 5, 7)
+    masses = optimal_plan(costs, here, there)
+    shares = masses / masses.sum()
+    np.testing.assert_allclose(shares.sum(1), here / here.sum())
+    np.testing.assert_allclose(shares.sum(0), there / there.sum())
+    wanted = cheapest_plan(costs, here / here.sum(), there / there.sum())
+    assert (shares * costs).sum() == pytest.approx(wanted)
+
+
+def test_draws_of_a_split_row_come_in_the_plans_shares():
+    plan = Plan.of(np.array([[0.2, 0.0, 0.6], [0.0, 0.5, 0.0], [0.3, 0.3, 0.3]]))
+    assert plan.splits
+    uniforms = (np.arange(600) + 0.5) / 600
+    for row, wanted in enumerate(np.array([[0.25, 0, 0.75], [0, 1, 0], [1 / 3] * 3])):
+        drawn = plan.drawn(np.full(600, row), uniforms)
+        np.testing.assert_allclose(np.bincount(drawn, minlength=3) / 600, wanted, atol=1 / 600)
+    assert plan.drawn(np.array([0, 1, 2]), np.full(3, np.nextafter(1, 0))).tolist() == [2, 1, 2]
+    assert not Plan.of(np.eye(3)).splits
+
+
+def test_people_who_are_alike_share_their_counterparts():
+    """Whole numbers, 0 to 3 against 1 to 4: everyone moves by one, whoever stands for the rest."""
+    source = np.repeat(np.arange(4, dtype=np.float32), 50)[:, None]
+    columns = Columns.numeric(["a"])
+    moved = ExactMethod().fit(source, source + 1, columns).carry(source)[0]
+    assert np.array_equal(moved, source + 1)
+    split = np.repeat(np.array([[0.0], [1.0]], np.float32), 100, axis=0)
+    fitted = ExactMethod().fit(np.zeros((60, 1), np.float32), split, columns)
+    assert fitted.splits
+    assert fitted.carry(np.zeros((1, 1), np.float32), 8).mean() == 0.5
+
+
+def test_unseen_people_go_to_observed_members_of_the_target():
+    g = gaussians(1_500)
+    carried = ExactMethod().fit(g.source, g.target, g.columns).carry(g.unseen)[0]
+    observed = {row.tobytes() for row in g.target}
+    assert {row.tobytes() for row in carried} <= observed
+    for column in range(3):
+        # 1,500 fitted: 1.63 is the two-sample bound at 1%, and nearest neighbours add as much.
+        assert stats.ks_2samp(carried[:, column], g.there[:, column]).statistic < 2 * 1.63 / 33
+    found, wanted = (np.corrcoef(x, rowvar=False) for x in (carried, g.there))
+    # Standard error of a correlation from 1,500 is .026.
+    np.testing.assert_allclose(found, wanted, atol=4 * 0.026)
+
+
+def test_the_seed_draws_who_is_taken_and_nothing_else():
+    g = gaussians(400)
+    few = ExactMethod(rows=50)
+    first, again, other = (
+        few.fit(g.source, g.target, g.columns, seed=seed).carry(g.unseen) for seed in (1, 1, 2)
+    )
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+    assert len(np.unique(first[0], axis=0)) <= 50
+    one, two = (
+        ExactMethod().fit(g.source, g.target, g.columns, seed=seed).carry(g.unseen)
+        for seed in (1, 2)
+    )
+    assert np.array_equal(one, two)
+    people, counts = distinct_people(g.source, 50, np.random.default_rng(0))
+    assert people.shape == (50, 3)
+    assert counts.sum() == 50
+
+
+@pytest.mark.parametrize("groups", [SMALL, mixed(300)], ids=["numeric", "mixed"])
+def test_no_batch_matters(groups):
+    fitted = ExactMethod().fit(groups.source, groups.target, groups.columns)
+    assert_no_batch_matters(fitted, groups.unseen)
+    assert len(fitted.carry(groups.unseen, 4)) == (4 if fitted.splits else 1)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(2, 40), st.integers(2, 40), st.integers(1, 50))
+def test_every_kind_is_kept_however_few_people_are_taken(seed, here, there, rows):
+    rng = np.random.default_rng(seed)
+    source, target = mixed_people(here, 0, rng), mixed_people(there, 1, rng)
+    groups = Groups(source, target, mixed_people(30, 0, rng), target, MIXED)
+    fitted = ExactMethod(rows=rows).fit(source, target, MIXED, seed=seed)
+    assert_kinds_are_kept(fitted.carry(groups.unseen, 2), groups)
+
+
+def test_constant_features_and_groups_that_are_the_same_do_no_harm():
+    columns = Columns.numeric(["a", "b"])
+    still = np.full((5, 2), 2.0, np.float32)
+    assert np.array_equal(ExactMethod().fit(still, still, columns).carry(still)[0], still)
+    g = SMALL
+    same = ExactMethod().fit(g.source, g.source, g.columns).carry(g.source)[0]
+    assert np.array_equal(same, g.source)
+
+
+def test_what_cannot_be_is_refused_in_words(monkeypatch):
+    with pytest.raises(AuditInputError, match="rows"):
+        ExactMethod(rows=0)
+    monkeypatch.setattr(exact, "_MOST_PIVOTS", 3)
+    with pytest.raises(AuditInputError, match="take fewer rows"):
+        ExactMethod().fit(SMALL.source, SMALL.target, SMALL.columns)
+    monkeypatch.setitem(sys.modules, "ot", None)
+    with pytest.raises(AuditInputError, match=r"pip install 'evenhand\[audit\]'"):
+        ExactMethod().fit(SMALL.source, SMALL.target, SMALL.columns)
