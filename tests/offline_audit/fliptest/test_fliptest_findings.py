@@ -1,0 +1,269 @@
+"""FlipTest on a window of a log, on files and on tables: findings with everything they rest on."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from pyarrow import csv
+from pyarrow import parquet as pq
+from torch import nn
+
+from monitor.bundle import (
+    BundleSpec,
+    ClassifierFile,
+    Decision,
+    Feature,
+    Fitted,
+    Model,
+    OneHotGroup,
+    ProtectedAttribute,
+    write_bundle,
+)
+from monitor.bundle.classifier import export_classifier
+from monitor.traffic.columns import TrafficColumns
+from offline_audit.audited_model import AuditedModel
+from offline_audit.errors import AuditInputError, UnknownColumnError
+from offline_audit.fliptest.findings import fliptest_findings
+from offline_audit.window import Window
+from tests.traffic_logs import (
+    MODEL,
+    START,
+    outcome_table,
+    traffic_table,
+    write_outcomes,
+    write_traffic,
+)
+
+N = 1_500
+FEW = {"permutations": 39, "resamples": 10, "progress": False}
+
+
+class Scores(nn.Module):
+    """Loans by income, by sector, and a little by whether someone owns a home."""
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        return features[:, 0] + 0.8 * features[:, 2] - 0.4 * features[:, 3] + 0.3 * features[:, 1]
+
+
+def spec(*, visible: str | None = None, favourable: int = 1) -> BundleSpec:
+    features = [
+        Feature(name="income", kind="numeric"),
+        Feature(name="owner", kind="binary"),
+        Feature(name="sector=care", kind="onehot"),
+        Feature(name="sector=trade", kind="onehot"),
+    ]
+    if visible:
+        features.append(Feature(name=visible, kind="binary"))
+    return BundleSpec(
+        model=Model(name=MODEL, version="1"),
+        classifier=ClassifierFile(output="logit"),
+        features=tuple(features),
+        one_hot_groups=(OneHotGroup(name="sector", features=("sector=care", "sector=trade")),),
+        protected_attributes=(
+            ProtectedAttribute(name="sex", groups=("female", "male"), feature=visible),
+        ),
+        decision=Decision(favourable=favourable, class_names=("no", "yes")),
+        fitted=Fitted.now(seed=0, rows=0),
+    )
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory):
+    path = tmp_path_factory.mktemp("bundle") / "b"
+    files = {"classifier.pt2": export_classifier(Scores(), 4)}
+    write_bundle(path, spec(), files)
+    return path
+
+
+def people(seed: int = 0) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    sex = np.where(rng.random(N) < 0.4, "female", "male")
+    care = rng.random(N) < np.where(sex == "female", 0.3, 0.6)
+    return {
+        "income": rng.normal(np.where(sex == "female", -0.5, 0.0), 1).astype("f4"),
+        "owner": (rng.random(N) < 0.5).astype("f4"),
+        "sector=care": care.astype("f4"),
+        "sector=trade": (~care).astype("f4"),
+        "sex": sex,
+        "label": (rng.random(N) < 0.5).astype("i1"),
+    }
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    """A log and outcomes of these people."""
+    root, rows = tmp_path_factory.mktemp("log"), people()
+    columns = TrafficColumns.of(spec())
+    logit = (
+        rows["income"]
+        + 0.8 * rows["sector=care"]
+        - 0.4 * rows["sector=trade"]
+        + 0.3 * rows["owner"]
+    )
+    ids = [f"r{place:05d}" for place in range(N)]
+    since = (START - dt.datetime.fromtimestamp(0, dt.UTC)) // dt.timedelta(microseconds=1)
+    values = {
+        "request_id": ids,
+        "row": np.zeros(N, int),
+        "time": since + np.arange(N) * 1_000_000,
+        "score": 1 / (1 + np.exp(-logit)),
+        "logit": logit,
+        "decision": (logit >= 0).astype("i1"),
+        "boundary_distance": np.abs(logit),
+        "action": ["none"] * N,
+        **{name: rows[name] for name in rows if name not in ("sex", "label")},
+    }
+    write_traffic(root / "log", traffic_table(values, columns))
+    told = outcome_table(
+        {
+            "request_id": ids,
+            "row": np.zeros(N, int),
+            "label": rows["label"],
+            "group_sex": rows["sex"],
+            "observed_at": values["time"],
+            "received_at": values["time"],
+            "source": ["file"] * N,
+        },
+        ("sex",),
+    )
+    write_outcomes(root / "outcomes", told)
+    return root
+
+
+def test_a_window_gives_a_finding_for_each_direction(log, bundle):
+    with Window.read(log / "log", log / "outcomes") as window:
+        found = fliptest_findings(window, bundle, **FEW)
+    assert [finding.groups for finding in found] == [("female", "male"), ("male", "female")]
+    for finding in found:
+        assert finding.audit == "fliptest"
+        assert finding.outcome == "difference"
+        low, high = finding.interval
+        assert low < finding.effect < high
+        assert finding.adjusted_p_value == pytest.approx(1 / 40)
+    # Women have less of what counts.
+    women = found.findings[0].evidence
+    assert women["disadvantaged"]["value"] > 5 * women["advantaged"]["value"]
+    assert found.window.rows == N
+    assert "POT" in found.versions
+
+
+def test_evidence_is_json_and_holds_no_person(log, bundle):
+    with Window.read(log / "log", log / "outcomes") as window:
+        found = fliptest_findings(window, bundle, **FEW)
+    text = json.dumps(found.to_dict())
+    rows = people()
+    for value in rows["income"][:200]:
+        assert f"{value:.6f}"[:7] not in text
+    assert "r00001" not in text
+
+
+def test_a_file_and_a_table_give_what_the_window_gives(log, bundle, tmp_path):
+    rows = people()
+    table = pa.table(rows)
+    pq.write_table(table, tmp_path / "people.parquet")
+    csv.write_csv(table, tmp_path / "people.csv")
+    with Window.read(log / "log", log / "outcomes") as window:
+        expected = fliptest_findings(window, bundle, **FEW)
+    for source in (tmp_path / "people.parquet", str(tmp_path / "people.csv"), table):
+        found = fliptest_findings(source, bundle, **FEW)
+        assert found.window is None
+        for one, other in zip(found, expected, strict=True):
+            assert one.effect == pytest.approx(other.effect, abs=0.002)
+            assert one.rows == other.rows
+
+
+def test_flips_within_labels(log, bundle):
+    with Window.read(log / "log", log / "outcomes") as window:
+        found = fliptest_findings(window, bundle, criteria=["equalized_odds"], **FEW)
+    assert [finding.metric for finding in found] == ["flips, label 1"] * 2 + ["flips, label 0"] * 2
+    assert all(finding.outcome == "difference" for finding in found)
+
+
+def test_a_smaller_sample_of_the_window_says_so(log, bundle):
+    with Window.read(log / "log", log / "outcomes") as window:
+        found = fliptest_findings(window, bundle, rows=300, **FEW)
+    assert found.findings[0].rows == {"female": 300, "male": 300}
+    assert any("sample of the window" in warning for warning in found.findings[0].warnings)
+
+
+def test_nothing_known_of_groups_is_not_enough_data(log, bundle):
+    with Window.read(log / "log") as window:
+        found = fliptest_findings(window, bundle, **FEW)
+    (finding,) = found
+    assert finding.outcome == "not enough data"
+    assert "none is known" in finding.reason
+
+
+def test_an_audited_model_needs_the_manifest(log, bundle):
+    model = AuditedModel.from_bundle(bundle)
+    with Window.read(log / "log", log / "outcomes") as window:
+        with pytest.raises(AuditInputError, match="manifest"):
+            fliptest_findings(window, model, **FEW)
+        found = fliptest_findings(window, model, manifest=spec(), **FEW)
+    assert len(found) == 2
+
+
+def test_an_attribute_that_is_not_there_is_named(log, bundle):
+    window = Window.read(log / "log", log / "outcomes")
+    with window, pytest.raises(UnknownColumnError, match="age"):
+        fliptest_findings(window, bundle, ["age"], **FEW)
+    with pytest.raises(UnknownColumnError, match="age"):
+        fliptest_findings(pa.table(people()), bundle, ["age"], **FEW)
+
+
+def test_features_that_the_log_does_not_hold_are_named(log, tmp_path, bundle):
+    columns = TrafficColumns.of(spec(), {"income": "bucket", "owner": "drop"})
+    values = {name: v for name, v in people().items() if name not in ("sex", "label", "owner")}
+    since = (START - dt.datetime.fromtimestamp(0, dt.UTC)) // dt.timedelta(microseconds=1)
+    values |= {"request_id": [f"r{i}" for i in range(N)], "row": np.zeros(N, int)}
+    values |= {"time": since + np.arange(N), "decision": np.zeros(N, "i1")}
+    write_traffic(tmp_path / "log", traffic_table(values, columns), columns=columns)
+    window = Window.read(tmp_path / "log", log / "outcomes")
+    with window, pytest.raises(AuditInputError, match="income, owner"):
+        fliptest_findings(window, bundle, **FEW)
+
+
+def test_a_file_without_a_feature_or_a_group_says_which(bundle, tmp_path):
+    table = pa.table(people())
+    with pytest.raises(AuditInputError, match="income"):
+        fliptest_findings(table.drop_columns("income"), bundle, **FEW)
+    with pytest.raises(AuditInputError, match="group_sex"):
+        fliptest_findings(table.drop_columns("sex"), bundle, **FEW)
+    (tmp_path / "broken.parquet").write_bytes(b"no parquet")
+    with pytest.raises(AuditInputError, match="neither Parquet nor CSV"):
+        fliptest_findings(tmp_path / "broken.parquet", bundle, **FEW)
+    with pytest.raises(AuditInputError, match="no such file"):
+        fliptest_findings(tmp_path / "absent.parquet", bundle, **FEW)
+
+
+def test_a_protected_attribute_among_the_features_is_taken_from_the_group(tmp_path):
+    class Sees(Scores):
+        def forward(self, features: torch.Tensor) -> torch.Tensor:
+            return super().forward(features) + 0.8 * features[:, 4] - 0.4
+
+    path = tmp_path / "b"
+    write_bundle(path, spec(visible="male"), {"classifier.pt2": export_classifier(Sees(), 5)})
+    found = fliptest_findings(pa.table(people()), path, **FEW)
+    plain = {
+        f["name"]: f["undone"]
+        for f in found.findings[0].evidence["transparency"]["disadvantaged"]["features"]
+    }
+    assert plain["male"] == max(plain.values())
+    assert any("tell the two groups apart by male" in w for w in found.findings[0].warnings)
+
+
+def test_the_favourable_decision_may_be_0(tmp_path):
+    paths = []
+    for favourable in (0, 1):
+        path = tmp_path / str(favourable)
+        files = {"classifier.pt2": export_classifier(Scores(), 4)}
+        write_bundle(path, spec(favourable=favourable), files)
+        paths.append(fliptest_findings(pa.table(people()), path, **FEW).findings[0].evidence)
+    turned, plain = paths
+    assert turned["advantaged"]["value"] == plain["disadvantaged"]["value"]
+    assert turned["net"]["value"] == -plain["net"]["value"]

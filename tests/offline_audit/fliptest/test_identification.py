@@ -1,0 +1,62 @@
+"""Tie-breaks show whether a flipset is a fact about the groups, or one of many of equal cost."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from offline_audit.fliptest.counterparts import Asked
+from offline_audit.fliptest.identification import identify
+from offline_audit.maps.columns import Columns
+from offline_audit.maps.costs import COSTS
+from offline_audit.maps.scaling import Scaling
+
+COLUMNS = Columns.numeric(["work", "hair"])
+
+
+def applicants(n: int, *, man: int, seed: int) -> np.ndarray:
+    """Work experience and hair length, in which squared L1 has many maps of one cost."""
+    rng = np.random.default_rng(seed)
+    work = rng.poisson(25 + 6 * man, n) - rng.normal(20, 0.2, n)
+    return np.column_stack([work, 35 * rng.beta(2, 2 + 5 * man, n)]).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def groups() -> tuple[Asked, Asked, Scaling]:
+    women, men = (applicants(800, man=man, seed=man) for man in (0, 1))
+    scaling = Scaling.of(women, men, COLUMNS)
+
+    def hired(people: np.ndarray) -> np.ndarray:
+        return scaling.scaled(people) @ [1.4, 1.2] > 0.87
+
+    one, other = (Asked(features=people, decisions=hired(people)) for people in (women, men))
+    return one, other, scaling
+
+
+def test_squared_l1_leaves_the_flipset_open(groups):
+    found = identify(*groups, COSTS["squared_l1"], seed=0)
+    assert not found.identified
+    # Plans of one cost: within what the tie-break itself may add.
+    assert found.distances[0] == pytest.approx(found.distances[1], abs=0.002)
+    assert found.most > 1.5 * found.fewest
+
+
+def test_squared_l2_fixes_the_flipset(groups):
+    found = identify(*groups, COSTS["squared_l2"], seed=0)
+    assert found.identified
+    assert found.most - found.fewest < 0.02
+
+
+def test_no_plan_flips_fewer_than_the_rates_demand(groups):
+    one, other, _ = groups
+    found = identify(*groups, COSTS["l2"], seed=0)
+    gap = abs(one.decisions.mean() - other.decisions.mean())
+    assert gap - 1e-9 <= found.fewest <= found.most
+
+
+def test_larger_groups_are_sampled_the_same_way_for_the_same_seed(groups):
+    one, other, scaling = groups
+    twice = [one.take(np.tile(np.arange(len(one)), 2)), other]
+    found = [identify(*twice, scaling, COSTS["squared_l2"], seed=3) for _ in range(2)]
+    assert found[0] == found[1]
+    assert found[0].rows == len(other)
