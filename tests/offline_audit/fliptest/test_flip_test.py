@@ -1,0 +1,206 @@
+"""FlipTest where truth is known: whom it finds, through what, and what it leaves alone."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+
+import numpy as np
+import pytest
+
+from monitor.world import World
+from monitor.world.classifiers import (
+    decide,
+    train_fair,
+    train_proxy_biased,
+    train_subgroup_biased,
+)
+from offline_audit.fliptest import flip_test
+from offline_audit.maps import Columns
+
+WORLD = World()
+COLUMNS = Columns(features=WORLD.features, one_hot_groups=WORLD.one_hot_groups)
+FEW = {"permutations": 39, "resamples": 10, "progress": False}
+
+
+@pytest.fixture(scope="module")
+def train():
+    return WORLD.people(12_000, seed=1)
+
+
+@pytest.fixture(scope="module")
+def people():
+    return WORLD.people(8_000, seed=2)
+
+
+@pytest.fixture(scope="module")
+def sex(people):
+    return {"sex": np.array(["man", "woman"])[people.groups["sex"]]}
+
+
+@pytest.fixture(scope="module")
+def biased(train, people, sex):
+    judge = partial(decide, train_proxy_biased(train, seed=0))
+    return judge, flip_test(judge, people.features, sex, columns=COLUMNS, **FEW)
+
+
+def test_shares_are_those_of_the_true_counterfactuals(biased, people):
+    judge, result = biased
+    for source, target in (("woman", "man"), ("man", "woman")):
+        members = people.groups["sex"] == (source == "woman")
+        twins = people.counterfactual("sex", target)[members]
+        truth = (judge(twins) != judge(people.features[members])).mean()
+        found = result.direction(source, target)
+        # Three standard errors of the estimate, whose own interval is two either way.
+        reach = 1.5 * (found.gross.interval[1] - found.gross.interval[0]) / 2
+        assert found.gross.value == pytest.approx(truth, abs=reach)
+        assert found.p_value == pytest.approx(1 / 40)
+
+
+def test_members_are_mostly_those_whose_decision_truly_changes(biased, people):
+    judge, result = biased
+    found = result.direction("woman", "man").flipset
+    women = people.groups["sex"] == 1
+    truth = judge(people.counterfactual("sex", "man")[women]) != found.decisions
+    members = found.members("disadvantaged") | found.members("advantaged")
+    assert truth[members].mean() > 0.8
+    assert members[truth].mean() > 0.8
+
+
+def test_both_directions_tell_the_same_story(biased):
+    women, men = (biased[1].direction(*way) for way in (("woman", "man"), ("man", "woman")))
+    assert women.disadvantaged.value > 20 * women.advantaged.value
+    assert men.advantaged.value > 20 * men.disadvantaged.value
+    assert women.net.value == pytest.approx(-men.net.value, abs=0.03)
+    # The groups' rates differ by what flips on balance.
+    assert women.net.value == pytest.approx(women.rates[0] - women.rates[1], abs=0.03)
+
+
+def test_a_subgroup_behind_equal_rates_is_caught_and_named(train, people, sex):
+    judge = partial(decide, train_subgroup_biased(train, seed=0))
+    result = flip_test(judge, people.features, sex, columns=COLUMNS, **FEW)
+    for each in result:
+        assert abs(each.rates[0] - each.rates[1]) < 0.03
+        assert each.p_value == pytest.approx(1 / 40)
+        for side in ("advantaged", "disadvantaged"):
+            assert each.transparency[side].features[0].name == "career_gap_months"
+            assert "self_employed = 1" in str(each.subgroups[side].rule)
+            assert each.subgroups[side].confirmed
+
+
+def test_a_fair_classifier_is_let_be(train, people, sex):
+    judge = partial(decide, train_fair(train, seed=0))
+    result = flip_test(judge, people.features, sex, columns=COLUMNS, **FEW)
+    for each in result:
+        assert each.gross.value < 0.01
+        assert each.p_value > 0.05
+        assert each.validation.sound
+
+
+def test_every_pair_of_groups_or_those_with_a_reference(train, people):
+    judge = partial(decide, train_proxy_biased(train, seed=0))
+    groups = {"ethnicity": np.array(["ardan", "belu", "cori", "dovar"])[people.groups["ethnicity"]]}
+    ask = partial(flip_test, judge, people.features, groups, columns=COLUMNS, explain=False)
+    every = ask(permutations=0, resamples=0, progress=False)
+    assert len(every.directions) == 12
+    some = ask(permutations=0, resamples=0, progress=False, reference="ardan")
+    assert {each.name for each in some} == {
+        *("ardan → belu", "belu → ardan", "ardan → cori"),
+        *("cori → ardan", "ardan → dovar", "dovar → ardan"),
+    }
+    # Disadvantage grows from belu to dovar.
+    lost = [some.direction(name, "ardan").disadvantaged.value for name in ("belu", "cori", "dovar")]
+    assert lost == sorted(lost)
+
+
+def test_people_are_carried_within_their_label(train, people, sex):
+    judge = partial(decide, train_proxy_biased(train, seed=0))
+    result = flip_test(
+        judge,
+        people.features,
+        sex,
+        labels=people.labels,
+        criterion="equalized_odds",
+        columns=COLUMNS,
+        explain=False,
+        permutations=0,
+        resamples=0,
+        progress=False,
+    )
+    assert [each.label for each in result] == [1, 1, 0, 0]
+    for each in result:
+        members = (sex["sex"] == each.source) & (people.labels == each.label)
+        assert each.rows[0] == members.sum()
+        assert np.array_equal(each.flipset.features, people.features[members])
+
+
+def test_the_same_seed_gives_the_same_result(people, sex, biased):
+    judge, result = biased
+    again = flip_test(judge, people.features, sex, columns=COLUMNS, **FEW)
+    assert again.to_dict() == result.to_dict()
+
+
+def test_the_result_is_json_of_aggregates(biased):
+    text = json.dumps(biased[1].to_dict(), allow_nan=False)
+    found = json.loads(text)
+    assert found["complete"] is True
+    # No list in it is as long as a group.
+    lengths = []
+
+    def walk(value):
+        if isinstance(value, dict):
+            for item in value.values():
+                walk(item)
+        elif isinstance(value, list):
+            lengths.append(len(value))
+            for item in value:
+                walk(item)
+
+    walk(found)
+    assert max(lengths) < 100
+
+
+def test_texts_fit_a_terminal_and_say_what_matters(biased):
+    _, result = biased
+    for text in (str(result), str(result.direction("woman", "man"))):
+        assert max(map(len, text.splitlines())) <= 100
+    assert "career_gap_months" in str(result)
+    assert "By chance" in str(result)
+    assert "<table" in result._repr_html_()
+    assert "career_gap_months" in result.direction("woman", "man")._repr_html_()
+
+
+def test_progress_ends_where_it_should(people, sex, biased):
+    judge, _ = biased
+    told: list[tuple[str, int, int]] = []
+    flip_test(
+        judge,
+        people.features[:2_000],
+        {"sex": sex["sex"][:2_000]},
+        columns=COLUMNS,
+        permutations=5,
+        resamples=3,
+        progress=lambda *step: told.append(step),
+    )
+    steps = [done for _, done, _ in told]
+    assert steps == sorted(steps)
+    assert told[-1][1] == told[-1][2]
+    assert len({what for what, _, _ in told}) >= 4
+
+
+def test_large_groups_are_sampled_and_that_is_said(people, sex, biased):
+    judge, _ = biased
+    result = flip_test(
+        judge,
+        people.features,
+        sex,
+        columns=COLUMNS,
+        most_rows=1_000,
+        permutations=0,
+        resamples=0,
+        explain=False,
+        progress=False,
+    )
+    assert all(each.rows == (1_000, 1_000) for each in result)
+    assert any("sample" in warning for warning in result.warnings)
+    assert all("not held against chance" in each.reason for each in result)
