@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,12 @@ from offline_audit.maps import Columns
 
 WORLD = World()
 COLUMNS = Columns(features=WORLD.features, one_hot_groups=WORLD.one_hot_groups)
-FEW = {"permutations": 39, "resamples": 10, "progress": False}
+FEW: dict[str, Any] = {"permutations": 39, "resamples": 10, "progress": False}
+
+
+def flips_of(*given: Any, **options: Any) -> Any:
+    """Without a bar."""
+    return flip_test(*given, **{"progress": False, **options})
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +47,7 @@ def sex(people):
 @pytest.fixture(scope="module")
 def biased(train, people, sex):
     judge = partial(decide, train_proxy_biased(train, seed=0))
-    return judge, flip_test(judge, people.features, sex, columns=COLUMNS, **FEW)
+    return judge, flips_of(judge, people.features, sex, columns=COLUMNS, **FEW)
 
 
 def test_shares_are_those_of_the_true_counterfactuals(biased, people):
@@ -78,7 +84,7 @@ def test_both_directions_tell_the_same_story(biased):
 
 def test_a_subgroup_behind_equal_rates_is_caught_and_named(train, people, sex):
     judge = partial(decide, train_subgroup_biased(train, seed=0))
-    result = flip_test(judge, people.features, sex, columns=COLUMNS, **FEW)
+    result = flips_of(judge, people.features, sex, columns=COLUMNS, **FEW)
     for each in result:
         assert abs(each.rates[0] - each.rates[1]) < 0.03
         assert each.p_value == pytest.approx(1 / 40)
@@ -90,7 +96,7 @@ def test_a_subgroup_behind_equal_rates_is_caught_and_named(train, people, sex):
 
 def test_a_fair_classifier_is_let_be(train, people, sex):
     judge = partial(decide, train_fair(train, seed=0))
-    result = flip_test(judge, people.features, sex, columns=COLUMNS, **FEW)
+    result = flips_of(judge, people.features, sex, columns=COLUMNS, **FEW)
     for each in result:
         assert each.gross.value < 0.01
         assert each.p_value > 0.05
@@ -100,7 +106,7 @@ def test_a_fair_classifier_is_let_be(train, people, sex):
 def test_every_pair_of_groups_or_those_with_a_reference(train, people):
     judge = partial(decide, train_proxy_biased(train, seed=0))
     groups = {"ethnicity": np.array(["ardan", "belu", "cori", "dovar"])[people.groups["ethnicity"]]}
-    ask = partial(flip_test, judge, people.features, groups, columns=COLUMNS, explain=False)
+    ask = partial(flips_of, judge, people.features, groups, columns=COLUMNS, explain=False)
     every = ask(permutations=0, resamples=0, progress=False)
     assert len(every.directions) == 12
     some = ask(permutations=0, resamples=0, progress=False, reference="ardan")
@@ -115,7 +121,7 @@ def test_every_pair_of_groups_or_those_with_a_reference(train, people):
 
 def test_people_are_carried_within_their_label(train, people, sex):
     judge = partial(decide, train_proxy_biased(train, seed=0))
-    result = flip_test(
+    result = flips_of(
         judge,
         people.features,
         sex,
@@ -136,7 +142,7 @@ def test_people_are_carried_within_their_label(train, people, sex):
 
 def test_the_same_seed_gives_the_same_result(people, sex, biased):
     judge, result = biased
-    again = flip_test(judge, people.features, sex, columns=COLUMNS, **FEW)
+    again = flips_of(judge, people.features, sex, columns=COLUMNS, **FEW)
     assert again.to_dict() == result.to_dict()
 
 
@@ -173,7 +179,7 @@ def test_texts_fit_a_terminal_and_say_what_matters(biased):
 def test_progress_ends_where_it_should(people, sex, biased):
     judge, _ = biased
     told: list[tuple[str, int, int]] = []
-    flip_test(
+    flips_of(
         judge,
         people.features[:2_000],
         {"sex": sex["sex"][:2_000]},
@@ -190,7 +196,7 @@ def test_progress_ends_where_it_should(people, sex, biased):
 
 def test_large_groups_are_sampled_and_that_is_said(people, sex, biased):
     judge, _ = biased
-    result = flip_test(
+    result = flips_of(
         judge,
         people.features,
         sex,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -40,7 +41,11 @@ from tests.traffic_logs import (
 )
 
 N = 1_500
-FEW = {"permutations": 39, "resamples": 10, "progress": False}
+
+
+def findings_of(*given: Any, **options: Any) -> Any:
+    """By few refits."""
+    return fliptest_findings(*given, permutations=39, resamples=10, progress=False, **options)
 
 
 class Scores(nn.Module):
@@ -50,7 +55,7 @@ class Scores(nn.Module):
         return features[:, 0] + 0.8 * features[:, 2] - 0.4 * features[:, 3] + 0.3 * features[:, 1]
 
 
-def spec(*, visible: str | None = None, favourable: int = 1) -> BundleSpec:
+def spec(*, visible: str | None = None, favourable: Literal[0, 1] = 1) -> BundleSpec:
     features = [
         Feature(name="income", kind="numeric"),
         Feature(name="owner", kind="binary"),
@@ -137,7 +142,7 @@ def log(tmp_path_factory):
 
 def test_a_window_gives_a_finding_for_each_direction(log, bundle):
     with Window.read(log / "log", log / "outcomes") as window:
-        found = fliptest_findings(window, bundle, **FEW)
+        found = findings_of(window, bundle)
     assert [finding.groups for finding in found] == [("female", "male"), ("male", "female")]
     for finding in found:
         assert finding.audit == "fliptest"
@@ -154,7 +159,7 @@ def test_a_window_gives_a_finding_for_each_direction(log, bundle):
 
 def test_evidence_is_json_and_holds_no_person(log, bundle):
     with Window.read(log / "log", log / "outcomes") as window:
-        found = fliptest_findings(window, bundle, **FEW)
+        found = findings_of(window, bundle)
     text = json.dumps(found.to_dict())
     rows = people()
     for value in rows["income"][:200]:
@@ -168,9 +173,9 @@ def test_a_file_and_a_table_give_what_the_window_gives(log, bundle, tmp_path):
     pq.write_table(table, tmp_path / "people.parquet")
     csv.write_csv(table, tmp_path / "people.csv")
     with Window.read(log / "log", log / "outcomes") as window:
-        expected = fliptest_findings(window, bundle, **FEW)
+        expected = findings_of(window, bundle)
     for source in (tmp_path / "people.parquet", str(tmp_path / "people.csv"), table):
-        found = fliptest_findings(source, bundle, **FEW)
+        found = findings_of(source, bundle)
         assert found.window is None
         for one, other in zip(found, expected, strict=True):
             assert one.effect == pytest.approx(other.effect, abs=0.002)
@@ -179,21 +184,21 @@ def test_a_file_and_a_table_give_what_the_window_gives(log, bundle, tmp_path):
 
 def test_flips_within_labels(log, bundle):
     with Window.read(log / "log", log / "outcomes") as window:
-        found = fliptest_findings(window, bundle, criteria=["equalized_odds"], **FEW)
+        found = findings_of(window, bundle, criteria=["equalized_odds"])
     assert [finding.metric for finding in found] == ["flips, label 1"] * 2 + ["flips, label 0"] * 2
     assert all(finding.outcome == "difference" for finding in found)
 
 
 def test_a_smaller_sample_of_the_window_says_so(log, bundle):
     with Window.read(log / "log", log / "outcomes") as window:
-        found = fliptest_findings(window, bundle, rows=300, **FEW)
+        found = findings_of(window, bundle, rows=300)
     assert found.findings[0].rows == {"female": 300, "male": 300}
     assert any("sample of the window" in warning for warning in found.findings[0].warnings)
 
 
 def test_nothing_known_of_groups_is_not_enough_data(log, bundle):
     with Window.read(log / "log") as window:
-        found = fliptest_findings(window, bundle, **FEW)
+        found = findings_of(window, bundle)
     (finding,) = found
     assert finding.outcome == "not enough data"
     assert "none is known" in finding.reason
@@ -203,42 +208,44 @@ def test_an_audited_model_needs_the_manifest(log, bundle):
     model = AuditedModel.from_bundle(bundle)
     with Window.read(log / "log", log / "outcomes") as window:
         with pytest.raises(AuditInputError, match="manifest"):
-            fliptest_findings(window, model, **FEW)
-        found = fliptest_findings(window, model, manifest=spec(), **FEW)
+            findings_of(window, model)
+        found = findings_of(window, model, manifest=spec())
     assert len(found) == 2
 
 
 def test_an_attribute_that_is_not_there_is_named(log, bundle):
     window = Window.read(log / "log", log / "outcomes")
     with window, pytest.raises(UnknownColumnError, match="age"):
-        fliptest_findings(window, bundle, ["age"], **FEW)
+        findings_of(window, bundle, ["age"])
     with pytest.raises(UnknownColumnError, match="age"):
-        fliptest_findings(pa.table(people()), bundle, ["age"], **FEW)
+        findings_of(pa.table(people()), bundle, ["age"])
 
 
 def test_features_that_the_log_does_not_hold_are_named(log, tmp_path, bundle):
     columns = TrafficColumns.of(spec(), {"income": "bucket", "owner": "drop"})
-    values = {name: v for name, v in people().items() if name not in ("sex", "label", "owner")}
+    values: dict[str, Any] = {
+        name: v for name, v in people().items() if name not in ("sex", "label", "owner")
+    }
     since = (START - dt.datetime.fromtimestamp(0, dt.UTC)) // dt.timedelta(microseconds=1)
     values |= {"request_id": [f"r{i}" for i in range(N)], "row": np.zeros(N, int)}
     values |= {"time": since + np.arange(N), "decision": np.zeros(N, "i1")}
     write_traffic(tmp_path / "log", traffic_table(values, columns), columns=columns)
     window = Window.read(tmp_path / "log", log / "outcomes")
     with window, pytest.raises(AuditInputError, match="income, owner"):
-        fliptest_findings(window, bundle, **FEW)
+        findings_of(window, bundle)
 
 
 def test_a_file_without_a_feature_or_a_group_says_which(bundle, tmp_path):
     table = pa.table(people())
     with pytest.raises(AuditInputError, match="income"):
-        fliptest_findings(table.drop_columns("income"), bundle, **FEW)
+        findings_of(table.drop_columns("income"), bundle)
     with pytest.raises(AuditInputError, match="group_sex"):
-        fliptest_findings(table.drop_columns("sex"), bundle, **FEW)
+        findings_of(table.drop_columns("sex"), bundle)
     (tmp_path / "broken.parquet").write_bytes(b"no parquet")
     with pytest.raises(AuditInputError, match="neither Parquet nor CSV"):
-        fliptest_findings(tmp_path / "broken.parquet", bundle, **FEW)
+        findings_of(tmp_path / "broken.parquet", bundle)
     with pytest.raises(AuditInputError, match="no such file"):
-        fliptest_findings(tmp_path / "absent.parquet", bundle, **FEW)
+        findings_of(tmp_path / "absent.parquet", bundle)
 
 
 def test_a_protected_attribute_among_the_features_is_taken_from_the_group(tmp_path):
@@ -248,7 +255,7 @@ def test_a_protected_attribute_among_the_features_is_taken_from_the_group(tmp_pa
 
     path = tmp_path / "b"
     write_bundle(path, spec(visible="male"), {"classifier.pt2": export_classifier(Sees(), 5)})
-    found = fliptest_findings(pa.table(people()), path, **FEW)
+    found = findings_of(pa.table(people()), path)
     plain = {
         f["name"]: f["undone"]
         for f in found.findings[0].evidence["transparency"]["disadvantaged"]["features"]
@@ -259,11 +266,12 @@ def test_a_protected_attribute_among_the_features_is_taken_from_the_group(tmp_pa
 
 def test_the_favourable_decision_may_be_0(tmp_path):
     paths = []
-    for favourable in (0, 1):
+    choices: tuple[Literal[0, 1], ...] = (0, 1)
+    for favourable in choices:
         path = tmp_path / str(favourable)
         files = {"classifier.pt2": export_classifier(Scores(), 4)}
         write_bundle(path, spec(favourable=favourable), files)
-        paths.append(fliptest_findings(pa.table(people()), path, **FEW).findings[0].evidence)
+        paths.append(findings_of(pa.table(people()), path).findings[0].evidence)
     turned, plain = paths
     assert turned["advantaged"]["value"] == plain["disadvantaged"]["value"]
     assert turned["net"]["value"] == -plain["net"]["value"]
