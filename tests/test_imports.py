@@ -37,6 +37,9 @@ ONLY_IN = {
         "monitor.status_model",
         "monitor.threads",
         "monitor.world.classifiers",
+        "offline_audit.maps.quantile",
+        "offline_audit.maps.scaling",
+        "offline_audit.maps.wgan",
         "offline_audit.projection.network_distances",
         "offline_audit.torch_model",
     },
@@ -49,7 +52,12 @@ ONLY_IN = {
         "monitor.serve_command",
         "monitor.traffic.command",
     },
-    "rich": {"monitor.demo", "monitor.fit.command", "monitor.traffic.command"},
+    "rich": {
+        "monitor.demo",
+        "monitor.fit.command",
+        "monitor.traffic.command",
+        "offline_audit.fliptest.progress",
+    },
     "pyarrow": {"monitor.demo", "monitor.fit", "monitor.traffic", "offline_audit"},
     "duckdb": {"monitor.demo", "offline_audit"},
     "ibis": {"offline_audit"},
@@ -57,12 +65,22 @@ ONLY_IN = {
     "matplotlib": {
         "monitor.fit.audit",
         "offline_audit.finding",
+        "offline_audit.fliptest.figures",
+        "offline_audit.fliptest.result",
+        "offline_audit.fliptest.result_text",
         "offline_audit.permutation.outcome",
         "offline_audit.permutation.selection",
         "offline_audit.presentation",
         "offline_audit.projection.result",
         "offline_audit.projection.result_text",
     },
+    "ot": {
+        "offline_audit.fliptest.identification",
+        "offline_audit.maps.exact",
+        "offline_audit.maps.validation",
+    },
+    "sklearn": {"offline_audit.fliptest.rule_search", "offline_audit.maps.validation"},
+    "pandas": set(),
     "pickle": set(),
     "os": {
         "monitor.bundle.source",
@@ -140,6 +158,17 @@ def test_statistics_need_numpy_only(graph, module):
     reached = graph.find_modules_directly_imported_by(module)
     assert "numpy" in reached
     assert reached & HEAVY == set()
+
+
+# Maps of the default kinds, which audits without POT can still fit.
+WITHOUT_POT = ("joint_quantile", "quantile", "gaussian", "sliced")
+
+
+@pytest.mark.parametrize("name", WITHOUT_POT)
+def test_quick_maps_need_no_other_package(graph, name):
+    for package in ("ot", "sklearn"):
+        assert not graph.find_shortest_chain(f"offline_audit.maps.{name}", package)
+    assert graph.find_shortest_chain("offline_audit.maps.exact", "ot")
 
 
 def test_the_graph_sees_the_imports_it_judges(graph):

@@ -1,4 +1,4 @@
-"""Hiring by work experience and hair length: the made-up people of Lipton et al. (2018), section 4.1.
+"""Hiring by work experience and hair length: the people of Lipton et al. (2018), section 4.1.
 
 The distributions are those that the authors of FlipTest publish with their code. The model is the
 fair classifier of Zafar et al. (2017): a logistic regression whose scores must not vary with

@@ -64,5 +64,5 @@ class Flipset:
 
     @property
     def net(self) -> float:
-        """Share advantaged less share disadvantaged; an exact map's is fixed by the groups' rates."""
+        """Share advantaged less share disadvantaged; the groups' rates fix that of an exact map."""
         return self.share("advantaged") - self.share("disadvantaged")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from offline_audit.errors import AuditInputError
+from offline_audit.group_names import word_of
 from offline_audit.maps.transport_map import MapMethod
 from offline_audit.plain_words import some
 from offline_audit.projection.criteria import CRITERIA, Criterion
@@ -27,6 +29,7 @@ class Options:
     permutations: int
     resamples: int
     level: float
+    most_rows: int
     smallest_group: int
     smallest_cell: int
     explain: bool
@@ -47,6 +50,7 @@ def checked_options(
     permutations: Any,
     resamples: Any,
     level: Any,
+    most_rows: Any,
     smallest_group: Any,
     smallest_cell: Any,
     explain: bool,
@@ -57,18 +61,19 @@ def checked_options(
     Raises:
         AuditInputError: An option is none that the test takes.
     """
-    if criterion not in CRITERIA:
+    if not any(criterion == each for each in CRITERIA):
         raise AuditInputError(f"criterion: {criterion!r} is none of {some(list(CRITERIA), 9)}")
     if not isinstance(level, int | float) or not 0 < level < 1:
         raise AuditInputError(f"level: {level!r} is not between 0 and 1")
     return Options(
         criterion=criterion,
         method=method,
-        reference=None if reference is None else str(reference),
+        reference=None if reference is None else word_of(reference),
         draws=_whole("draws", draws, 1),
         permutations=_whole("permutations", _default(permutations, method, _PERMUTATIONS), 0),
         resamples=_whole("resamples", _default(resamples, method, _RESAMPLES), 0),
         level=float(level),
+        most_rows=_whole("most_rows", most_rows, 1),
         smallest_group=_whole("smallest_group", smallest_group, 10),
         smallest_cell=_whole("smallest_cell", smallest_cell, 1),
         explain=bool(explain),
@@ -83,10 +88,8 @@ def _default(given: Any, method: MapMethod, usual: int) -> Any:
 
 
 def _whole(name: str, value: Any, least: int) -> int:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if isinstance(value, bool) or not number.is_integer() or number < least:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise AuditInputError(f"{name}: a whole number of at least {least} is needed")
-    return int(number)
+    return int(value)

@@ -93,10 +93,8 @@ class Pair:
         )
         return one, other
 
-    def stages(self, watch: Watch) -> Iterator[Two]:
-        """Both directions, each time with more known of them."""
-        blank = self.blank()
-        yield blank
+    def stages(self, blank: Two, watch: Watch) -> Iterator[Two]:
+        """Both directions, each time with more known of them than in a blank."""
         if blank[0].reason is not None:
             watch.step(pair_steps(self.options))
             return
@@ -116,7 +114,7 @@ class Pair:
         errors = self._errors(fitted, watch)
         found = self._shared(blank, fitted, flipsets, left, errors)
         yield found
-        found = self._against_chance(found, flipsets, watch)
+        found = self._against_chance(found, watch)
         yield found
         watch.on(f"{' and '.join(self.names)}: identification")
         found = self._identified(found)
@@ -251,21 +249,27 @@ class Pair:
             tick=watch.step,
         )
 
-    def _against_chance(self, found: Two, flipsets: tuple[Flipset, ...], watch: Watch) -> Two:
+    def _against_chance(self, found: Two, watch: Watch) -> Two:
         if not self.options.permutations:
             return found
+        # Where nothing was found, nothing is as large.
+        one, other = (math.inf if each.gross is None else each.gross.value for each in found)
         watch.on(f"{' and '.join(self.names)}: permuted groups")
         nulls = null_sizes(
             *self.people,
             self.options.method,
             self.columns,
             self.model,
-            (flipsets[0].gross, flipsets[1].gross),
+            (one, other),
             permutations=self.options.permutations,
             seed=self.options.seed,
             tick=watch.step,
         )
-        return replace(found[0], null=nulls[0]), replace(found[1], null=nulls[1])
+        first, second = (
+            each if each.gross is None else replace(each, null=null)
+            for each, null in zip(found, nulls, strict=True)
+        )
+        return first, second
 
     def _identified(self, found: Two) -> Two:
         scaling, cost, seed = self._scaling, self.options.method.cost, self.options.seed

@@ -87,9 +87,9 @@ def null_sizes(
         seed: Of the permutations.
         tick: Called after each.
     """
-    people = Asked(
-        features=np.concatenate([first.features, second.features]),
-        decisions=np.concatenate([first.decisions, second.decisions]),
+    people = Asked.of(
+        np.concatenate([first.features, second.features]),
+        np.concatenate([first.decisions, second.decisions]),
     )
     rng = np.random.default_rng(seed)
     labels = np.arange(len(people)) < len(first)

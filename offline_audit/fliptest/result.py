@@ -143,7 +143,7 @@ class FlipTestResult:
         level: At which `rejected` answers, without correction for several directions.
         draws: Counterparts of each person, where the map splits.
         seed: Of whatever is random.
-        complete: False if the model could no longer be reached; what was found until then is here.
+        complete: False if the model could no longer be asked; what was found until then is here.
         warnings: What to know before a figure is believed.
     """
 
@@ -171,6 +171,15 @@ class FlipTestResult:
             if (each.source, each.target) == (source, target) and label in (None, each.label):
                 return each
         raise KeyError(f"{source} → {target}")
+
+    @property
+    def rejected(self) -> tuple[FlipDirection, ...]:
+        """Those in which more decisions flip than chance explains."""
+        return tuple(
+            each
+            for each in self.directions
+            if each.p_value is not None and each.p_value <= self.level
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it: aggregates only."""

@@ -38,6 +38,8 @@ _WITHIN = {
 }
 _HEADER = ("from → to", "people", "disadvantaged", "advantaged", "net", "by chance", "p")
 _MOST_FEATURES = 3
+# Letters of a line, and of a group's name that are shown at least.
+_WIDTH, _SHORTEST = 100, 3
 
 
 def result_title(result: FlipTestResult) -> str:
@@ -53,13 +55,26 @@ def result_table(result: FlipTestResult) -> TextTable | None:
     """A line for every direction."""
     if not result.directions:
         return None
-    return TextTable(header=_HEADER, rows=tuple(map(_row, result.directions)), words=1)
+    cells = [_cells(each) for each in result.directions]
+    rest = [max(map(len, column)) for column in zip(_HEADER[1:], *cells, strict=True)]
+    room = _WIDTH - sum(rest) - 2 * len(rest)
+    rows = [(_short(each, room), *row) for each, row in zip(result.directions, cells, strict=True)]
+    return TextTable(header=_HEADER, rows=tuple(rows), words=1)
 
 
-def _row(each: FlipDirection) -> tuple[str, ...]:
+def _short(each: FlipDirection, room: int) -> str:
+    """Its name, within so many letters; sentences below the table have the whole."""
+    if len(each.name) <= room:
+        return each.name
+    label = "" if each.label is None else f", label {each.label}"
+    letters = max((room - len(f" → {label}")) // 2, _SHORTEST)
+    ends = [n if len(n) <= letters else f"{n[: letters - 1]}…" for n in (each.source, each.target)]
+    return f"{' → '.join(ends)}{label}"
+
+
+def _cells(each: FlipDirection) -> tuple[str, ...]:
     p = "–" if each.p_value is None else p_words(each.p_value)
     return (
-        each.name,
         f"{each.rows[0]:,}",
         _estimate(each.disadvantaged),
         _estimate(each.advantaged),

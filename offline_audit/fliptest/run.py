@@ -13,7 +13,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from monitor.bundle import Bundle
 from offline_audit.audited_model import AuditedModel
-from offline_audit.errors import AuditInputError, ModelUnreachableError
+from offline_audit.errors import (
+    AuditInputError,
+    DecisionCacheError,
+    ModelFailedError,
+    ModelUnreachableError,
+    OfflineAuditError,
+)
 from offline_audit.fliptest.counterparts import Asked
 from offline_audit.fliptest.options import Options, checked_options
 from offline_audit.fliptest.pair import Pair, pair_steps
@@ -23,10 +29,12 @@ from offline_audit.fliptest.result import FlipDirection, FlipTestResult
 from offline_audit.fliptest.sample import Sample
 from offline_audit.maps import MapMethod, map_method
 from offline_audit.maps.costs import SQUARED_L2, Cost
-from offline_audit.plain_words import are, count
 from offline_audit.projection.criteria import CRITERIA, Criterion
 
 __all__ = ["flip_test"]
+
+# What may end a test in the middle.
+_ENDS = (ModelUnreachableError, ModelFailedError, DecisionCacheError)
 
 
 def flip_test(
@@ -89,8 +97,11 @@ def flip_test(
     Raises:
         AuditInputError: What was given cannot be used.
         ModelFailedError: The model decides nothing.
-        ModelUnreachableError: The endpoint does not answer from the start; once people are decided,
-            what was found is returned instead, marked as not complete.
+        ModelUnreachableError: The endpoint does not answer.
+        DecisionCacheError: Decisions cannot be kept.
+
+    The last three from the start only: once people are decided, what was found until then is
+    returned instead, marked as not complete.
     """
     if isinstance(model, Bundle | Path | str):
         model = model if isinstance(model, Bundle) else Bundle.read(model)
@@ -104,6 +115,7 @@ def flip_test(
         permutations=permutations,
         resamples=resamples,
         level=level,
+        most_rows=most_rows,
         smallest_group=smallest_group,
         smallest_cell=smallest_cell,
         explain=explain,
@@ -117,12 +129,16 @@ def flip_test(
     pairs = _pairs(sample, options)
     with watched(progress, 1 + len(pairs) * pair_steps(options)) as watch:
         watch.on("asking the model")
-        chosen = _chosen(sample, options, most_rows)
+        chosen = sample.asked(options)
         decisions = np.full(len(people.features), -1, np.int8)
         decisions[chosen] = asked.decide(people.features[chosen])
         watch.step()
         found, error = _examined(sample, pairs, decisions, asked, options, watch)
-    warnings = [*sample.warnings, *asked.failures.since(before).warnings, *_left(sample, chosen, most_rows)]
+    warnings = [
+        *sample.warnings,
+        *asked.failures.since(before).warnings,
+        *sample.left(options),
+    ]
     return FlipTestResult(
         attribute=sample.attribute,
         criterion=options.criterion,
@@ -143,14 +159,19 @@ def _model(
     threshold: float | None,
     favourable: Literal[0, 1],
 ) -> AuditedModel:
+    told = isinstance(people.decode(people.features[:1]), np.ndarray)
     if isinstance(model, AuditedModel | Bundle):
         if threshold is not None or favourable != 1:
             raise AuditInputError(
                 "threshold, favourable: these are for a function; a bundle and an AuditedModel "
                 "know their own"
             )
+        if people.columns.one_hot_groups and not told:
+            raise AuditInputError(
+                "features: a bundle and an AuditedModel take encoded columns, not words"
+            )
         return AuditedModel.of(model)
-    if isinstance(people.decode(people.features[:1]), np.ndarray):
+    if told:
         return AuditedModel.from_function(model, threshold=threshold, favourable=favourable)
 
     def decoded(rows: NDArray[np.float32]) -> Any:
@@ -170,33 +191,6 @@ def _pairs(sample: Sample, options: Options) -> list[tuple[int, int, int | None]
     return [(first, second, label) for label in options.labels for first, second in wanted]
 
 
-def _chosen(sample: Sample, options: Options, most_rows: int) -> NDArray[np.intp]:
-    """Places of the people who take part, some of each group and label where there are many."""
-    rng = np.random.default_rng(options.seed)
-    parts = []
-    for group in range(len(sample.groups)):
-        for label in options.labels:
-            rows = sample.rows(group, label)
-            if len(rows) > most_rows:
-                rows = rng.choice(rows, most_rows, replace=False)
-            parts.append(rows)
-    return np.sort(np.concatenate(parts))
-
-
-def _left(sample: Sample, chosen: NDArray[np.intp], most_rows: int) -> list[str]:
-    known = int((sample.codes >= 0).sum())
-    if sample.labels is not None:
-        known = int(((sample.codes >= 0) & (sample.labels != 2)).sum())
-    if len(chosen) >= known:
-        return []
-    return [
-        (
-            f"{count(len(chosen), 'row')} {are(len(chosen))} a sample of {known:,}: at most "
-            f"{most_rows:,} of each group (`most_rows`)."
-        )
-    ]
-
-
 def _examined(
     sample: Sample,
     pairs: list[tuple[int, int, int | None]],
@@ -204,11 +198,10 @@ def _examined(
     model: AuditedModel,
     options: Options,
     watch: Watch,
-) -> tuple[list[FlipDirection], ModelUnreachableError | None]:
-    """Every pair, both ways, until the model can no longer be reached."""
+) -> tuple[list[FlipDirection], OfflineAuditError | None]:
+    """Every pair, both ways, until the model can no longer be asked."""
     found: list[FlipDirection] = []
-    error: ModelUnreachableError | None = None
-    selective = sample.selective(decisions)
+    error: OfflineAuditError | None = None
     for first, second, label in pairs:
         pair = Pair(
             names=(sample.groups[first], sample.groups[second]),
@@ -221,26 +214,28 @@ def _examined(
             model=model,
             options=options,
         )
-        latest = pair.blank(selective)
+        selective = [sample.selective(group, decisions) for group in (first, second)]
+        latest = pair.blank(selective[0] or selective[1])
         try:
-            if error is None and selective is None:
-                for richer in pair.stages(watch):
+            if error is None:
+                for richer in pair.stages(latest, watch):
                     latest = richer
-        except ModelUnreachableError as met:
+        except _ENDS as met:
             error = met
-        if error is not None:
-            found += _unfinished(latest)
-        else:
-            found += latest
+        found += latest if error is None else _unfinished(latest)
     return found, error
 
 
 def _decided(sample: Sample, rows: NDArray[np.intp], decisions: NDArray[np.int8]) -> Asked:
     told = rows[decisions[rows] >= 0]
-    return Asked(features=sample.people.features[told], decisions=decisions[told] == 1)
+    return Asked.of(sample.people.features[told], decisions[told] == 1)
 
 
 def _unfinished(directions: tuple[FlipDirection, ...]) -> Iterator[FlipDirection]:
     for each in directions:
-        reason = each.reason or "the model could not be reached any longer; see the warnings."
-        yield dataclasses.replace(each, reason=reason)
+        # What was held against chance is evidence, even if it could not be explained.
+        if each.reason is None and each.null is None:
+            reason = "the model could no longer be asked; see the warnings."
+            yield dataclasses.replace(each, reason=reason)
+        else:
+            yield each

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from offline_audit.checked_arrays import MISSING, binary, require_length
 from offline_audit.errors import AuditInputError
 from offline_audit.fliptest.counterparts import Asked
+from offline_audit.fliptest.options import Options
 from offline_audit.fliptest.people import People
 from offline_audit.group_names import UNKNOWN, require_names, to_codes
 from offline_audit.maps.columns import Columns
@@ -19,6 +20,9 @@ from offline_audit.maps.dependence import category_places
 from offline_audit.plain_words import are, count, some
 
 __all__ = ["Sample", "pair_warnings"]
+
+# People of each group without a label who are asked about.
+_UNLABELLED = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +74,8 @@ class Sample:
         require_length(lengths | ({} if told is None else {"labels": len(told)}))
         if unknown := int((codes == UNKNOWN).sum()):
             warnings.append(f"{count(unknown, 'row')} without a group {are(unknown)} left out.")
+        if told is not None and (lost := int(((codes != UNKNOWN) & (told == MISSING)).sum())):
+            warnings.append(f"{count(lost, 'row')} without a label {are(lost)} left out.")
         return cls(
             attribute=str(attribute),
             groups=names,
@@ -80,26 +86,65 @@ class Sample:
         )
 
     def rows(self, group: int, label: int | None) -> NDArray[np.intp]:
-        """Members of a group, within an outcome."""
+        """Members of a group, within an outcome; `MISSING` for those without a label."""
         chosen = self.codes == group
         if label is not None:
             assert self.labels is not None
             chosen &= self.labels == label
         return np.flatnonzero(chosen)
 
-    def selective(self, decisions: NDArray[np.int8]) -> str | None:
-        """Why flips within labels mean nothing: labels of one decision only; None if they do."""
+    def asked(self, options: Options) -> NDArray[np.intp]:
+        """Places of those whom the model is asked about: some of each group, where it is large.
+
+        Some without a label too, to see whether labels hang on decisions.
+        """
+        rng = np.random.default_rng(options.seed)
+        wanted = [(label, options.most_rows) for label in options.labels]
+        if self.labels is not None:
+            wanted.append((MISSING, _UNLABELLED))
+        parts = [
+            _some(self.rows(group, label), most, rng)
+            for group in range(len(self.groups))
+            for label, most in wanted
+        ]
+        return np.sort(np.concatenate(parts))
+
+    def left(self, options: Options) -> list[str]:
+        """How many take no part since there are enough."""
+        groups, most = range(len(self.groups)), options.most_rows
+        sizes = [len(self.rows(group, label)) for group in groups for label in options.labels]
+        taken = sum(min(size, most) for size in sizes)
+        each = "group" if self.labels is None else "group and label"
+        told = (
+            f"{count(taken, 'row')} {are(taken)} a sample of {sum(sizes):,}: at most {most:,} of "
+            f"each {each} (`most_rows`)."
+        )
+        return [told] if taken < sum(sizes) else []
+
+    def selective(self, group: int, decisions: NDArray[np.int8]) -> str | None:
+        """Why flips within labels mean nothing: labels of one decision only; None if they do.
+
+        Args:
+            group: Its place.
+            decisions: As far as they are known, -1 otherwise, `[n]`; of people without a label too.
+        """
         if self.labels is None:
             return None
-        known = self.labels != MISSING
-        if not known.any():
-            return "no label is known."
-        for decision in (0, 1):
-            here = decisions == decision
+        members, known = self.codes == group, self.labels != MISSING
+        if not (members & known).any():
+            return f"no label of {self.groups[group]} is known."
+        for decision, other in ((0, "favourable"), (1, "unfavourable")):
+            here = members & (decisions == decision)
             if here.any() and not (known & here).any():
-                other = "favourable" if decision == 0 else "unfavourable"
-                return f"labels are known for the {other} decision only."
+                return (
+                    f"labels of {self.groups[group]} are known for the {other} decision only, so "
+                    "flips within labels are not identified."
+                )
         return None
+
+
+def _some(rows: NDArray[np.intp], most: int, rng: np.random.Generator) -> NDArray[np.intp]:
+    return rows if len(rows) <= most else rng.choice(rows, most, replace=False)
 
 
 def pair_warnings(
@@ -117,8 +162,8 @@ def pair_warnings(
                 rows = int(alone.sum())
                 warnings.append(
                     f"{count(rows, 'row')} of {names[0]} {are(rows)} of a category of "
-                    f"{variable.name} that nobody of {names[1]} has; their counterparts have one "
-                    f"that {names[1]} has more of."
+                    f"{variable.name} that nobody of {names[1]} has; the data do not tell what "
+                    "their counterparts have."
                 )
             continue
         own, theirs = (g.features[:, variable.columns[0]] for g in (source, target))
@@ -130,7 +175,7 @@ def pair_warnings(
         warnings.append(f"The model can tell the two groups apart by {some(telling)} alone.")
     if constant:
         warnings.append(
-            f"All of {names[0]} have one value of {some(constant)}; their counterparts' values are "
-            "drawn at random."
+            f"All of {names[0]} have one value of {some(constant)}; the data do not tell which of "
+            "their counterparts has which."
         )
     return warnings

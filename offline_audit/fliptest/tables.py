@@ -16,6 +16,8 @@ from pyarrow import parquet as pq
 from monitor.bundle import BundleSpec, ProtectedAttribute
 from monitor.traffic.columns import TrafficColumns, group_column
 from offline_audit.errors import AuditInputError, UnknownColumnError
+from offline_audit.fliptest.kinds import LARGEST, fits_kind
+from offline_audit.maps.columns import Columns
 from offline_audit.maps.transport_map import Features
 from offline_audit.plain_words import are, count, some
 from offline_audit.window import Window
@@ -74,7 +76,7 @@ def rows_of_window(
     strata = [attribute, *(["label"] if by_label else [])]
     table = window.sample(rows, strata, seed)
     table = table.filter(pc.is_valid(table[group_column(attribute)]))
-    found = _read(table, manifest, attribute, group_column(attribute), names, favourable)
+    found = _read(table, manifest, attribute, names, favourable)
     largest = pc.max(table["stratum_rows"]).as_py()
     if largest is None or largest <= rows:
         return found
@@ -87,8 +89,9 @@ def rows_of_file(
 ) -> TableRows:
     """Everyone in a Parquet or CSV file, or an Arrow table.
 
-    Columns: the features by the manifest's names; the attribute by its name, or as group_NAME;
-    `label` where it is known.
+    Columns: the features by the manifest's names; the attribute as group_NAME, or by its name;
+    `label` where it is known. A feature that is a protected attribute may be left out, or be there
+    by the names of its groups.
 
     Raises:
         AuditInputError: The file cannot be read, or a column is missing.
@@ -97,17 +100,17 @@ def rows_of_file(
     if attribute not in [each.name for each in manifest.protected_attributes]:
         there = ", ".join(each.name for each in manifest.protected_attributes)
         raise UnknownColumnError(f"no protected attribute {attribute!r}; there is: {there}")
-    options = [name for name in (attribute, group_column(attribute)) if name in table.column_names]
-    if not options:
+    if not _group_columns(table, attribute):
         raise AuditInputError(
             f"no column {attribute!r} or {group_column(attribute)!r} says who is of which group"
         )
-    hidden = manifest.protected_features
-    names = {f.name: f.name for f in manifest.features if f.name not in hidden}
-    names |= {f.name: f.name for f in manifest.features if f.name in table.column_names}
-    if missing := [name for name in names.values() if name not in table.column_names]:
+    # Those by the names of groups are read as such.
+    numbers = {field.name for field in table.schema if not _words(field)}
+    hidden = manifest.protected_features - numbers
+    names = [feature.name for feature in manifest.features if feature.name not in hidden]
+    if missing := [name for name in names if name not in table.column_names]:
         raise AuditInputError(f"features that are not in the file: {some(missing)}")
-    return _read(table, manifest, attribute, options[0], names, favourable)
+    return _read(table, manifest, attribute, {name: name for name in names}, favourable)
 
 
 def _table(path: Path) -> pa.Table:
@@ -141,34 +144,45 @@ def _read(
     table: pa.Table,
     manifest: BundleSpec,
     attribute: str,
-    group: str,
     names: dict[str, str],
     favourable: int,
 ) -> TableRows:
-    words = np.array(table[group].cast(pa.string()).to_pylist(), object)
+    told = {each.name: each for each in manifest.protected_attributes}
+    words = np.array(_group_words(table, attribute, told.get(attribute)), object)
     columns, unknown = [], np.zeros(len(words), bool)
-    shown = {a.name: a for a in manifest.protected_attributes if a.feature is not None}
+    shown = [each for each in told.values() if each.feature is not None]
     for feature in manifest.features:
         if feature.name in names:
             values = _numbers(table[names[feature.name]], feature.name)
         else:
-            values = _from_group(table, manifest, feature.name, shown.values())
-        unknown |= ~np.isfinite(values)
+            values = _from_group(table, manifest, feature.name, shown)
+        unknown |= ~(np.abs(values) <= LARGEST)
         columns.append(values)
-    known = ~unknown & np.array([word is not None for word in words], bool)
+    features = np.where(unknown[:, None], 0.0, np.column_stack(columns)).astype(np.float32)
+    odd = ~unknown & ~_fitting(features, manifest)
+    known = ~unknown & ~odd & np.array([word is not None for word in words], bool)
     labels = np.full(len(words), np.nan)
     if "label" in table.column_names:
         labels = _numbers(table["label"], "label")
         labels = labels if favourable == 1 else 1 - labels
-    lost = int(np.count_nonzero(unknown))
-    told = [f"{count(lost, 'row')} without all features {are(lost)} left out."] if lost else []
+    left = [(unknown, "without all features"), (odd, "that a feature's kind does not allow")]
+    counts = [(int(np.count_nonzero(rows)), why) for rows, why in left]
     return TableRows(
         attribute=attribute,
-        features=np.column_stack(columns)[known].astype(np.float32),
+        features=features[known],
         groups=words[known],
         labels=labels[known],
-        warnings=tuple(told),
+        warnings=tuple(f"{count(n, 'row')} {why} {are(n)} left out." for n, why in counts if n),
     )
+
+
+def _fitting(features: Features, manifest: BundleSpec) -> NDArray[np.bool_]:
+    """Which rows hold what kinds allow: a log may have others, which the model decides as well."""
+    variables = Columns(
+        features=manifest.features, one_hot_groups=manifest.one_hot_groups
+    ).variables
+    parts = [fits_kind(features[:, list(each.columns)], each) for each in variables]
+    return np.asarray(np.logical_and.reduce(parts))
 
 
 def _numbers(column: pa.ChunkedArray, name: str) -> NDArray[np.float64]:
@@ -180,6 +194,33 @@ def _numbers(column: pa.ChunkedArray, name: str) -> NDArray[np.float64]:
         raise AuditInputError(f"{name}: numbers are needed") from None
 
 
+def _words(field: pa.Field) -> bool:
+    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _strings(column: pa.ChunkedArray) -> list[str | None]:
+    found: list[str | None] = column.cast(pa.string()).to_pylist()
+    return found
+
+
+def _group_columns(table: pa.Table, attribute: str) -> list[str]:
+    return [name for name in (group_column(attribute), attribute) if name in table.column_names]
+
+
+def _group_words(
+    table: pa.Table, attribute: str, told: ProtectedAttribute | None
+) -> list[str | None]:
+    """Names of the groups; where the feature itself is all there is, 0 is the first of them."""
+    column = _group_columns(table, attribute)[0]
+    # A file has blanks for what is not known.
+    words = [word if word and word.strip() else None for word in _strings(table[column])]
+    if told is None or column != told.feature or _words(table.schema.field(column)):
+        return words
+    named = dict(zip(("0", "1", "false", "true"), 2 * told.groups[:2], strict=True))
+    return [None if word is None else named.get(word, word) for word in words]
+
+
 def _from_group(
     table: pa.Table, manifest: BundleSpec, feature: str, shown: Iterable[ProtectedAttribute]
 ) -> NDArray[np.float64]:
@@ -188,11 +229,13 @@ def _from_group(
     for attribute in shown:
         assert attribute.feature is not None
         columns = one_hot.get(attribute.feature, (attribute.feature,))
-        named = [
-            n for n in (group_column(attribute.name), attribute.name) if n in table.column_names
-        ]
-        if feature in columns and named:
-            words = table[named[0]].cast(pa.string()).to_pylist()
+        if feature in columns and _group_columns(table, attribute.name):
+            words = _group_words(table, attribute.name, attribute)
+            if strangers := sorted({word for word in words if word} - {*attribute.groups}):
+                raise AuditInputError(
+                    f"groups of {attribute.name}: {some(strangers)} not in the manifest, which has "
+                    f"{some(attribute.groups)}"
+                )
             place = columns.index(feature) if attribute.feature in one_hot else 1
             return np.array(
                 [np.nan if word is None else word == attribute.groups[place] for word in words],

@@ -27,7 +27,8 @@ def map_method(
     """A method by its name.
 
     Args:
-        method: One of `MAPS`, or a method with options of its own, which is returned as it is.
+        method: One of `MAPS`, or a method with options of its own, which is returned as it is, and
+            knows its cost.
         cost: For entropic, exact and wgan: `squared_l2`, `l2`, `squared_l1`, or a function of
             scaled features `[n, d]` and `[m, d]` to costs `[n, m]`.
 
@@ -37,6 +38,10 @@ def map_method(
     if not isinstance(method, str):
         if not hasattr(method, "fit"):
             raise AuditInputError(f"map: a name or a method is needed, not {type(method).__name__}")
+        if cost_of(cost) not in (SQUARED_L2, method.cost):
+            raise AuditInputError(
+                f"cost: the method that was given has a cost of its own, {method.cost.name}"
+            )
         return method
     if method not in MAPS:
         raise AuditInputError(f"map: {method!r} is none of {', '.join(MAPS)}")

@@ -77,7 +77,11 @@ def cost_of(cost: str | Cost | Callable[[Float, Float], Float]) -> Cost:
         raise AuditInputError(f"cost: a name or a function is needed, not {type(cost).__name__}")
 
     def checked(one: Float, other: Float) -> Float:
-        found = np.asarray(cost(one, other))
+        answer = cost(one, other)
+        try:
+            found = np.asarray(answer, np.float64)
+        except (TypeError, ValueError):
+            raise AuditInputError("cost: the function does not give numbers") from None
         if found.shape != (len(one), len(other)):
             raise AuditInputError(
                 f"cost: rows {one.shape} and {other.shape} must give costs of shape "
@@ -85,6 +89,9 @@ def cost_of(cost: str | Cost | Callable[[Float, Float], Float]) -> Cost:
             )
         if not np.isfinite(found).all() or (found < 0).any():
             raise AuditInputError("cost: costs must be finite and not negative")
-        return found.astype(np.float64)
+        return found
 
-    return Cost(name=getattr(cost, "__name__", "own"), pairwise=checked, strictly_convex=False)
+    name = getattr(cost, "__name__", "own")
+    return Cost(
+        name=name if name.isidentifier() else "own", pairwise=checked, strictly_convex=False
+    )

@@ -72,7 +72,7 @@ class JointQuantileMethod:
     ) -> JointQuantileMap:
         """See `MapMethod`."""
         margins = QuantileMethod().fit(source, target, columns)
-        pushed = margins.carry(source)[0]
+        pushed = margins.spread(source, seed)
         both = LinkedPairs(np.concatenate([pushed, target]), columns, seed)
         pairs = both.between(np.arange(len(source) + len(target)) < len(source))
         return _repaired(margins, source, target, columns, pairs, seed)
@@ -112,10 +112,8 @@ def _repaired(
 ) -> JointQuantileMap:
     if not pairs:
         return JointQuantileMap(margins=margins, repair=None)
-    pushed = margins.carry(source)[0]
-    count = len({place for pair in pairs for place in pair})
-    here, there = (_uniforms(people, margins, count, 0, 1) for people in (source, target))
-    repair = fit_repair(pushed, target, columns, pairs, margins.moved, (here, there), seed)
+    pushed = margins.spread(source, seed)
+    repair = fit_repair(pushed, target, columns, pairs, margins.moved, seed)
     return JointQuantileMap(margins=margins, repair=repair)
 
 

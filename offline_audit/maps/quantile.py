@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from monitor.counterfactual import (
     FeatureDifferences,
@@ -18,6 +19,7 @@ from monitor.counterfactual import (
 )
 from offline_audit.maps.columns import Columns
 from offline_audit.maps.costs import SQUARED_L2, Cost
+from offline_audit.maps.scaling import draw_shifts
 from offline_audit.maps.transport_map import Features, Progress
 
 __all__ = ["FAMILY_LEVEL", "QuantileMap", "QuantileMethod", "feature_differences"]
@@ -57,14 +59,28 @@ class QuantileMap:
         """See `TransportMap`."""
         draws = draws if self.splits else 1
         carried = np.empty((draws, *features.shape), np.float32)
-        shifts = torch.arange(draws)[:, None, None] / draws
+        shifts = torch.from_numpy(draw_shifts(self.maps.uniforms, draws))[:, None]
         for start in range(0, len(features), _CHUNK):
             rows = torch.from_numpy(np.ascontiguousarray(features[start : start + _CHUNK]))
-            here = torch.zeros((draws, len(rows)), dtype=torch.long)
             uniforms = shifted_uniforms(row_uniforms(rows, self.maps.uniforms)[None], shifts)
-            moved = self.maps.carry(rows, here, here + 1, uniforms).features
-            carried[:, start : start + _CHUNK] = moved.numpy()
+            carried[:, start : start + _CHUNK] = self._moved(rows, uniforms)
         return carried
+
+    def spread(self, features: Features, seed: int) -> Features:
+        """One counterpart of each, `[n, d]`, drawn anew even for people who are alike."""
+        rng = np.random.default_rng([seed, 0])
+        carried = np.empty_like(features)
+        for start in range(0, len(features), _CHUNK):
+            rows = torch.from_numpy(np.ascontiguousarray(features[start : start + _CHUNK]))
+            uniforms = rng.random((1, len(rows), self.maps.uniforms), np.float32)
+            carried[start : start + _CHUNK] = self._moved(rows, torch.from_numpy(uniforms))[0]
+        return carried
+
+    def _moved(self, rows: Tensor, uniforms: Tensor) -> Features:
+        """Rows `[n, d]` by uniform numbers `[e, n, u]`, to `[e, n, d]`."""
+        here = torch.zeros(uniforms.shape[:2], dtype=torch.long)
+        moved: Features = self.maps.carry(rows, here, here + 1, uniforms).features.numpy()
+        return moved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -124,7 +124,6 @@ def fit_repair(
     columns: Columns,
     pairs: Sequence[tuple[int, int]],
     moved: Sequence[str],
-    uniforms: tuple[Float, Float],
     seed: int,
 ) -> Repair:
     """Learn the steps.
@@ -135,8 +134,7 @@ def fit_repair(
         columns: What the columns are.
         pairs: Of variables, that hang together otherwise.
         moved: Names of the variables whose margins differed between the groups.
-        uniforms: For both samples, a number for each variable that takes part.
-        seed: Of the directions.
+        seed: Of the directions, and of where people stand among those with the same value.
     """
     here, there = (_some(len(people), _LEARNED, seed) for people in (pushed, target))
     pushed, target = pushed[here], target[there]
@@ -150,8 +148,12 @@ def fit_repair(
         for place in places
     )
     may_move = np.array([place in free for place in places])
-    source = _scores(scores, pushed, uniforms[0][here])
-    wanted = _scores(scores, target, uniforms[1][there])
+    # Not by a hash of the row: people who are alike must not stand together.
+    anywhere = np.random.default_rng([seed, 1])
+    source, wanted = (
+        _scores(scores, people, anywhere.random((len(people), len(places))))
+        for people in (pushed, target)
+    )
     affine = bures(source, wanted) if may_move.all() else None
     after = source if affine is None else affine.carry(source)
     steps, after = _learn(after, wanted, may_move, np.random.default_rng(seed))

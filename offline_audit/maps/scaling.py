@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from monitor.counterfactual import row_uniforms, shifted_uniforms
 from offline_audit.maps.columns import Columns, Variable
 from offline_audit.maps.transport_map import Features
 
-__all__ = ["Scaling", "draw_uniforms"]
+__all__ = ["Scaling", "draw_shifts", "draw_uniforms"]
 
 Float = NDArray[np.float64]
 
@@ -20,7 +21,19 @@ Float = NDArray[np.float64]
 def draw_uniforms(features: Features, count: int, draw: int, draws: int) -> Float:
     """Numbers in [0, 1) by a hash of each row, evenly spaced over the draws, `[n, count]`."""
     drawn = row_uniforms(torch.from_numpy(np.ascontiguousarray(features, np.float32)), count)
-    return shifted_uniforms(drawn, draw / draws).numpy().astype(np.float64)
+    shift = torch.from_numpy(draw_shifts(count, draws)[draw])
+    return shifted_uniforms(drawn, shift).numpy().astype(np.float64)
+
+
+@lru_cache(maxsize=64)
+def draw_shifts(count: int, draws: int) -> NDArray[np.float32]:
+    """How far each draw is shifted in each of its numbers, `[draws, count]`.
+
+    Even steps, in another order for each number: else a row's draws would hang together, and where
+    few rows differ so would the features of its counterparts.
+    """
+    orders = [np.random.default_rng([draws, number]).permutation(draws) for number in range(count)]
+    return np.array(orders, np.float32).reshape(count, draws).T / np.float32(draws)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

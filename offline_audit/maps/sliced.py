@@ -90,7 +90,8 @@ class SlicedMap:
         return np.stack([self._carried(features, draw, draws) for draw in range(draws)])
 
     def _carried(self, features: Features, draw: int, draws: int) -> Features:
-        moved = self.affine.carry(_spread(self.scaling, features, draw, draws))
+        uniforms = draw_uniforms(features, features.shape[1], draw, draws)
+        moved = self.affine.carry(_spread(self.scaling, features, uniforms))
         for step in self.steps:
             moved = step.carry(moved)
         found = moved * self.scaling.scale + self.scaling.mean
@@ -105,10 +106,9 @@ class SlicedMap:
         return found.astype(np.float32)
 
 
-def _spread(scaling: Scaling, features: Features, draw: int, draws: int) -> Float:
+def _spread(scaling: Scaling, features: Features, uniforms: Float) -> Float:
     """Scaled, with integers, binaries and one-hot columns spread evenly over [value, value + 1)."""
     discrete = [feature.kind != "numeric" for feature in scaling.columns.features]
-    uniforms = draw_uniforms(features, len(discrete), draw, draws)
     return scaling.scaled(features) + uniforms * discrete / scaling.scale
 
 
@@ -158,11 +158,14 @@ class SlicedMethod:
         progress: Progress | None = None,
     ) -> TransportMap:
         """See `MapMethod`."""
+        rng, d = np.random.default_rng(seed), len(columns)
         scaling = Scaling.of(source, target, columns)
-        here, there = (_spread(scaling, group, 0, 1) for group in (source, target))
+        # Not by a hash: people who are alike must spread, too.
+        here, there = (
+            _spread(scaling, group, rng.random(group.shape)) for group in (source, target)
+        )
         affine = bures(here, there)
         moved = affine.carry(here)
-        rng, d = np.random.default_rng(seed), len(columns)
         bases = [np.linalg.qr(rng.normal(size=(d, d)))[0] for _ in range(self.steps - 1)]
         steps = []
         for basis in [*bases, np.eye(d)]:

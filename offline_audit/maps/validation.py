@@ -17,6 +17,7 @@ from scipy import stats
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 
+from offline_audit.maps.alike import one_counterpart
 from offline_audit.maps.columns import Columns, Variable
 from offline_audit.maps.costs import Cost
 from offline_audit.maps.dependence import category_places
@@ -98,9 +99,9 @@ def validate_map(
         seed: Of the choices among many people.
     """
     rng = np.random.default_rng(seed)
-    carried = fitted.carry(source)[0]
+    carried = one_counterpart(fitted, source)
     scaling = Scaling.of(source, target, columns)
-    regression, noise = _regression(scaling.scaled(carried), scaling.scaled(target))
+    regression, noise = _regression(scaling.scaled(carried), scaling.scaled(target), columns, rng)
     fits = tuple(
         VariableFit(
             name=variable.name,
@@ -157,23 +158,42 @@ def _ks(carried: Features, target: Features, variable: Variable) -> float:
     return float(stats.ks_2samp(carried[:, column], target[:, column], method="asymp").statistic)
 
 
-def _regression(carried: Float, target: Float) -> tuple[Float, Float]:
+def _regression(
+    carried: Float, target: Float, columns: Columns, rng: np.random.Generator
+) -> tuple[Float, Float]:
     """Difference of mean squared errors, and its standard error, of each column, `[d]` each.
 
-    All regressions at once: the inverse covariance holds their coefficients. They are learned on
-    one half of the target and tried on the other; the outermost values of a column count as far
-    out as the one of two hundred, since a single one would decide.
+    Learned on one half of the target and tried on the other, both ways round: on people whom it
+    was learned from, a regression on many features errs too little. The outermost values of a
+    column count as far out as the one of two hundred, since a single one would decide.
     """
     low, high = np.quantile(target, [0.005, 0.995], axis=0)
     carried, target = (np.clip(people, low, high) for people in (carried, target))
-    learned, tried = target[::2], target[1::2]
-    mean, spread = learned.mean(0), np.atleast_2d(np.cov(learned, rowvar=False))
-    variance = np.maximum(np.diag(spread), 1e-9)
-    precision = np.linalg.pinv(spread + 1e-6 * np.diag(variance), hermitian=True)
-    weights = precision / np.maximum(np.diag(precision), 1e-12)
-    mine, theirs = (((people - mean) @ weights) ** 2 for people in (carried, tried))
+    mine, theirs = np.zeros(carried.shape), np.zeros(target.shape)
+    halves = np.array_split(rng.permutation(len(target)), 2)
+    for learn, test in (halves, halves[::-1]):
+        mean = target[learn].mean(0)
+        weights = _residual_weights(target[learn], columns)
+        mine += ((carried - mean) @ weights) ** 2 / 2
+        theirs[test] = ((target[test] - mean) @ weights) ** 2
+    variance = np.maximum(target.var(0), 1e-9)
     noise = np.sqrt(mine.var(0) / len(mine) + theirs.var(0) / len(theirs))
     return (mine.mean(0) - theirs.mean(0)) / variance, noise / variance
+
+
+def _residual_weights(people: Float, columns: Columns) -> Float:
+    """Turns differences to the mean into what regressions on the other variables leave, `[d, d]`.
+
+    All regressions at once: blocks of the inverse covariance hold their coefficients.
+    """
+    spread = np.atleast_2d(np.cov(people, rowvar=False))
+    ridge = 1e-6 * np.maximum(np.diag(spread), 1e-3)
+    precision = np.linalg.inv(spread + np.diag(ridge))
+    weights = np.empty_like(precision)
+    for variable in columns.variables:
+        at = list(variable.columns)
+        weights[:, at] = precision[:, at] @ np.linalg.inv(precision[np.ix_(at, at)])
+    return weights
 
 
 def _told_apart(

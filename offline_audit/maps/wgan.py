@@ -72,7 +72,7 @@ class WganMethod:
     and a plain layer on top, so that G has to learn even to leave people as they are. Weights
     start as Keras, which the paper used, starts them (Glorot, biases 0), and RMSProp has its decay.
 
-    It rarely arrives: hold its `carry` against the target before you believe it.
+    Where it ends depends on the seed: hold what it makes against the target before you believe it.
 
     Attributes:
         steps: Of the generator; the paper calls them epochs. The critic takes five before each.

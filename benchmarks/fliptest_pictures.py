@@ -1,0 +1,154 @@
+"""The pictures of the page on FlipTest: `python -m benchmarks.fliptest_pictures --out FOLDER`.
+
+Nothing is claimed here. People of the world, judged by a scorecard that is biased within a
+subgroup, or through proxies of ethnicity; and applicants of Lipton et al., hired by experience and
+hair length.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from torch import nn
+
+from benchmarks.papers.lipton import HIRING, HiringModel, applicants, fair_model
+from monitor.world import World
+from monitor.world.classifiers import decide, train_proxy_biased, train_subgroup_biased
+from offline_audit.fliptest import FlipTestResult, flip_test
+from offline_audit.fliptest.flipset import Flipset, Side
+from offline_audit.maps import Columns
+from offline_audit.maps.transport_map import Features
+from offline_audit.presentation import blank_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["draw_pictures"]
+
+Trainer = Callable[..., nn.Module]
+
+_PEOPLE, _TRAINING, _APPLICANTS = 10_000, 20_000, 4_000
+# Told apart with any colour vision, and in print (Okabe and Ito).
+_BLUE, _ORANGE, _GREEN, _GRAY = "#0072B2", "#D55E00", "#009E73", "0.6"
+# People of the map's picture, and those of them with an arrow.
+_DOTS, _ARROWS = 400, 40
+_DPI = 100
+
+
+def draw_pictures(folder: Path) -> list[Path]:
+    """Write all of them; where to."""
+    women = _lending("sex", train_subgroup_biased).direction("woman", "man")
+    figures = {
+        "flips": _lending("ethnicity", train_proxy_biased, reference="ardan").plot(),
+        "transparency": women.plot_transparency("disadvantaged"),
+        "marginals": women.plot_marginals("disadvantaged"),
+        "map": _draw_map(),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, figure in figures.items():
+        file = folder / f"fliptest-{name}.png"
+        # Without matplotlib's version, so that the same picture is the same file.
+        figure.savefig(file, dpi=_DPI, metadata={"Software": None})
+        written.append(file)
+    return written
+
+
+def _lending(attribute: str, train: Trainer, reference: str | None = None) -> FlipTestResult:
+    """As in the example of the page."""
+    world = World()
+    model = partial(decide, train(world.people(_TRAINING, seed=1), seed=0))
+    people = world.people(_PEOPLE, seed=2)
+    names = {each.name: np.array(each.groups) for each in world.attributes}
+    return flip_test(
+        model,
+        people.features,
+        {attribute: names[attribute][people.groups[attribute]]},
+        columns=Columns(features=world.features, one_hot_groups=world.one_hot_groups),
+        reference=reference,
+    )
+
+
+def _draw_map() -> Figure:
+    """Who is carried where; whose decision becomes another."""
+    rng = np.random.default_rng(0)
+    women = applicants(_APPLICANTS, men=False, rng=rng)
+    men = applicants(_APPLICANTS, men=True, rng=rng)
+    model = fair_model(women, men)
+    result = flip_test(
+        model.hires,
+        np.concatenate([women.features, men.features]),
+        {"sex": np.repeat(["woman", "man"], _APPLICANTS)},
+        columns=HIRING,
+        permutations=0,
+        resamples=0,
+        explain=False,
+    )
+    flipset = result.direction("woman", "man").flipset
+    assert flipset is not None
+    figure, only = blank_figure(9.5, 4.6)
+    only.remove()
+    left, right = figure.subplots(1, 2, sharex=True, sharey=True)
+    _draw_carried(left, flipset)
+    _draw_flips(right, flipset)
+    for axes in (left, right):
+        _draw_boundary(axes, model)
+        axes.set_xlabel("hair length", fontsize=9)
+        axes.tick_params(labelsize=8)
+        axes.legend(loc="upper right", fontsize=8, frameon=False)
+    left.set_ylabel("work experience", fontsize=9)
+    return figure
+
+
+def _draw_carried(axes: Axes, women: Flipset) -> None:
+    here, there = women.features[:_DOTS], women.counterparts[0, :_DOTS]
+    axes.set_title("Women are carried to men", fontsize=10)
+    _draw_dots(axes, here, _GRAY, "women")
+    _draw_dots(axes, there, _GREEN, "their counterparts")
+    _draw_arrows(axes, here[:_ARROWS], there[:_ARROWS], "black")
+
+
+def _draw_flips(axes: Axes, women: Flipset) -> None:
+    here, there = women.features[:_DOTS], women.counterparts[0, :_DOTS]
+    axes.set_title("Some are decided otherwise", fontsize=10)
+    _draw_dots(axes, here, _GRAY, "women")
+    sides: tuple[tuple[Side, str], ...] = (("disadvantaged", _ORANGE), ("advantaged", _BLUE))
+    for side, colour in sides:
+        members = women.members(side)[:_DOTS]
+        _draw_arrows(axes, here[members], there[members], colour)
+        _draw_dots(axes, here[members], colour, side, size=7)
+
+
+def _draw_dots(axes: Axes, people: Features, colour: str, label: str, size: float = 3) -> None:
+    work, hair = people.T
+    axes.plot(hair, work, ".", color=colour, markersize=size, label=label)
+
+
+def _draw_arrows(axes: Axes, here: Features, there: Features, colour: str) -> None:
+    for one, other in zip(here, there, strict=True):
+        axes.annotate(
+            "",
+            xy=tuple(other[::-1]),
+            xytext=tuple(one[::-1]),
+            arrowprops={"arrowstyle": "-|>", "color": colour, "linewidth": 0.6},
+        )
+
+
+def _draw_boundary(axes: Axes, model: HiringModel) -> None:
+    hair, work = np.meshgrid(np.linspace(0, 35, 300), np.linspace(-10, 32, 300))
+    hired = model.hires(np.column_stack([work.ravel(), hair.ravel()]).astype(np.float32))
+    axes.contour(hair, work, hired.reshape(hair.shape), [0.5], colors="black")
+    axes.plot([], [], color="black", label="hired from this line on")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
+    for made in draw_pictures(parser.parse_args().out):
+        print(f"{made}, {made.stat().st_size / 1000:.0f} kB")

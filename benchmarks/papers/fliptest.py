@@ -1,0 +1,47 @@
+"""FlipTest on the paper's own evaluation: sections 3.2, 5.1, 5.3 and 5.5.
+
+With the paper's GAN and with every map of ours. Chicago's list (5.2) and the law schools (5.4) are
+not at hand.
+
+`python -m benchmarks.papers.fliptest [--only PART] [--out DIR] [--quick] [--json FILE]`
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from benchmarks.claims import Claim, Say, report_parts
+from benchmarks.papers.fliptest_arrests import measure_arrests
+from benchmarks.papers.fliptest_control import measure_control
+from benchmarks.papers.fliptest_hiring import measure_hiring
+from benchmarks.papers.fliptest_stability import measure_stability
+from benchmarks.papers.options import OUT, out_folder
+
+__all__ = ["measure"]
+
+
+def measure(
+    quick: bool,  # noqa: FBT001 - the signature of a benchmark
+    say: Say,
+    out: Path = OUT,
+) -> list[Claim]:
+    """All parts."""
+    return [
+        *measure_stability(quick, say, out),
+        *measure_control(quick, say),
+        *measure_hiring(quick, say),
+        *measure_arrests(quick, say),
+    ]
+
+
+if __name__ == "__main__":
+    report_parts(
+        "FlipTest as in its paper",
+        {
+            "stability": partial(measure_stability, out=out_folder()),
+            "control": measure_control,
+            "hiring": measure_hiring,
+            "arrests": measure_arrests,
+        },
+    )

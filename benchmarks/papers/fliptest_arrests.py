@@ -1,0 +1,190 @@
+"""FlipTest and FairTest where groups differ in one feature (section 5.5 of the paper).
+
+Arrests are geometric, more of them in S than in S′. The model calls people high risk from two
+arrests on, low risk with none, and with exactly one by a coin. The paper does not say whose coin it
+is: one that a person keeps and her counterpart shares, or a new one for each question. Nor does it
+say how counts split: an optimal plan sends some people with two arrests to none and some to one,
+the paper's network sends all of them to one number. Each is tried.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from rich import box
+from rich.table import Table
+
+from benchmarks.claims import Claim, Say, print_wide
+from benchmarks.papers.fliptest_maps import WGAN, gan, map_methods
+from monitor.bundle import Feature
+from offline_audit.maps.columns import Columns
+from offline_audit.maps.transport_map import Features, TransportMap
+
+__all__ = ["ARRESTS", "Flips", "arrests", "flips_of", "high_risk", "measure_arrests", "one_to_one"]
+
+ARRESTS = Columns(features=(Feature(name="arrests", kind="integer"),))
+_PEOPLE, _QUICK_PEOPLE = 10_000, 4_000
+_DRAWS = 128
+_PAPER_FLIPS, _PAPER_MORE, _PAPER_CORRELATION = 2_572, 1.44, (0.2452, 0.2941)
+_EXACT, _ONE = "exact, squared L2", "exact, each count to one"
+
+
+def arrests(n: int, chance: float, rng: np.random.Generator) -> Features:
+    """A geometric number less one, `[n, 1]`."""
+    return (rng.geometric(chance, (n, 1)) - 1).astype(np.float32)
+
+
+def high_risk(counts: NDArray[np.float32], coins: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Two or more, or one and an unlucky coin."""
+    found: NDArray[np.bool_] = (counts >= 2) | ((counts == 1) & coins)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flips:
+    """Of 10,000 people of S.
+
+    Attributes:
+        high: High risk whose counterparts are not, F+ in the paper.
+        low: The reverse, F−.
+        more: How many more arrests the former have than their counterparts, in the mean.
+        all_more: Whether all of them have more.
+    """
+
+    high: float
+    low: float
+    more: float
+    all_more: bool
+
+
+def flips_of(
+    people: Features, counterparts: Features, rng: np.random.Generator, *, shared: bool
+) -> Flips:
+    """Who flips.
+
+    Args:
+        people: `[n, 1]`.
+        counterparts: `[e, n, 1]`.
+        rng: Of the coins.
+        shared: Whether a counterpart has her person's coin; if not, one of her own.
+    """
+    coins = rng.random((1, len(people))) < 0.5
+    theirs = coins if shared else rng.random(counterparts.shape[:2]) < 0.5
+    mine, other = high_risk(people[:, 0], coins), high_risk(counterparts[..., 0], theirs)
+    high = mine & ~other
+    more = (people[:, 0] - counterparts[..., 0])[high]
+    return Flips(
+        high=10_000 * float(high.mean()),
+        low=10_000 * float((~mine & other).mean()),
+        more=float(more.mean()) if len(more) else math.nan,
+        all_more=bool((more > 0).all()),
+    )
+
+
+def one_to_one(fitted: TransportMap, people: Features) -> Features:
+    """Each count to the whole number nearest to the mean of its counterparts, `[1, n, 1]`."""
+    counts, places = np.unique(people[:, 0], return_inverse=True)
+    means = fitted.carry(counts[:, None], 4 * _DRAWS).mean(0)
+    found: Features = np.round(means)[places][None]
+    return found
+
+
+def measure_arrests(quick: bool, say: Say) -> list[Claim]:  # noqa: FBT001 - a benchmark's signature
+    """Count flips by every map and either coin, and correlate as FairTest does."""
+    rng = np.random.default_rng(0)
+    n = _QUICK_PEOPLE if quick else _PEOPLE
+    here, there = arrests(n, 1 / 4, rng), arrests(n, 1 / 2, rng)
+    carried: dict[str, Features] = {}
+    for name, method in map_methods(rows=n).items():
+        say(f"arrests, {name}")
+        fitted = method.fit(here, there, ARRESTS)
+        carried[name] = fitted.carry(here, _DRAWS)
+        if name == _EXACT:
+            carried[_ONE] = one_to_one(fitted, here)
+    say(f"arrests, {WGAN}")
+    # It knows of no counts: what it makes is rounded.
+    made = gan(quick=quick).fit(here, there, Columns.numeric(["arrests"])).carry(here)
+    carried[f"{WGAN}{', briefly' if quick else ''}"] = np.maximum(np.round(made), 0)
+    found = {
+        name: [flips_of(here, there, np.random.default_rng(1), shared=s) for s in (True, False)]
+        for name, there in carried.items()
+    }
+    correlation, error = _correlation(here, there, rng)
+    _print(found, correlation, error)
+    return _claims(found, correlation, error, n)
+
+
+def _correlation(here: Features, there: Features, rng: np.random.Generator) -> tuple[float, float]:
+    """Between decision and group, and its standard error."""
+    counts = np.concatenate([here, there])[:, 0]
+    decisions = high_risk(counts, rng.random(len(counts)) < 0.5)
+    found = float(np.corrcoef(decisions, np.arange(len(counts)) < len(here))[0, 1])
+    return found, (1 - found**2) / math.sqrt(len(counts))
+
+
+def _print(found: Mapping[str, list[Flips]], correlation: float, error: float) -> None:
+    title = "Flips of 10,000 by arrests (paper 2,572 / 0, 1.44 more)"
+    table = Table(title=title, box=box.SIMPLE, pad_edge=False)
+    table.add_column("map", no_wrap=True)
+    for heading in ("shared coin\nF+ / F−", "own coin\nF+ / F−", "more arrests\nin F+", "all have"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for name, (shared, own) in found.items():
+        table.add_row(
+            name,
+            *(f"{flips.high:.0f} / {flips.low:.0f}" for flips in (shared, own)),
+            f"{shared.more:.2f}",
+            "yes" if shared.all_more else "no",
+        )
+    print_wide(table)
+    low, high = correlation - 1.96 * error, correlation + 1.96 * error
+    print(f"Correlation of decision and group: [{low:.4f}, {high:.4f}] (paper [0.2452, 0.2941])")
+
+
+def _claims(
+    found: Mapping[str, list[Flips]], correlation: float, error: float, n: int
+) -> list[Claim]:
+    one, split = found[_ONE][0], found[_EXACT][0]
+    middle = sum(_PAPER_CORRELATION) / 2
+    # Of a share of one quarter, ours and the paper's; in people of 10,000.
+    chance = math.sqrt(0.1875 * (1 / n + 1 / 10_000)) * 10_000
+    return [
+        Claim(
+            claim="arrests: high risk whose counterparts are not, each count to one, by 2,572",
+            figure=abs(one.high - _PAPER_FLIPS),
+            unit="people off",
+            side="at most",
+            bar=round(3 * chance),
+            rounds=n,
+            details={"each to one": one.high, "where counts split": split.high},
+        ),
+        Claim(
+            claim="arrests: low risk whose counterparts are high, either way",
+            figure=max(one.low, split.low),
+            unit="people",
+            side="at most",
+            bar=0,
+            rounds=n,
+        ),
+        Claim(
+            claim="arrests: more arrests than counterparts, each count to one, by 1.44",
+            figure=abs(one.more - _PAPER_MORE),
+            unit="off",
+            side="at most",
+            bar=0.1,
+            rounds=n,
+            details={"each to one": one.more, "where counts split": split.more},
+        ),
+        Claim(
+            claim="arrests: correlation of decision and group, from the middle of the paper's",
+            figure=abs(correlation - middle),
+            unit="off",
+            side="at most",
+            bar=round(_PAPER_CORRELATION[1] - middle, 4),
+            rounds=2 * n,
+            details={"correlation": correlation, "standard error": error},
+        ),
+    ]

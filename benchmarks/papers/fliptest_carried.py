@@ -1,0 +1,99 @@
+"""Applicants carried along a map: who flips, what goes with it, and how good the map is."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import ks_2samp
+
+from benchmarks.papers.lipton import HIRING, HiringModel
+from offline_audit.fliptest.flipset import Flipset, Side
+from offline_audit.maps.transport_map import Features, MapMethod
+
+__all__ = ["Carried"]
+
+Float = NDArray[np.float64]
+_DRAWS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carried:
+    """People of a test set carried along a map, and members of the target beside them.
+
+    Attributes:
+        flipset: The people.
+        target: Members of the target, `[m, 2]`.
+        model: Whose decisions they are.
+        seconds: That the fit took.
+    """
+
+    flipset: Flipset
+    target: Features
+    model: HiringModel
+    seconds: float
+
+    @classmethod
+    def along(
+        cls,
+        method: MapMethod,
+        groups: tuple[Features, Features],
+        tests: tuple[Features, Features],
+        model: HiringModel,
+        seed: int = 0,
+    ) -> Carried:
+        """Fit the map to the groups and carry the first of the test sets, to the second.
+
+        Where the map splits, everyone has eight counterparts.
+        """
+        started = time.perf_counter()
+        fitted = method.fit(*groups, HIRING, seed=seed)
+        took = time.perf_counter() - started
+        counterparts = fitted.carry(tests[0], _DRAWS)
+        flipset = Flipset(
+            features=tests[0],
+            counterparts=counterparts,
+            decisions=model.hires(tests[0]),
+            counterpart_decisions=model.hires(counterparts),
+        )
+        return cls(flipset=flipset, target=tests[1], model=model, seconds=took)
+
+    def size(self, side: Side) -> float:
+        """People of 10,000 who flip."""
+        return 10_000 * self.flipset.share(side)
+
+    def means(self, side: Side) -> Float:
+        """The transparency report: mean of x − G(x), in standard deviations, `[2]`."""
+        people = self.model.scaled(self.flipset.features)
+        changes = people - self.model.scaled(self.flipset.counterparts)
+        flips = self.flipset.flips(side)
+        return changes[flips].mean(0) if flips.any() else np.full(2, np.nan)
+
+    @property
+    def ks(self) -> list[float]:
+        """Two-sample statistic of each feature."""
+        made = self.flipset.counterparts[0]
+        return [float(ks_2samp(made[:, c], self.target[:, c]).statistic) for c in range(2)]
+
+    @property
+    def regression(self) -> list[float]:
+        """Mean squared error of each feature by a line in the other, less that in the target."""
+        made, real = (self.model.scaled(x) for x in (self.flipset.counterparts[0], self.target))
+        learn, test = np.array_split(real, 2)
+        errors = []
+        for known, wanted in ((1, 0), (0, 1)):
+            line = np.polyfit(learn[:, known], learn[:, wanted], 1)
+            off = [np.polyval(line, x[:, known]) - x[:, wanted] for x in (made, test)]
+            errors.append(float((off[0] ** 2).mean() - (off[1] ** 2).mean()))
+        return errors
+
+    @property
+    def distances(self) -> tuple[float, float]:
+        """Mean L1 distance to counterparts, and mean of its square."""
+        people, made = (
+            self.model.scaled(x) for x in (self.flipset.features, self.flipset.counterparts[0])
+        )
+        far = np.abs(people - made).sum(1)
+        return float(far.mean()), float((far**2).mean())

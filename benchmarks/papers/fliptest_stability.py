@@ -1,0 +1,169 @@
+"""How much a map changes with the sample (section 3.2 of the paper, Figure 2).
+
+Standard normal people are carried to standard normal people, so the best map leaves them alone. Two
+of them, 0 and 1 in all features, are in every sample; the others are drawn anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from rich import box
+from rich.table import Table
+
+from benchmarks.claims import Claim, Say, print_wide
+from benchmarks.papers.fliptest_maps import EXACT_L1, WGAN, gan, map_methods
+from benchmarks.papers.options import OUT
+from offline_audit.maps.columns import Columns
+from offline_audit.maps.transport_map import MapMethod
+
+__all__ = ["Stability", "measure_stability", "stability"]
+
+Float = NDArray[np.float64]
+_PEOPLE = 500
+_DIMENSIONS, _QUICK_DIMENSIONS = (1, 2, 3, 4, 5, 6, 7), (1, 4)
+_DRAWS, _QUICK_DRAWS = 100, 8
+# The GAN takes a minute a sample.
+_GAN_DIMENSIONS, _GAN_DRAWS = (1, 4, 7), 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stability:
+    """One map in so many dimensions.
+
+    Attributes:
+        variances: Of where 0 goes, over samples, `[d]`.
+        means: Of where 1 goes, over samples, `[d]`.
+        draws: Samples.
+    """
+
+    variances: Float
+    means: Float
+    draws: int
+
+
+# By map and number of features.
+Found = Mapping[tuple[str, int], Stability]
+
+
+def stability(method: MapMethod, d: int, draws: int, n: int = _PEOPLE) -> Stability:
+    """Carry 0 and 1 along maps that were fitted to samples of n people each."""
+    places = np.empty((draws, 2, d))
+    columns = Columns.numeric([f"feature {number}" for number in range(d)])
+    fixed = np.stack([np.zeros(d), np.ones(d)]).astype(np.float32)
+    for draw in range(draws):
+        rng = np.random.default_rng((d, draw))
+        source, target = rng.normal(size=(2, n, d)).astype(np.float32)
+        source[:2] = fixed
+        places[draw] = method.fit(source, target, columns, seed=draw).carry(fixed)[0]
+    return Stability(variances=places[:, 0].var(0, ddof=1), means=places[:, 1].mean(0), draws=draws)
+
+
+def measure_stability(
+    quick: bool,  # noqa: FBT001 - the signature of a benchmark
+    say: Say,
+    out: Path = OUT,
+) -> list[Claim]:
+    """Fit every map again and again, print, draw Figure 2."""
+    found: dict[tuple[str, int], Stability] = {}
+    draws = _QUICK_DRAWS if quick else _DRAWS
+    for d in _QUICK_DIMENSIONS if quick else _DIMENSIONS:
+        for name, method in map_methods().items():
+            say(f"stability, {name}, {d} features, {draws} samples")
+            found[name, d] = stability(method, d, draws)
+    for d in (1,) if quick else _GAN_DIMENSIONS:
+        say(f"stability, {WGAN}, {d} features")
+        found[WGAN, d] = stability(gan(quick=quick), d, 2 if quick else _GAN_DRAWS)
+    _print(found, quick=quick)
+    print(f"Figure 2: {_draw(found, out)}")
+    return [] if quick else _claims(found)
+
+
+def _print(found: Found, *, quick: bool) -> None:
+    dimensions = sorted({d for _, d in found})
+    title = "Variance of where 0 goes | mean of where 1 goes, over features and samples"
+    table = Table(title=title, box=box.SIMPLE, pad_edge=False)
+    table.add_column("features", no_wrap=True)
+    for d in dimensions:
+        table.add_column(str(d), justify="right", no_wrap=True)
+    for name in dict.fromkeys(name for name, _ in found):
+        cells = []
+        for d in dimensions:
+            seen = found.get((name, d))
+            cells.append(f"{seen.variances.mean():.2g} | {seen.means.mean():.2f}" if seen else "–")
+        told = f"{name}, briefly" if quick and name == WGAN else name
+        table.add_row(told, *cells)
+    print_wide(table)
+
+
+def _draw(found: Found, out: Path) -> Path:
+    figure = Figure(figsize=(7.5, 4.6), layout="constrained")
+    axes = figure.subplots()
+    names: Sequence[str] = list(dict.fromkeys(name for name, _ in found))
+    for place, name in enumerate(names):
+        points = [
+            (d + 0.08 * (place - len(names) / 2), value)
+            for (other, d), seen in found.items()
+            if other == name
+            for value in seen.variances
+            # Maps that leave what does not differ have no variance to draw on this scale.
+            if value > 1e-6
+        ]
+        if points:
+            axes.plot(*zip(*points, strict=True), ".", markersize=5, label=name)
+    axes.set(yscale="log", xlabel="features", ylabel="variance of where 0 goes, each feature")
+    axes.set_title("How much a map changes with its sample of 500 (Figure 2)")
+    axes.legend(fontsize=8)
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / "fliptest_figure_2.png"
+    figure.savefig(path, dpi=120)
+    return path
+
+
+def _claims(found: Found) -> list[Claim]:
+    exact = {d: found[EXACT_L1, d] for d in (1, 7)}
+    by_gan = {d: found[WGAN, d] for d in _GAN_DIMENSIONS}
+    shrinks = {
+        name: float(found[name, 7].means.mean()) for name in ("Gaussian", "sliced", EXACT_L1, WGAN)
+    }
+    return [
+        Claim(
+            claim="stability: variance of the exact map by the GAN's, seven features",
+            figure=float(exact[7].variances.mean() / by_gan[7].variances.mean()),
+            unit="×",
+            side="at least",
+            bar=2,
+            rounds=_GAN_DRAWS,
+            details={"exact": exact[7].variances.mean(), "GAN": by_gan[7].variances.mean()},
+        ),
+        Claim(
+            claim="stability: the exact map's variance at seven features by that at one",
+            figure=float(exact[7].variances.mean() / exact[1].variances.mean()),
+            unit="×",
+            side="at least",
+            bar=2,
+            rounds=_DRAWS,
+        ),
+        Claim(
+            claim="stability: how far the exact map draws 1 towards the mean, seven features",
+            figure=1 - shrinks[EXACT_L1],
+            unit="of 1",
+            side="at least",
+            bar=0.1,
+            rounds=_DRAWS,
+            details=shrinks,
+        ),
+        Claim(
+            claim="stability: how far the GAN does",
+            figure=abs(1 - shrinks[WGAN]),
+            unit="of 1",
+            side="at most",
+            bar=0.1,
+            rounds=_GAN_DRAWS,
+        ),
+    ]

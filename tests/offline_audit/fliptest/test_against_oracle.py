@@ -1,0 +1,78 @@
+"""On one feature FlipTest finds whom a slow one finds, person by person."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from monitor.bundle import Feature
+from offline_audit.fliptest import flip_test
+from offline_audit.maps import Columns
+from tests.oracle import fliptest as oracle
+
+QUICK: dict[str, Any] = {"permutations": 0, "resamples": 0, "explain": False, "progress": False}
+SIDES = ("advantaged", "disadvantaged")
+
+
+def both_ways(source, target, decide, kind):
+    """What was found and what the oracle finds, for each direction."""
+    people = np.concatenate([source, target])[:, None].astype(np.float32)
+    groups = np.repeat(["a", "b"], [len(source), len(target)])
+    columns = Columns(features=(Feature(name="x", kind=kind),))
+    result = flip_test(lambda rows: decide(rows[:, 0]), people, groups, columns=columns, **QUICK)
+    parts = people[groups == "a", 0].tolist(), people[groups == "b", 0].tolist()
+    for (here, there), direction in zip((parts, parts[::-1]), result, strict=True):
+        yield direction, oracle.flips(here, there, decide), (here, there)
+
+
+@pytest.mark.parametrize("sizes", [(300, 300), (250, 350)])
+def test_numbers_by_rank(sizes):
+    rng = np.random.default_rng(sizes[0])
+    source, target = rng.normal(0, 1, sizes[0]), rng.normal(0.8, 1.5, sizes[1])
+
+    def decide(x):
+        return x > 0.7
+
+    for direction, wanted, (here, there) in both_ways(source, target, decide, "numeric"):
+        # Ranks are kept on a grid, to some 16 of 512, and of as many people as there are.
+        ranks = 16 / 512 + 1 / min(sizes)
+        cut = np.mean(np.array(there) <= 0.7)
+        near = np.abs([np.mean(np.array(here) <= x) - cut for x in here]) < ranks
+        for side, parts in zip(SIDES, wanted, strict=True):
+            found = direction.flipset.members(side)
+            assert np.array_equal(found[~near], (np.array(parts) >= 0.5)[~near])
+            assert getattr(direction, side).value == pytest.approx(np.mean(parts), abs=0.02)
+        assert sum(map(sum, wanted)) > 20
+
+
+@pytest.mark.parametrize("share", [0.38, 0.5, 0.77])
+def test_yes_or_no_in_parts(share):
+    rng = np.random.default_rng(1)
+    source, target = rng.random(400) < 0.2, rng.random(500) < share
+    for direction, wanted, _ in both_ways(source, target, lambda x: x > 0.5, "binary"):
+        for side, parts in zip(SIDES, wanted, strict=True):
+            # The map knows a share to one of 512, and 256 counterparts of each know as much.
+            np.testing.assert_allclose(direction.flipset.parts(side), parts, atol=0.012)
+            assert getattr(direction, side).value == pytest.approx(np.mean(parts), abs=0.006)
+
+
+def test_counts_share_their_ranks():
+    rng = np.random.default_rng(2)
+    source, target = rng.poisson(1.0, 400), rng.poisson(2.5, 400)
+    for direction, wanted, _ in both_ways(source, target, lambda x: x >= 2, "integer"):
+        for side, parts in zip(SIDES, wanted, strict=True):
+            found = direction.flipset.parts(side)
+            # One of 512 of the whole group may be a twentieth of those with one rare count.
+            np.testing.assert_allclose(found, parts, atol=0.1)
+            assert getattr(direction, side).value == pytest.approx(np.mean(parts), abs=0.008)
+
+
+def test_a_wrong_oracle_would_be_seen():
+    """The oracle itself, by hand: three people on four."""
+    parts = oracle.counterparts(2.0, [1.0, 2.0, 3.0], [1.0, 2.0, 3.0, 4.0])
+    assert parts == pytest.approx({2.0: 0.5, 3.0: 0.5})
+    advantaged, disadvantaged = oracle.flips([1, 2, 3], [1, 2, 3, 4], lambda x: x > 2)
+    assert advantaged == [0.0, 0.0, 0.0]
+    assert disadvantaged == pytest.approx([0.0, 0.5, 0.0])

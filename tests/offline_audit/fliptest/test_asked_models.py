@@ -1,0 +1,242 @@
+"""Whatever decides, and whatever its rows are: functions of words, scores, bundles, labels."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from monitor.bundle import Bundle, write_bundle
+from offline_audit.audited_model import AuditedModel
+from offline_audit.errors import AuditInputError
+from offline_audit.fliptest import flip_test
+from offline_audit.maps import Columns
+from tests.bundles import exported_classifier, small_spec
+
+QUICK: dict[str, Any] = {"permutations": 9, "resamples": 2, "explain": False, "progress": False}
+N = 200
+RNG = np.random.default_rng(0)
+GROUP = np.repeat(["a", "b"], N)
+X = RNG.normal(size=(2 * N, 2)) + np.outer(GROUP == "b", [1.0, 0.0])
+NAMES = ("a → b", "b → a")
+
+
+def tested(model, features, groups, **options):
+    """A quick test, of which options are changed."""
+    return flip_test(model, features, groups, **{**QUICK, **options})
+
+
+def decide(rows):
+    return rows[:, 0] > 0.5
+
+
+def shares(result):
+    return [(d.advantaged.value, d.disadvantaged.value) for d in result]
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return tested(decide, X, GROUP)
+
+
+def test_both_directions_are_there(plain):
+    assert [d.name for d in plain] == list(NAMES)
+    assert plain.attribute == "group"
+    one, other = plain
+    assert one.rows == other.rows == (N, N)
+    assert one.rates == (decide(X[:N]).mean(), decide(X[N:]).mean())
+    assert one.rates == other.rates[::-1]
+    assert one.disadvantaged.value > 0.2 > 0.01 >= one.advantaged.value
+    assert other.advantaged.value > 0.2 > 0.01 >= other.disadvantaged.value
+    assert plain.direction("b", "a") is other
+    with pytest.raises(KeyError):
+        plain.direction("a", "c")
+
+
+def test_scores_need_a_threshold_and_are_decided_by_it(plain):
+    scored = tested(lambda rows: rows[:, 0], X, GROUP, threshold=np.nextafter(0.5, 1))
+    assert shares(scored) == shares(plain)
+    with pytest.raises(AuditInputError, match="threshold"):
+        tested(lambda rows: rows[:, 0], X, GROUP)
+
+
+def test_the_favourable_decision_may_be_0(plain):
+    turned = tested(decide, X, GROUP, favourable=0)
+    assert shares(turned) == [pair[::-1] for pair in shares(plain)]
+    assert [d.net.value for d in turned] == [-d.net.value for d in plain]
+    assert turned.directions[0].rates[0] == pytest.approx(1 - plain.directions[0].rates[0])
+
+
+def test_groups_may_be_named_by_their_attribute(plain):
+    named = tested(decide, X, {"sex": GROUP})
+    assert named.attribute == "sex"
+    assert shares(named) == shares(plain)
+    with pytest.raises(AuditInputError, match="one protected attribute at a time"):
+        tested(decide, X, {"sex": GROUP, "age": GROUP})
+
+
+def test_a_pipeline_of_words_gets_its_words_back():
+    pd: Any = pytest.importorskip("pandas")
+    from sklearn.compose import make_column_transformer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder
+
+    town = np.where(RNG.random(2 * N) < np.where(GROUP == "b", 0.7, 0.3), "hill", "dale")
+    frame = pd.DataFrame({"town": town, "income": X[:, 1], "age": RNG.integers(20, 60, 2 * N)})
+    encoder = make_column_transformer((OneHotEncoder(), ["town"]), remainder="passthrough")
+    model = make_pipeline(encoder, LogisticRegression(max_iter=500))
+    model.fit(frame, (town == "hill") ^ (X[:, 1] > 1.5))
+    groups = pd.Series(GROUP, name="sex")
+    result = tested(model.predict, frame, groups, explain=True)
+    assert result.attribute == "sex"
+    (disadvantaged,) = (d.transparency["disadvantaged"] for d in result if d.source == "a")
+    assert disadvantaged.features[0].name == "town"
+    assert disadvantaged.features[0].undone > 0.9
+    assert result.direction("a", "b").disadvantaged.value > 0.2
+
+
+def test_a_bundle_knows_its_columns_and_its_decision(tmp_path):
+    write_bundle(tmp_path / "b", small_spec(), {"classifier.pt2": exported_classifier()})
+    rng = np.random.default_rng(1)
+    purpose = np.eye(3)[rng.integers(0, 3, 2 * N)][:, :2]
+    years = np.minimum(rng.poisson(np.where(GROUP == "b", 20, 5)), 40)
+    table = np.column_stack([rng.normal(size=2 * N), years, rng.integers(0, 2, 2 * N), purpose])
+    by_path = tested(str(tmp_path / "b"), table, GROUP)
+    bundle = Bundle.read(tmp_path / "b")
+    asked = AuditedModel.from_bundle(bundle)
+    told = tested(asked, table, GROUP, columns=bundle.manifest)
+    assert by_path.to_dict() == told.to_dict()
+    assert [fit.name for fit in by_path.directions[0].validation.variables][-1] == "purpose"
+    decisions = asked.decide(table)
+    assert by_path.directions[0].rates[0] == pytest.approx((decisions[:N] == 1).mean())
+    with pytest.raises(AuditInputError, match="know their own"):
+        tested(bundle, table, GROUP, threshold=0.5)
+    with pytest.raises(AuditInputError, match="know their own"):
+        tested(asked, table, GROUP, favourable=0)
+
+
+def test_a_model_of_encoded_columns_is_not_asked_about_words():
+    pd: Any = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"town": np.where(X[:, 0] > 0, "hill", "dale"), "income": X[:, 1]})
+    with pytest.raises(AuditInputError, match="encoded columns, not words"):
+        tested(AuditedModel.from_function(decide), frame, GROUP)
+    numbers = frame.assign(town=X[:, 0])
+    found = tested(AuditedModel.from_function(decide), numbers, GROUP)
+    assert found.direction("a", "b").disadvantaged.value > 0.2
+
+
+def test_several_draws_where_the_map_splits():
+    columns = Columns.numeric(["score", "coin"])
+    coin = (RNG.random(2 * N) < np.where(GROUP == "b", 0.8, 0.2)).astype(float)
+    table = np.column_stack([X[:, 1], coin])
+    result = tested(lambda r: r[:, 1] > 0.5, table, GROUP, columns=columns, draws=5)
+    for each in result:
+        assert len(each.flipset.counterparts) == 5
+        parts = each.flipset.parts("advantaged") + each.flipset.parts("disadvantaged")
+        assert len(np.unique(parts.round(6))) > 2
+    assert result.draws == 5
+
+
+def test_counterparts_of_the_unmoved_are_not_asked_for():
+    asked: list[int] = []
+
+    def counting(rows):
+        asked.append(len(rows))
+        return decide(rows)
+
+    tested(counting, np.tile(X[:N], (2, 1)), GROUP, permutations=0)
+    assert sum(asked) == 2 * N
+
+
+def test_the_model_may_write_to_its_rows_and_features_stay():
+    given, kept = X.copy(), X.copy()
+
+    def spoiling(rows):
+        found = decide(rows)
+        rows[:] = 0
+        return found
+
+    tested(spoiling, given, GROUP)
+    assert np.array_equal(given, kept)
+
+
+LABELS = (RNG.random(2 * N) < 0.6).astype(float)
+
+
+@pytest.mark.parametrize(
+    ("criterion", "labels"),
+    [("equal_opportunity", [1]), ("predictive_equality", [0]), ("equalized_odds", [1, 0])],
+)
+def test_people_are_carried_within_labels(criterion, labels):
+    result = tested(decide, X, GROUP, labels=LABELS, criterion=criterion, smallest_group=50)
+    assert [d.label for d in result] == [label for label in labels for _ in range(2)]
+    assert result.warnings == ()
+    for each in result:
+        members = (each.source == GROUP) & (each.label == LABELS)
+        others = (each.target == GROUP) & (each.label == LABELS)
+        assert each.rows == (members.sum(), others.sum())
+        assert np.array_equal(each.flipset.features, X[members].astype(np.float32))
+        assert f"label {each.label}" in each.name
+    assert result.direction("b", "a", labels[-1]).label == labels[-1]
+
+
+def test_missing_labels_are_left_out_and_counted():
+    lost = LABELS.copy()
+    lost[::8] = np.nan
+    result = tested(decide, X, GROUP, labels=lost, criterion="equal_opportunity", smallest_group=50)
+    assert result.warnings == ("50 rows without a label are left out.",)
+    assert result.direction("a", "b").rows[0] == ((GROUP == "a") & (lost == 1)).sum()
+    assert result.direction("a", "b").p_value is not None
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_labels_of_one_decision_only_say_nothing(known):
+    """Loans that were refused have no outcome: everyone with a label has been granted one."""
+    selective = np.where(decide(X) == known, LABELS, np.nan)
+    told: list[tuple[int, int]] = []
+    result = tested(
+        decide,
+        X,
+        GROUP,
+        labels=selective,
+        criterion="equalized_odds",
+        progress=lambda _, done, total: told.append((done, total)),
+    )
+    word = "favourable" if known else "unfavourable"
+    for each in result:
+        assert each.p_value is None
+        assert each.gross is None
+        assert f"known for the {word} decision only" in each.reason
+    assert told[-1][0] == told[-1][1]
+    json.dumps(result.to_dict())
+
+
+def test_labels_of_one_group_may_be_selective():
+    selective = np.where((GROUP == "a") & ~decide(X), np.nan, LABELS)
+    result = tested(
+        decide, X, GROUP, labels=selective, criterion="equal_opportunity", smallest_group=50
+    )
+    assert all("labels of a are known" in each.reason for each in result)
+
+
+def test_no_labels_at_all_are_a_reason_too():
+    none = np.full(2 * N, np.nan)
+    result = tested(decide, X, GROUP, labels=none, criterion="equal_opportunity")
+    assert all(each.reason == "no label of a is known." for each in result)
+    with pytest.raises(AuditInputError, match="labels: the criterion needs them"):
+        tested(decide, X, GROUP, criterion="equal_opportunity")
+    with pytest.raises(AuditInputError, match="neither 0 nor 1"):
+        tested(decide, X, GROUP, labels=LABELS + 1, criterion="equal_opportunity")
+
+
+def test_large_groups_are_sampled_within_labels():
+    result = tested(
+        decide, X, GROUP, labels=LABELS, criterion="equalized_odds", most_rows=60, smallest_group=50
+    )
+    assert {each.rows for each in result} == {(60, 60)}
+    assert result.warnings == (
+        "240 rows are a sample of 400: at most 60 of each group and label (`most_rows`).",
+    )

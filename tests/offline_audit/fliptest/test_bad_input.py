@@ -1,0 +1,314 @@
+"""What cannot be tested is refused in words, left out and counted, or ends in what was found."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from offline_audit.audited_model import AuditedModel
+from offline_audit.errors import AuditInputError, ModelFailedError, ModelUnreachableError
+from offline_audit.fliptest import flip_test
+from offline_audit.maps import Columns, map_method
+
+QUICK: dict[str, Any] = {"permutations": 9, "resamples": 2, "explain": False, "progress": False}
+N = 150
+RNG = np.random.default_rng(0)
+GROUP = np.repeat(["a", "b", "c"], N)
+X = RNG.normal(size=(3 * N, 2)) + np.outer(np.repeat([0, 1, 2], N), [1.0, 0.0])
+TWO = slice(0, 2 * N)
+
+
+def tested(model, features, groups, **options):
+    """A quick test, of which options are changed."""
+    return flip_test(model, features, groups, **{**QUICK, **options})
+
+
+def decide(rows):
+    return rows[:, 0] > 0.5
+
+
+def asked(**options):
+    return tested(decide, X[TWO], GROUP[TWO], **{**QUICK, **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"map": "teleport"}, "map: 'teleport' is none of joint_quantile"),
+        ({"map": 3}, "map: a name or a method"),
+        ({"map": "exact", "cost": "l7"}, "cost: 'l7' is none of squared_l2"),
+        ({"cost": "l2"}, "joint_quantile is the map of squared_l2"),
+        ({"map": map_method("exact"), "cost": "l2"}, "cost of its own"),
+        ({"map": "exact", "cost": lambda a, b: np.zeros(3)}, "must give costs of shape"),
+        ({"map": "exact", "cost": lambda a, b: -np.ones((len(a), len(b)))}, "not negative"),
+        ({"criterion": "parity"}, "criterion: 'parity' is none of statistical_parity"),
+        ({"criterion": ["parity"]}, "criterion"),
+        ({"reference": "z"}, "reference: group has no group 'z'"),
+        ({"level": 0}, "level"),
+        ({"level": float("nan")}, "level"),
+        ({"level": "5%"}, "level"),
+        ({"draws": 0}, "draws: a whole number of at least 1"),
+        ({"draws": 2.5}, "draws"),
+        ({"permutations": -1}, "permutations"),
+        ({"permutations": True}, "permutations"),
+        ({"resamples": "many"}, "resamples"),
+        ({"most_rows": 0}, "most_rows"),
+        ({"most_rows": None}, "most_rows"),
+        ({"smallest_group": 5}, "smallest_group: a whole number of at least 10"),
+        ({"smallest_cell": 0}, "smallest_cell"),
+        ({"seed": -1}, "seed"),
+        ({"favourable": 2}, "favourable"),
+        ({"threshold": float("nan")}, "threshold"),
+        ({"columns": ["a"]}, "columns: 1 are described"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_options_that_are_none_are_refused_by_name(options, said):
+    with pytest.raises(AuditInputError, match=said):
+        asked(**options)
+
+
+def test_seeds_of_any_size_are_kept_as_they_are():
+    assert asked(seed=2**60 + 1).seed == 2**60 + 1
+    assert asked(seed=np.int64(7), permutations=9.0).seed == 7
+
+
+@pytest.mark.parametrize(
+    ("features", "groups", "said"),
+    [
+        (X[TWO], GROUP[: 2 * N - 1], "different length: features 300, groups of group 299"),
+        (X[TWO], np.repeat("a", 2 * N), "two are needed, not 1"),
+        (X[TWO], [None] * (2 * N), "two are needed, not 0"),
+        (X[TWO], np.arange(2 * N), "300 different values are no groups"),
+        (X[TWO], np.where(GROUP[TWO] == "a", "Man", "man "), "differ only in case or spaces"),
+        (X[TWO], np.zeros((2 * N, 2)), "one value a row"),
+        (X[TWO], None, "groups of group"),
+        (X[:0], GROUP[:0], "two are needed"),
+        (np.where(np.arange(2) == 1, np.nan, X[TWO]), GROUP[TWO], "in column 1, row 0"),
+        (X[TWO, 0], GROUP[TWO], "table of numbers"),
+    ],
+    ids=["length", "one group", "none known", "ids", "names", "axes", "None", "rows", "NaN", "1-d"],
+)
+def test_people_who_cannot_be_compared_are_refused(features, groups, said):
+    with pytest.raises(AuditInputError, match=said):
+        tested(decide, features, groups)
+
+
+def test_labels_of_another_length_are_refused():
+    with pytest.raises(AuditInputError, match="labels 299"):
+        asked(labels=np.ones(2 * N - 1), criterion="equal_opportunity")
+
+
+def test_rows_without_a_group_are_left_out_and_counted():
+    groups = GROUP[TWO].astype(object)
+    groups[::10] = None
+    result = tested(decide, X[TWO], groups)
+    assert result.warnings == ("30 rows without a group are left out.",)
+    assert result.direction("a", "b").rows == (135, 135)
+
+
+def test_a_group_too_small_has_a_reason_and_the_other_pairs_are_done():
+    few = np.r_[: 2 * N, 2 * N : 2 * N + 40]
+    result = tested(decide, X[few], GROUP[few])
+    assert len(result.directions) == 6
+    for each in result:
+        if "c" in (each.source, each.target):
+            assert each.p_value is None
+            assert each.reason == "c has 40 people; 100 are needed."
+            assert each.gross is None
+            assert each.rates[0] is not None
+        else:
+            assert each.p_value is not None
+    assert result.complete
+    json.dumps(result.to_dict(), allow_nan=False)
+    assert "c has 40 people" in str(result)
+    result.plot()
+
+
+def test_groups_that_are_the_same_flip_nobody():
+    same = np.tile(X[:N], (2, 1))
+    result = tested(decide, same, GROUP[TWO], explain=True)
+    for each in result:
+        assert each.gross.value == 0
+        assert each.p_value == 1
+        assert each.gross.interval[0] == 0
+        assert 0 < each.gross.interval[1] < 0.05
+        assert np.array_equal(each.flipset.counterparts[0], each.flipset.features)
+    assert str(result)
+    assert all(str(each) for each in result)
+    assert result.rejected == ()
+
+
+def test_a_model_that_decides_all_alike_flips_nobody():
+    result = tested(lambda rows: np.ones(len(rows)), X[TWO], GROUP[TWO])
+    for each in result:
+        assert each.rates == (1.0, 1.0)
+        assert each.gross.value == 0
+        assert each.p_value == 1
+
+
+def test_a_feature_constant_in_one_group_is_told():
+    table = X[TWO].copy()
+    table[:N, 1] = 3.0
+    result = tested(decide, table, GROUP[TWO])
+    assert any("All of a have one value of x1" in w for w in result.direction("a", "b").warnings)
+    back = result.direction("b", "a")
+    assert (back.flipset.counterparts[:, :, 1] == 3.0).all()
+
+
+def test_categories_of_one_group_only_are_counted():
+    pd: Any = pytest.importorskip("pandas")
+    town = np.where(RNG.random(2 * N) < 0.5, "hill", "dale")
+    town[:20] = "isle"
+    frame = pd.DataFrame({"x": X[TWO, 0], "town": town})
+    result = tested(lambda f: (f["x"] > 0.5).to_numpy(), frame, GROUP[TWO])
+    (told,) = result.direction("a", "b").warnings
+    assert told.startswith("20 rows of a are of a category of town that nobody of b has")
+    assert result.direction("b", "a").warnings == ()
+    carried = result.direction("a", "b").flipset.counterparts
+    # The columns are x, town=dale, town=hill, town=isle.
+    assert carried[:, :20, 3].max() == 0
+
+
+def refuses(rows):
+    if (rows[:, 1] > 2).any():
+        raise ValueError("someone has 2.71828")
+    return decide(rows)
+
+
+def test_rows_on_which_the_model_fails_are_left_out_and_counted():
+    result = tested(refuses, X[TWO], GROUP[TWO])
+    failed = [(X[TWO, 1] > 2)[part].sum() for part in (slice(0, N), slice(N, 2 * N))]
+    assert sum(failed) > 2
+    assert result.direction("a", "b").rows == (N - failed[0], N - failed[1])
+    (told,) = result.warnings
+    assert told.endswith("rows got no decision: the model failed on them (ValueError)")
+    assert "2.71828" not in str(result)
+    assert all(each.p_value is not None for each in result)
+
+
+def test_people_whose_counterparts_get_no_decision_are_left_out_and_counted():
+    """The model refuses what only counterparts are: some of them, or all."""
+    known = {row.tobytes() for row in X[TWO].astype(np.float32)}
+
+    def refuses_strangers(rows, share):
+        strange = [row.tobytes() not in known and row[0] % 1 < share for row in rows]
+        if any(strange):
+            raise KeyError("who?")
+        return decide(rows)
+
+    some = tested(lambda r: refuses_strangers(r, 0.1), X[TWO], GROUP[TWO])
+    each = some.direction("a", "b")
+    assert any("whose counterpart got no decision are left out" in w for w in each.warnings)
+    assert each.p_value is not None
+    assert 0.7 * N < len(each.flipset) < N
+    none = tested(lambda r: refuses_strangers(r, 1.1), X[TWO], GROUP[TWO])
+    for each in none:
+        assert each.reason == "no counterpart got a decision."
+        assert each.p_value is None
+        assert each.gross is None
+        assert each.null is None
+    json.dumps(none.to_dict(), allow_nan=False)
+    assert "no counterpart got a decision" in str(none)
+
+
+def test_a_model_that_decides_nothing_is_an_error():
+    with pytest.raises(ModelFailedError, match="ZeroDivisionError"):
+        tested(lambda rows: 1 / 0, X[TWO], GROUP[TWO])
+    with pytest.raises(ModelFailedError, match="not numbers"):
+        tested(lambda rows: np.full(len(rows), np.nan), X[TWO], GROUP[TWO])
+    with pytest.raises(AuditInputError, match="shape"):
+        tested(lambda rows: np.ones(3), X[TWO], GROUP[TWO])
+    with pytest.raises(AuditInputError, match="model: a function"):
+        tested(3, X[TWO], GROUP[TWO])
+
+
+class Failing:
+    """A model whose endpoint goes down, or which breaks, after so many calls."""
+
+    width = None
+
+    def __init__(self, calls, error):
+        self.calls, self.error, self.made = calls, error, 0
+
+    def batch_rows(self, width):
+        return 65_536
+
+    def answers(self, rows):
+        self.made += 1
+        if self.made > self.calls:
+            raise self.error("the endpoint does not answer")
+        return decide(rows).astype(np.int8)
+
+    def rest(self):
+        pass
+
+
+def failing_after(calls, error=ModelUnreachableError, **options):
+    source = Failing(calls, error)
+    model = AuditedModel(source, name="far away")
+    return source, tested(model, X, GROUP, **{**QUICK, **options})
+
+
+def test_a_model_out_of_reach_from_the_start_is_an_error():
+    with pytest.raises(ModelUnreachableError):
+        failing_after(0)
+
+
+@pytest.mark.parametrize("error", [ModelUnreachableError, ModelFailedError])
+def test_what_was_found_before_the_model_went_away_is_kept(error):
+    source, whole = failing_after(10**9, error)
+    assert whole.complete
+    first = tested(AuditedModel(Failing(10**9, error), name="far away"), X[TWO], GROUP[TWO])
+    alone = [(d.p_value, d.gross) for d in first]
+    for calls in (1, 2, 3, source.made // 2, source.made - 1):
+        _, found = failing_after(calls, error)
+        assert not found.complete
+        assert any(w.startswith("Not complete: ") for w in found.warnings)
+        assert "NOT complete" in str(found)
+        for each, wanted in zip(found, whole, strict=True):
+            if each.p_value is None:
+                assert each.reason == "the model could no longer be asked; see the warnings."
+            else:
+                assert (each.p_value, each.gross) == (wanted.p_value, wanted.gross)
+        json.dumps(found.to_dict(), allow_nan=False)
+        done = [each.p_value is not None for each in found]
+        assert done == sorted(done, reverse=True)
+        assert not all(done)
+        if calls == source.made // 2:
+            assert [(d.p_value, d.gross) for d in found.directions[:2]] == alone
+
+
+def test_flipsets_are_kept_though_nothing_could_be_held_against_chance():
+    # One call for everyone, then one for the counterparts of each direction.
+    _, found = failing_after(3)
+    first = found.direction("a", "b")
+    assert first.gross is not None
+    assert first.null is None
+    assert first.p_value is None
+    assert any("not fitted again" in warning for warning in first.warnings)
+    assert found.direction("b", "c").gross is None
+
+
+def test_evidence_is_kept_though_it_could_not_be_explained():
+    kept = {}
+    for calls in range(4, 400):
+        _, found = failing_after(calls, explain=True, permutations=3)
+        first = found.direction("a", "b")
+        if first.p_value is not None:
+            kept = first.transparency
+            break
+    assert kept == {}
+    assert not found.complete
+    assert found.direction("a", "c").p_value is None
+
+
+def test_columns_told_wrongly_are_refused_before_anyone_is_asked():
+    called = []
+    columns = Columns(features=Columns.numeric(["a", "b", "c"]).features)
+    with pytest.raises(AuditInputError, match="3 are described"):
+        tested(called.append, X, GROUP, columns=columns)
+    assert called == []

@@ -1,0 +1,207 @@
+"""The page on FlipTest: examples run and print what it shows, and what it tells of them is true."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import inspect
+import io
+import re
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.__main__ import _scripts
+from monitor.world import World
+from monitor.world.classifiers import decide, train_proxy_biased
+from offline_audit.audited_model import AuditedModel
+from offline_audit.fliptest import flip_test
+from offline_audit.maps import MAPS, validation
+from offline_audit.permutation import permutation_test
+
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs/methods/fliptest.md"
+TEXT = PAGE.read_text()
+CODE = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+SHOWN = re.findall(r"```\n\n```\n(.*?)```", TEXT, re.DOTALL)
+NUMBER = re.compile(r"[+-]?(?:\d[\d,]*)?\.?\d+")
+
+
+def run(code: str, names: dict[str, Any]) -> str:
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(code, PAGE.name, "exec"), names)  # noqa: S102 - our own words
+    return printed.getvalue()
+
+
+def words(text: str) -> list[str]:
+    """Words and numbers of a text, however it is laid out."""
+    return text.replace("─", " ").split()
+
+
+def near(shown: str, printed: str) -> bool:
+    """The same words; numbers may differ as much as another processor trains another network."""
+    if NUMBER.sub("#", shown) != NUMBER.sub("#", printed):
+        return False
+    pairs = zip(NUMBER.findall(shown), NUMBER.findall(printed), strict=True)
+    numbers = ((float(a.replace(",", "")), float(b.replace(",", ""))) for a, b in pairs)
+    return all(abs(a - b) <= 0.1 + 0.25 * max(abs(a), abs(b)) for a, b in numbers)
+
+
+def stands_in(part: list[str], printed: list[str]) -> bool:
+    starts = range(len(printed) - len(part) + 1)
+    return any(
+        all(near(a, b) for a, b in zip(part, islice(printed, start, None), strict=False))
+        for start in starts
+        if near(part[0], printed[start])
+    )
+
+
+def require_shown(shown: str, printed: str) -> None:
+    """Every part of what the page shows is printed; `…` stands for what it leaves out."""
+    for part in shown.split("…"):
+        if part.strip():
+            assert stands_in(words(part), words(printed)), part
+
+
+@pytest.fixture(scope="module")
+def lending() -> dict[str, Any]:
+    """The names of the first example, after it was run."""
+    names: dict[str, Any] = {}
+    names["printed"] = run(CODE[0], names)
+    return names
+
+
+def test_the_example_prints_what_the_page_shows(lending):
+    require_shown(SHOWN[0], lending["printed"])
+
+
+def test_the_test_of_the_world_takes_five_lines_and_one_to_print():
+    lines = CODE[0].partition("\n\n")[2].strip().splitlines()
+    assert len(lines) == 6
+    assert lines[-1] == "print(result)"
+
+
+def test_a_direction_prints_what_the_page_shows(lending):
+    require_shown(SHOWN[1], run(CODE[1], lending))
+
+
+def test_another_figure_or_word_than_shown_would_be_noticed(lending):
+    printed = words(lending["printed"])
+    rows = next(line for line in SHOWN[0].splitlines() if line.startswith("woman → man   "))
+    assert stands_in(words(rows), printed)
+    assert not stands_in(words(rows.replace("2.0%", "3.9%")), printed)
+    assert not stands_in(words(rows.replace("woman", "women")), printed)
+
+
+def test_the_flipset_of_the_example_is_the_truth(lending):
+    model, people, result = (lending[name] for name in ("model", "people", "result"))
+    women = people.groups["sex"] == 1
+    direction = result.direction("woman", "man")
+    truth = people.true_flips(model, "sex")[women]
+    found = direction.flipset.members("advantaged") | direction.flipset.members("disadvantaged")
+    assert truth.mean() == pytest.approx(told(r"for ([\d.]+)% of women\nthe decision"), abs=0.005)
+    assert truth.sum() == pytest.approx(100 * told(r"holds just these (\d+)"), rel=0.25)
+    # One woman in a thousand for another processor's network.
+    assert np.mean(found != truth) <= 0.001
+
+
+def test_rates_of_the_example_differ_by_no_more_than_chance(lending):
+    people, result = lending["people"], lending["result"]
+    rates = result.direction("woman", "man").rates
+    assert rates[0] == pytest.approx(told(r"granted to ([\d.]+)% of women"), abs=0.01)
+    assert rates[1] == pytest.approx(told(r"of women and ([\d.]+)% of men"), abs=0.01)
+    groups = {"sex": lending["names"][people.groups["sex"]]}
+    decisions = lending["model"](people.features)
+    (found,) = permutation_test(["selection_rate"], groups=groups, decisions=decisions)
+    assert found.p_value is not None
+    assert found.p_value > 0.05
+
+
+def told(pattern: str) -> float:
+    """A share that the page tells in percent."""
+    found = re.search(pattern, TEXT)
+    assert found is not None, pattern
+    return float(found[1]) / 100
+
+
+def test_true_shares_by_ethnicity_are_as_told():
+    shown = re.search(r"([\d.]+) and ([\d.]+)% for belu, ([\d.]+) and ([\d.]+)% for cori, "
+                      r"([\d.]+) and ([\d.]+)%\s+for dovar", TEXT)  # fmt: skip
+    assert shown is not None
+    world = World()
+    model = partial(decide, train_proxy_biased(world.people(20_000, seed=1), seed=0))
+    people, names = world.people(10_000, seed=2), world.attributes[1].groups
+    truth = []
+    for other in (1, 2, 3):
+        for here, there in ((0, other), (other, 0)):
+            carried = people.counterfactual("ethnicity", names[there])
+            who = people.groups["ethnicity"] == here
+            truth.append((model(people.features[who]) != model(carried[who])).mean())
+    assert truth == pytest.approx([float(share) / 100 for share in shown.groups()], abs=0.015)
+
+
+def test_the_example_on_adult_runs_in_five_lines(tmp_path, monkeypatch):
+    found = [p / "shared/data/adult/adult.data" for p in ROOT.parents]
+    data = next((path for path in found if path.exists()), None)
+    if data is None:
+        pytest.skip("the Adult data are not on this machine")
+    assert len(CODE[2].partition("\n\n")[2].strip().splitlines()) == 5
+    # One in eight, so that it is quick.
+    lines = data.read_text().splitlines()[::8]
+    (tmp_path / "adult.data").write_text("\n".join(lines) + "\n")
+    monkeypatch.chdir(tmp_path)
+    printed = run(CODE[2], {})
+    assert "Female → Male, disadvantaged: through marital" in printed
+    row = next(line for line in SHOWN[2].splitlines() if line.startswith("Female → Male "))
+    ours = next(line for line in printed.splitlines() if line.startswith("Female → Male "))
+    share, other = (float(re.findall(r"([\d.]+)% \(", line)[0]) for line in (row, ours))
+    # Four standard errors of the share of 1,350 women.
+    assert share == pytest.approx(other, abs=4.2)
+
+
+def test_the_example_of_an_endpoint_names_options_that_there_are():
+    calls = [node for node in ast.walk(ast.parse(CODE[3])) if isinstance(node, ast.Call)]
+    named = {getattr(call.func, "attr", getattr(call.func, "id", "")): call for call in calls}
+    for name, function in (("from_endpoint", AuditedModel.from_endpoint), ("flip_test", flip_test)):
+        given = {keyword.arg for keyword in named[name].keywords}
+        assert given <= inspect.signature(function).parameters.keys()
+
+
+def test_defaults_and_bars_are_as_told():
+    parameters = inspect.signature(flip_test).parameters
+    named = re.findall(r"`(\w+)=(\d[\d_]*)`", TEXT)
+    assert {"draws", "smallest_group", "smallest_cell", "most_rows"} == {name for name, _ in named}
+    assert all(parameters[name].default == int(value) for name, value in named)
+    bar = (
+        r"distance of ([\d.]+).*? by ([\d.]+) of its variance.*? AUC of ([\d.]+).*?than (\d) times"
+    )
+    told_bars = re.search(bar, TEXT, re.DOTALL)
+    assert told_bars is not None
+    bars = validation._KS, validation._REGRESSION, validation._AUC, validation._DISTANCE
+    assert tuple(map(float, told_bars.groups())) == bars
+
+
+def test_every_map_is_on_the_page():
+    heading, *rows = re.findall(r"^\| `(\w+)` \|", TEXT, re.MULTILINE)
+    assert heading == "map"
+    assert tuple(rows) == MAPS
+
+
+def test_every_picture_is_there_and_small_and_shown():
+    shown = [PAGE.parent / name for name in re.findall(r"!\[[^]]+\]\(([^)]+)\)", TEXT)]
+    assert sorted(shown) == sorted((PAGE.parent / "images").glob("fliptest-*.png"))
+    assert len(shown) == 4
+    for picture in shown:
+        assert picture.read_bytes().startswith(b"\x89PNG")
+        assert picture.stat().st_size < 150_000
+
+
+def test_the_script_of_the_pictures_claims_nothing():
+    scripts = _scripts()
+    assert "audits" in scripts
+    assert "fliptest_pictures" not in scripts

@@ -1,0 +1,244 @@
+"""Tables of any kind become encoded features, and the model gets its own kind of rows back."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import numpy as np
+import pytest
+
+from monitor.bundle import Feature, OneHotGroup
+from offline_audit.errors import AuditInputError
+from offline_audit.fliptest.people import read_people
+from offline_audit.maps import Columns
+from tests.bundles import small_spec
+
+pd: Any = pytest.importorskip("pandas")
+
+N = 60
+DAY = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+RNG = np.random.default_rng(0)
+INCOME = RNG.normal(size=N)
+JOB = RNG.choice(["baker", "smith", "clerk"], N)
+ENCODED = np.column_stack(
+    [
+        INCOME,
+        RNG.integers(0, 9, N),
+        RNG.integers(0, 2, N),
+        *np.eye(3)[RNG.integers(0, 3, N)][:, :2].T,
+    ]
+)
+
+
+def frame(**more):
+    return pd.DataFrame({"income": INCOME, "job": JOB, **more})
+
+
+def decoded(table):
+    people = read_people(table)
+    return people.decode(people.features)
+
+
+def test_kinds_are_read_off_the_values():
+    table = np.column_stack([INCOME, RNG.integers(-3, 9, N), RNG.integers(0, 2, N)])
+    columns = read_people(table).columns
+    assert columns.names == ("x0", "x1", "x2")
+    assert [v.kind for v in columns.variables] == ["numeric", "integer", "binary"]
+    assert read_people(table, ["a", "b", "c"]).columns.names == ("a", "b", "c")
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, np.int8, np.uint16, bool])
+def test_arrays_of_any_number_are_taken_and_left_as_they_are(dtype):
+    table = np.array([[0, 1], [1, 0], [1, 1]], dtype)
+    kept = table.copy()
+    people = read_people(table)
+    assert people.features.dtype == np.float32
+    assert np.array_equal(people.features, table)
+    assert np.array_equal(table, kept)
+    assert people.decode(people.features) is people.features
+    assert read_people(table.tolist()).features.shape == (3, 2)
+
+
+def test_a_manifest_says_what_columns_are():
+    people = read_people(ENCODED, small_spec())
+    assert [v.name for v in people.columns.variables] == ["income", "years", "owner", "purpose"]
+    assert people.columns.variables[-1].categories == ("car", "home", "other")
+
+
+def test_words_are_one_category_inside_and_words_again_for_the_model():
+    people = read_people(frame())
+    assert people.columns.names == ("income", "job=baker", "job=clerk", "job=smith")
+    assert [v.kind for v in people.columns.variables] == ["numeric", "category"]
+    assert (people.features[:, 1:].sum(1) == 1).all()
+    back = people.decode(people.features[::-1])
+    assert back["job"].tolist() == JOB[::-1].tolist()
+    assert list(back.columns) == ["income", "job"]
+    np.testing.assert_allclose(back["income"], INCOME[::-1], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pd.Series(RNG.integers(0, 9, N), dtype="int8"),
+        pd.Series(RNG.integers(0, 9, N), dtype="Int64"),
+        pd.Series(RNG.integers(0, 2, N) == 1),
+        pd.Series(RNG.integers(0, 2, N) == 1, dtype="boolean"),
+        pd.Series(RNG.integers(0, 9, N)).astype(object),
+        pd.Series(RNG.integers(0, 2, N) == 1).astype(object),
+        pd.Series(pd.Categorical(RNG.integers(3, 6, N))),
+        pd.Series(pd.Categorical(RNG.choice(["low", "high"], N), ["low", "high"], ordered=True)),
+        pd.Series(RNG.choice(["u", "v"], N), dtype="string"),
+        pd.Series([DAY + dt.timedelta(int(days)) for days in RNG.integers(0, 5, N)]),
+        pd.Series(RNG.normal(size=N), dtype="float32"),
+    ],
+    ids=lambda values: str(values.dtype),
+)
+def test_every_column_comes_back_as_it_was(values):
+    given = frame(more=values)
+    back = decoded(given)
+    pd.testing.assert_series_equal(back["more"], given["more"])
+    assert [type(v) for v in back["more"]] == [type(v) for v in given["more"]]
+
+
+def test_columns_of_a_frame_may_have_any_names_and_order():
+    given = pd.DataFrame({5: INCOME, ("a", 1): JOB})
+    people = read_people(given)
+    assert people.columns.names[0] == "5"
+    assert list(people.decode(people.features).columns) == [5, ("a", 1)]
+
+
+def test_names_choose_columns_of_a_frame_words_too():
+    people = read_people(frame(age=np.arange(N)), ["job", "income"])
+    assert [v.name for v in people.columns.variables] == ["job", "income"]
+    assert list(people.decode(people.features).columns) == ["job", "income"]
+
+
+def test_a_described_frame_is_encoded_and_an_array_for_the_model():
+    """Flags beside numbers, as pandas makes them of categories, are numbers too."""
+    names = [feature.name for feature in small_spec().features]
+    given = pd.DataFrame(ENCODED, columns=names)
+    given["owner"] = given["owner"] == 1
+    people = read_people(given[names[::-1]], small_spec())
+    np.testing.assert_allclose(people.features, ENCODED, rtol=1e-6)
+    assert isinstance(people.decode(people.features), np.ndarray)
+    with pytest.raises(AuditInputError, match="no column years"):
+        read_people(given.drop(columns="years"), small_spec())
+    with pytest.raises(AuditInputError, match="without a description"):
+        read_people(given.assign(years="many"), small_spec())
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e35])
+@pytest.mark.parametrize(
+    ("columns", "name"),
+    [
+        (None, "column 1"),
+        (["a", "b", "c", "d", "e"], "b"),
+        (small_spec(), "years"),
+        (
+            Columns(features=small_spec().features, one_hot_groups=small_spec().one_hot_groups),
+            "years",
+        ),
+    ],
+    ids=["none", "names", "manifest", "columns"],
+)
+def test_what_is_missing_is_told_by_column_and_row_and_not_by_value(bad, columns, name):
+    table = ENCODED.copy()
+    table[[7, 11], 1] = bad
+    with pytest.raises(AuditInputError, match=rf"2 values missing.* in {name}, row 7;") as error:
+        read_people(table, columns)
+    assert "1e+35" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("income", np.where(np.arange(N) == 3, np.nan, INCOME)),
+        ("job", np.where(np.arange(N) == 3, None, JOB)),
+        ("job", pd.Series(np.where(np.arange(N) == 3, None, JOB), dtype="string")),
+        ("since", pd.Series([DAY] * N).where(pd.Series(np.arange(N) != 3))),
+        ("years", pd.Series([1] * N, dtype="Int64").where(pd.Series(np.arange(N) != 3))),
+    ],
+    ids=["number", "word", "string", "date", "nullable"],
+)
+def test_what_a_frame_lacks_is_told_by_its_name(column, values):
+    with pytest.raises(AuditInputError, match=rf"{column}.*row 3;"):
+        read_people(frame().assign(**{column: values}))
+
+
+def described(*kinds, groups=()):
+    features = tuple(Feature(name=f"f{i}", kind=kind) for i, kind in enumerate(kinds))
+    return Columns(features=features, one_hot_groups=groups)
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        (described("binary", "numeric"), "row not binary in f0, the first 1"),
+        (described("integer", "numeric"), "row not integer in f0, the first 1"),
+        (
+            described("onehot", "onehot", groups=(OneHotGroup(name="g", features=("f0", "f1")),)),
+            "2 rows not one-hot in g, the first 1",
+        ),
+        (described("onehot", "numeric"), "in one one-hot group"),
+        (
+            described("numeric", "numeric", groups=(OneHotGroup(name="g", features=("z",)),)),
+            "in one one-hot group",
+        ),
+        (
+            described(
+                *("onehot", "onehot"),
+                groups=(
+                    OneHotGroup(name="g", features=("f0", "f1")),
+                    OneHotGroup(name="h", features=("f1",)),
+                ),
+            ),
+            "in one one-hot group",
+        ),
+        (described("numeric"), "1 are described, but the table has 2"),
+        (["a", "a"], "same name"),
+        (["a", ""], "a name or a word is empty"),
+    ],
+)
+def test_columns_that_are_not_what_is_told_are_refused(columns, said):
+    table = np.array([[0, 1], [0.5, 1], [1, 1], [1, 0]])
+    with pytest.raises(AuditInputError, match=said):
+        read_people(table, columns)
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        (np.zeros(5), "1 axes"),
+        (np.zeros((2, 2, 2)), "3 axes"),
+        (np.array([["a", "b"]]), "data frame"),
+        (np.zeros((3, 0)), "no columns"),
+        ([[1, 2], [3]], "table of numbers"),
+        (np.array([[1 + 2j]]), "table of numbers"),
+        (pd.DataFrame(index=range(3)), "no columns"),
+        (frame()[:0], "no rows"),
+        (pd.concat([frame(), frame()], axis=1), "same name"),
+        (frame(id=[f"person {i}" for i in range(N)]).loc[np.arange(6 * N) % N], None),
+        ("income", "table of numbers"),
+        (None, "table of numbers"),
+    ],
+)
+def test_what_is_no_table_is_refused(table, said):
+    if said is None:
+        assert len(read_people(table).columns) == 1 + 3 + N
+        return
+    with pytest.raises(AuditInputError, match=said):
+        read_people(table)
+
+
+def test_ids_are_no_categories_and_are_not_told():
+    given = pd.DataFrame({"id": [f"Anna {i}" for i in range(300)]})
+    with pytest.raises(AuditInputError, match="id has 300 different words") as error:
+        read_people(given)
+    assert "Anna" not in str(error.value)
+
+
+def test_a_word_that_cannot_be_a_name_is_not_told_either():
+    with pytest.raises(AuditInputError, match="longer than 200") as error:
+        read_people(frame(note=["secret " * 50] * N))
+    assert "secret" not in str(error.value)

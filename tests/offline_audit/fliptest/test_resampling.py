@@ -1,0 +1,288 @@
+"""Permuted and resampled flipsets: p-values at their edges, intervals at theirs, maps refitted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from monitor.bundle import Feature
+from offline_audit.audited_model import AuditedModel
+from offline_audit.fliptest.counterparts import Asked, counterparts_of, gross_share
+from offline_audit.fliptest.resampling import bootstrap, null_sizes, share_interval
+from offline_audit.maps import Columns, map_method
+from offline_audit.maps.costs import SQUARED_L2
+
+ONE = Columns.numeric(["x"])
+
+
+class Cut:
+    """Favourable above a value of the first column."""
+
+    def __init__(self, cut=0.0):
+        self.cut, self.asked = cut, 0
+
+    def decide(self, features):
+        self.asked += len(features)
+        return (features[:, 0] > self.cut).astype(np.int8)
+
+
+def group(values, cut=0.0):
+    rows = np.asarray(values, np.float32)
+    rows = rows[:, None] if rows.ndim == 1 else rows
+    return Asked.of(rows, Cut(cut).decide(rows) == 1)
+
+
+@dataclass
+class Shift:
+    """A method whose maps add something that the test says, fit after fit."""
+
+    by: list[float]
+    fits: list[tuple[Any, Any]] = field(default_factory=list)
+    name: str = "shift"
+    cost: Any = SQUARED_L2
+    quick: bool = True
+    splits: bool = False
+
+    def fit(self, source, target, columns, *, seed=0, progress=None):
+        self.fits.append((source, target))
+        return Shift(by=[self.by[(len(self.fits) - 1) % len(self.by)]])
+
+    def carry(self, features, draws=1):
+        return (features + np.float32(self.by[0]))[None]
+
+
+def nulls(by, found, permutations):
+    """People at -.5 to .5, 20 in each group; a shift by 1 flips those below 0, by 0 nobody."""
+    first, second = group(np.linspace(-0.5, 0.5, 20)), group(np.linspace(-0.5, 0.5, 20))
+    method, ticks = Shift(by=by), []
+    result = null_sizes(
+        first,
+        second,
+        method,
+        ONE,
+        Cut(),
+        found,
+        permutations=permutations,
+        seed=0,
+        tick=lambda: ticks.append(1),
+    )
+    assert len(ticks) == permutations
+    assert len(method.fits) == 2 * permutations
+    return result, method
+
+
+def test_the_found_flipset_counts_among_the_permuted():
+    (one, other), _ = nulls([0.0], (0.3, 0.0), 19)
+    assert one.p_value == 1 / 20
+    # No flips, and none by chance: as many in every permutation.
+    assert other.p_value == 1
+    assert (one.mean, one.bound, one.permutations) == (0, 0, 19)
+
+
+def test_ties_count_as_large():
+    (one, other), _ = nulls([0.0, 0.0, 1.0, 1.0], (0.5, 1.0), 10)
+    halves = [one.p_value, other.p_value]
+    # Half of the permutations flip about half of each group.
+    assert one.mean == pytest.approx(0.25, abs=0.06)
+    assert halves[1] == 1 / 11
+    assert 1 / 11 < halves[0] <= 6 / 11
+
+
+def test_a_p_value_is_exact_for_sizes_that_are_known():
+    """Everybody is below the cut: a shift by 1 flips all, whoever is in which group."""
+    first = second = group(np.full(30, -0.5))
+    method = Shift(by=[0.0, 0.0, 1.0, 1.0, 0.0, 0.0])
+    one, other = null_sizes(
+        first, second, method, ONE, Cut(), (1.0, 1.0 + 1e-15), permutations=12, seed=0, tick=int
+    )
+    # Four of twelve permutations flip everybody; sums in another order are equal.
+    assert one.p_value == other.p_value == 5 / 13
+    assert one.mean == pytest.approx(4 / 12)
+    assert one.bound == 1.0
+
+
+def test_permutations_keep_sizes_and_people_and_differ():
+    first, second = group(np.arange(12) - 6), group(np.arange(12, 20))
+    method = Shift(by=[0.0])
+    null_sizes(first, second, method, ONE, Cut(), (0, 0), permutations=8, seed=3, tick=int)
+    seen = set()
+    for source, target in method.fits[::2]:
+        assert (len(source), len(target)) == (12, 8)
+        both = np.sort(np.concatenate([source, target])[:, 0])
+        assert np.array_equal(both, np.sort(np.r_[np.arange(12) - 6, np.arange(12, 20)]))
+        seen.add(tuple(np.sort(source[:, 0])))
+    assert len(seen) == 8
+    # The way back is fitted to the same permutation.
+    (there, back), again = method.fits[:2], Shift(by=[0.0])
+    assert np.array_equal(there[0], back[1])
+    null_sizes(first, second, again, ONE, Cut(), (0, 0), permutations=8, seed=3, tick=int)
+    assert all(np.array_equal(a[0], b[0]) for a, b in zip(method.fits, again.fits, strict=True))
+
+
+def test_splits_that_move_nobody_are_not_fitted_and_the_model_is_not_asked():
+    rng = np.random.default_rng(0)
+    first, second = group(rng.normal(size=200)), group(rng.normal(size=200))
+    model = Cut()
+    one, _ = null_sizes(
+        first,
+        second,
+        map_method("joint_quantile"),
+        ONE,
+        model,
+        (0.1, 0.1),
+        permutations=60,
+        seed=0,
+        tick=int,
+    )
+    # Some one in twenty moves anybody: 12 of 60 would be one in 10,000.
+    assert model.asked <= 12 * 2 * 2 * 200
+    assert one.p_value <= 13 / 61
+
+
+def test_a_shortcut_changes_no_null():
+    """The same permutations with every map fitted give the same sizes."""
+
+    @dataclass
+    class Plodding:
+        method: Any
+        name: str = "plodding"
+        cost: Any = SQUARED_L2
+        quick: bool = True
+
+        def fit(self, *people, **options):
+            return self.method.fit(*people, **options)
+
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(160, 4)).astype(np.float32).round(1)
+    columns = Columns.numeric(["a", "b", "c", "d"])
+    first, second = group(rows[:70]), group(rows[70:])
+    quick = map_method("joint_quantile")
+    for method in (quick, Plodding(quick)):
+        found = null_sizes(
+            first, second, method, columns, Cut(), (0.05, 0.1), permutations=150, seed=5, tick=int
+        )
+        if method is quick:
+            wanted = found
+    assert found == wanted
+    assert found[0].mean > 0
+
+
+def spread(method, n, m, resamples=40, **people):
+    rng = np.random.default_rng(2)
+    source, target = rng.normal(0, 1, n), rng.normal(0.6, 1, m)
+    first, second = group(source), group(target)
+    fit = map_method(method).fit
+    maps = fit(first.features, second.features, ONE), fit(second.features, first.features, ONE)
+    return bootstrap(
+        first,
+        second,
+        maps,
+        map_method(method),
+        ONE,
+        Cut(),
+        resamples=resamples,
+        seed=0,
+        tick=int,
+        **people,
+    )
+
+
+@pytest.mark.parametrize("method", ["joint_quantile", "gaussian"])
+def test_errors_are_those_of_a_difference_of_rates(method):
+    """One feature that moves one way: flips are the difference of both groups' rates."""
+    there, back = spread(method, 900, 600)
+    rates = stats.norm.sf([0, -0.6])
+    wanted = np.sqrt((rates * (1 - rates) / [900, 600]).sum())
+    if method == "gaussian":
+        # Rates of Gaussians are told by means and spreads, which scatter less.
+        assert 0.5 * wanted < there.gross < 1.05 * wanted
+        return
+    # A standard deviation from 40: its own error is a ninth.
+    for each in (there.gross, back.gross, there.net, back.net):
+        assert each == pytest.approx(wanted, rel=3.5 / 9)
+
+
+def test_large_groups_are_told_by_smaller_samples_scaled():
+    there, _ = spread("quantile", 20_000, 20_000, resamples=30)
+    rates = stats.norm.sf([0, -0.6])
+    wanted = np.sqrt((rates * (1 - rates)).sum() / 20_000)
+    assert there.gross == pytest.approx(wanted, rel=4 / np.sqrt(2 * 30))
+
+
+def test_people_told_by_one_answer_scatter_as_their_rates_do():
+    """Two draws of each would move all who are alike, or half, or none."""
+    rng = np.random.default_rng(3)
+    columns = Columns(features=(Feature(name="b", kind="binary"),))
+    first, second = (group(rng.random(1_000) < share, 0.5) for share in (0.4, 0.55))
+    fit = map_method("joint_quantile").fit
+    maps = (
+        fit(first.features, second.features, columns),
+        fit(second.features, first.features, columns),
+    )
+    (error, _) = bootstrap(
+        first,
+        second,
+        maps,
+        map_method("joint_quantile"),
+        columns,
+        Cut(0.5),
+        resamples=40,
+        seed=0,
+        tick=int,
+    )
+    wanted = np.sqrt((0.24 + 0.2475) / 1_000)
+    assert error.gross == pytest.approx(wanted, rel=3.5 / 9)
+
+
+@pytest.mark.parametrize(("hits", "rows"), [(0, 50), (1, 50), (13, 40), (49, 50), (50, 50)])
+@pytest.mark.parametrize("level", [0.8, 0.95])
+def test_without_refits_an_interval_is_wilsons(hits, rows, level):
+    wanted = stats.binomtest(hits, rows).proportion_ci(level, method="wilson")
+    found = share_interval(hits / rows, None, rows, level)
+    assert found == pytest.approx((wanted.low, wanted.high), abs=1e-12)
+
+
+@pytest.mark.parametrize("rows", [40, 400])
+def test_an_error_stands_for_as_many_people_as_would_have_it(rows):
+    share = 13 / 40
+    error = np.sqrt(share * (1 - share) / rows)
+    wanted = stats.binomtest(13 * rows // 40, rows).proportion_ci(method="wilson")
+    found = share_interval(share, error, 77, 0.95)
+    assert found == pytest.approx((wanted.low, wanted.high), abs=1e-12)
+
+
+def test_intervals_hold_their_share_and_stay_within_0_and_1():
+    for share in (0.0, 0.001, 0.5, 0.999, 1.0):
+        for error in (None, 0.0, 1e-9, 0.1, 3.0):
+            low, high = share_interval(share, error, 200, 0.95)
+            assert 0 <= low <= share <= high <= 1
+            assert low < high
+
+
+def test_shares_are_of_all_people_alike_or_not():
+    """Half of the people are alike, the other half are not; counted one by one and together."""
+    rng = np.random.default_rng(4)
+    columns = Columns(
+        features=(Feature(name="b", kind="binary"), Feature(name="x", kind="numeric"))
+    )
+    alike, other = (
+        np.zeros((500, 2)),
+        np.column_stack([rng.random(500) < 0.3, rng.normal(size=500)]),
+    )
+    rows = np.concatenate([alike, other]).astype(np.float32)
+    target = np.column_stack([rng.random(1_000) < 0.6, rng.normal(size=1_000)]).astype(np.float32)
+    people = group(rows, 0.5)
+    assert people.alike is not None
+    fitted = map_method("quantile").fit(rows, target, columns)
+    model = AuditedModel.from_function(lambda r: r[:, 0] > 0.5)
+    flipset, left = counterparts_of(people, fitted, model, 8)
+    assert left == 0
+    assert np.array_equal(flipset.features, rows)
+    assert len(flipset.counterparts) > 8
+    wanted = (target[:, 0] == 1).mean() - (rows[:, 0] == 1).mean()
+    assert flipset.share("disadvantaged") == pytest.approx(wanted, abs=0.01)
+    assert gross_share(people, fitted, model, 2) == pytest.approx(wanted, abs=0.02)

@@ -1,0 +1,187 @@
+"""Results as people and programs read them, and what they say when there is little to say."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from offline_audit.fliptest import FlipDirection, FlipTestResult, flip_test
+from offline_audit.fliptest.progress import watched
+from offline_audit.fliptest.resampling import NullSizes
+from offline_audit.fliptest.result import ShareEstimate
+
+N = 200
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(2 * N, 2)).astype(np.float32)
+X[N:, 0] += 1
+WOMEN, MEN = "women over sixty in the north", "men over sixty in the north or south"
+
+
+@pytest.fixture(scope="module")
+def result():
+    return flip_test(
+        lambda rows: rows[:, 0] > 0.5,
+        X,
+        {"who": np.repeat([WOMEN, MEN], N)},
+        permutations=29,
+        resamples=4,
+        progress=False,
+    )
+
+
+def blank(**changes):
+    fields = {"source": "a", "target": "b", "label": None, "rows": (5, 6), "rates": (0.2, None)}
+    return FlipDirection(**{**fields, **changes})
+
+
+def whole(*directions, **changes):
+    fields = {
+        "attribute": "sex",
+        "criterion": "statistical_parity",
+        "map": "joint_quantile",
+        "cost": "squared_l2",
+        "level": 0.05,
+        "draws": 8,
+        "seed": 0,
+        "complete": True,
+        "warnings": (),
+    }
+    return FlipTestResult(directions=directions, **{**fields, **changes})
+
+
+NULL = NullSizes(mean=0.01, bound=0.02, permutations=19, p_value=0.05)
+
+
+def test_a_p_value_is_there_if_there_is_no_reason_against_it():
+    assert blank().p_value is None
+    assert blank(null=NULL).p_value == 0.05
+    assert blank(null=NULL, reason="the map is not sound.").p_value is None
+
+
+def test_what_is_rejected_follows_from_level_and_p_value():
+    called = blank(null=NULL)
+    found = whole(called, blank(null=dataclasses.replace(NULL, p_value=0.06)), blank())
+    assert found.rejected == (called,)
+    assert whole(called, level=0.04).rejected == ()
+    unsound = blank(null=NULL, reason="the map is not sound.")
+    assert whole(unsound).rejected == ()
+
+
+def test_directions_are_found_by_groups_and_label():
+    one, other = blank(label=1), blank(label=0)
+    found = whole(one, other)
+    assert found.direction("a", "b", 0) is other
+    assert found.direction("a", "b", 1) is one
+    assert list(found) == [one, other]
+    for wrong in (("b", "a"), ("a", "b", 2)):
+        with pytest.raises(KeyError):
+            found.direction(*wrong)
+
+
+def test_json_holds_figures_and_nobody(result):
+    text = json.dumps(result.to_dict(), allow_nan=False)
+    said = json.loads(text)
+    assert "flipset" not in text
+    assert "features" not in said["directions"][0]
+    first = said["directions"][0]
+    assert first["p_value"] == result.directions[0].p_value
+    assert first["gross"]["value"] == result.directions[0].gross.value
+    assert first["rows"] == [N, N]
+    values = {f"{value:.5f}".rstrip("0") for value in X.ravel()}
+    assert not [value for value in values if len(value) > 6 and value in text]
+
+
+def test_nobody_shows_in_how_a_result_prints(result):
+    shown = repr(result)
+    assert "flipset=" not in shown
+    assert str(float(X[3, 0]))[:6] not in shown
+
+
+def test_texts_fit_a_terminal_whatever_groups_are_called(result):
+    text = str(result)
+    assert max(map(len, text.splitlines())) <= 100
+    assert WOMEN in text.replace("\n  ", " ")
+    for each in result:
+        assert max(map(len, str(each).splitlines())) <= 100
+    large = ShareEstimate(value=0.455, interval=(0.444, 0.466))
+    widest = blank(
+        source="group " * 6,
+        target="other " * 6,
+        label=1,
+        rows=(100_000, 1),
+        advantaged=large,
+        disadvantaged=large,
+        gross=large,
+        net=dataclasses.replace(large, value=-0.455),
+        null=dataclasses.replace(NULL, bound=0.455, p_value=0.002),
+    )
+    lines = str(whole(widest)).splitlines()
+    assert max(map(len, lines)) <= 100
+    assert "label 1" in lines[3]
+
+
+def test_short_names_are_not_cut():
+    each = blank(source="woman", target="man", label=0)
+    assert "woman → man, label 0" in str(whole(each))
+
+
+def test_names_are_escaped_in_a_notebook():
+    each = blank(source="<b>", target="b", reason="<script>")
+    html = whole(each)._repr_html_()
+    assert "<b>" not in html
+    assert "<script>" not in html
+    assert "&lt;b&gt;" in html
+
+
+def test_nothing_to_show_is_said(result):
+    assert "nothing to show" in str(blank())
+    assert "no evidence: too few." in str(whole(blank(reason="too few.")))
+    assert str(whole())
+    assert json.dumps(whole().to_dict())
+    assert whole().plot().axes
+    assert whole(blank()).plot().axes
+    assert result.plot().axes
+    # Whoever asks for a figure of a side that was not explained is told so.
+    with pytest.raises(KeyError):
+        blank().plot_transparency("advantaged")
+
+
+def test_a_test_that_is_not_complete_says_so_first():
+    text = str(whole(blank(), complete=False, warnings=("Not complete: gone.",)))
+    assert "NOT complete" in text.splitlines()[0] + text.splitlines()[1]
+    assert "! Not complete: gone." in text
+
+
+def test_the_null_is_told_as_what_it_is(result):
+    text = str(result).replace("\n  ", " ")
+    assert "flips if both groups had the same features" in text
+    assert "does not ask whether features that do differ may count" in text
+    quiet = str(whole(blank(reason="no.")))
+    assert "By chance" not in quiet
+
+
+def test_steps_are_counted_and_never_more_than_there_are():
+    told: list[tuple[str, int, int]] = []
+    with watched(lambda *step: told.append(step), 3) as watch:
+        watch.on("first")
+        watch.step()
+        watch.step(5)
+    assert told == [("first", 0, 3), ("first", 1, 3), ("first", 3, 3)]
+
+
+def test_a_bar_is_drawn_if_it_is_asked_for(capsys, monkeypatch):
+    # As if the tests ran in a terminal.
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with watched(True, 4) as watch:  # noqa: FBT003 - as users write it
+        watch.on("maps")
+        watch.step(4)
+    with watched(None, 4) as watch:
+        watch.step()
+    with watched(False, 4) as watch:  # noqa: FBT003 - as users write it
+        watch.step()
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "maps" in said.err

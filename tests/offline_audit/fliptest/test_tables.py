@@ -1,0 +1,223 @@
+"""People of a file or a window: features, groups and labels as written, whatever is odd."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import csv
+
+from monitor.bundle import Feature, OneHotGroup, ProtectedAttribute
+from offline_audit.errors import AuditInputError, UnknownColumnError
+from offline_audit.fliptest.tables import rows_of_file, rows_of_window
+from offline_audit.window import Window
+from tests.bundles import small_spec
+from tests.traffic_logs import (
+    outcome_rows,
+    traffic_columns,
+    traffic_rows,
+    write_outcomes,
+    write_traffic,
+)
+
+N = 6
+PLAIN = {
+    "income": [1.5, 2.0, 0.5, 3.0, 1.0, 2.5],
+    "years": [1, 2, 3, 4, 5, 6],
+    "purpose=car": [1, 0, 0, 1, 0, 0],
+    "purpose=home": [0, 1, 0, 0, 1, 0],
+    "sex": ["man", "woman", "man", "woman", "man", "woman"],
+    "age": ["young", "old", "old", "young", "old", "young"],
+    "label": [1, 0, None, 1, 0, 1],
+}
+
+
+def read(values, attribute="sex", spec=None, favourable=1):
+    return rows_of_file(pa.table(values), spec or small_spec(), attribute, favourable=favourable)
+
+
+def seen_sex(feature="sex", name="sex"):
+    """A manifest in which a binary feature is a protected attribute, by the same name."""
+    features = [Feature(name="income", kind="numeric"), Feature(name=feature, kind="binary")]
+    attribute = ProtectedAttribute(name=name, groups=("man", "woman"), feature=feature)
+    return small_spec(features=features, one_hot_groups=(), protected_attributes=(attribute,))
+
+
+TOWNS = ("north", "south", "west")
+
+
+def seen_town(dropped=None):
+    """A manifest in which one-hot columns are a protected attribute."""
+    names = [f"town={town}" for town in TOWNS if town != dropped]
+    return small_spec(
+        features=[Feature(name="income", kind="numeric")]
+        + [Feature(name=name, kind="onehot") for name in names],
+        one_hot_groups=(OneHotGroup(name="town", features=names, dropped=dropped),),
+        protected_attributes=(ProtectedAttribute(name="town", groups=TOWNS, feature="town"),),
+    )
+
+
+def test_features_groups_and_labels_are_read_in_the_manifests_order():
+    found = read({name: PLAIN[name] for name in reversed(PLAIN)})
+    assert found.groups.tolist() == PLAIN["sex"]
+    # Who owns a home is young or old, as the manifest says.
+    owner = [float(word == "old") for word in PLAIN["age"]]
+    columns = [PLAIN["income"], PLAIN["years"], owner, PLAIN["purpose=car"], PLAIN["purpose=home"]]
+    assert np.array_equal(found.features, np.array(columns, np.float32).T)
+    np.testing.assert_array_equal(found.labels, [1, 0, np.nan, 1, 0, 1])
+    assert found.warnings == ()
+
+
+def test_labels_are_of_the_favourable_outcome():
+    found = read(PLAIN, favourable=0)
+    np.testing.assert_array_equal(found.labels, [0, 1, np.nan, 0, 1, 0])
+    assert np.isnan(read({k: v for k, v in PLAIN.items() if k != "label"}).labels).all()
+
+
+def test_a_group_may_have_the_logs_name_which_goes_first():
+    values = {**PLAIN, "group_sex": PLAIN["sex"][::-1]}
+    assert read(values).groups.tolist() == PLAIN["sex"][::-1]
+
+
+@pytest.mark.parametrize(
+    "sex",
+    [
+        pa.array(PLAIN["sex"]),
+        pa.array(PLAIN["sex"]).dictionary_encode(),
+        pa.array([int(word == "woman") for word in PLAIN["sex"]]),
+        pa.array([word == "woman" for word in PLAIN["sex"]]),
+        pa.array([float(word == "woman") for word in PLAIN["sex"]]),
+    ],
+    ids=["words", "dictionary", "numbers", "flags", "floats"],
+)
+def test_an_attribute_that_is_a_feature_of_its_name_is_read_as_both(sex):
+    found = read({"income": PLAIN["income"], "sex": sex}, spec=seen_sex())
+    assert found.groups.tolist() == PLAIN["sex"]
+    assert found.features[:, 1].tolist() == [0, 1, 0, 1, 0, 1]
+
+
+def test_a_feature_beside_its_group_is_taken_as_it_stands():
+    values = {"income": PLAIN["income"], "female": [0, 1, 0, 1, 0, 1], "sex": PLAIN["sex"]}
+    found = read(values, spec=seen_sex("female"))
+    assert found.groups.tolist() == PLAIN["sex"]
+    assert found.features[:, 1].tolist() == [0, 1, 0, 1, 0, 1]
+    without = read({k: v for k, v in values.items() if k != "female"}, spec=seen_sex("female"))
+    assert np.array_equal(found.features, without.features)
+
+
+@pytest.mark.parametrize("dropped", [None, "west"])
+def test_an_attribute_of_one_hot_columns_is_known_from_its_groups(dropped):
+    town = ["north", "west", "south", "south", "north", "west"]
+    found = read({"income": PLAIN["income"], "town": town}, "town", seen_town(dropped))
+    hot = [[float(word == each) for each in TOWNS if each != dropped] for word in town]
+    assert found.features[:, 1:].tolist() == hot
+    assert found.groups.tolist() == town
+
+
+def test_a_group_that_the_manifest_does_not_know_is_not_taken_for_the_first():
+    values = {"income": PLAIN["income"], "sex": ["man", "female"] * 3}
+    with pytest.raises(AuditInputError, match=r"groups of sex: female not in the manifest"):
+        read(values, spec=seen_sex("female_sex"))
+
+
+def test_rows_that_lack_something_are_left_out_and_counted():
+    values = {**PLAIN, "income": [None, 2.0, float("inf"), float("nan"), 1.0, 1e200]}
+    found = read(values)
+    assert found.warnings == ("4 rows without all features are left out.",)
+    assert found.groups.tolist() == ["woman", "man"]
+    unknown = read({**PLAIN, "sex": ["man", None, "", "  ", "man", "woman"]})
+    assert unknown.groups.tolist() == ["man", "man", "woman"]
+    assert unknown.warnings == ()
+
+
+def test_rows_that_no_kind_allows_do_not_end_the_audit():
+    """A log holds whatever came; the model decided it, but nobody can be carried from it."""
+    values = {**PLAIN, "years": [1, 2.5, 3, 4, 5, 6], "purpose=home": [1, 1, 0, 0, 1, 0]}
+    found = read(values)
+    assert found.warnings == ("2 rows that a feature's kind does not allow are left out.",)
+    assert len(found.features) == 4
+
+
+def test_a_csv_has_blanks_and_numbers(tmp_path):
+    path = tmp_path / "PEOPLE.CSV"
+    csv.write_csv(pa.table({**PLAIN, "sex": ["man", None, "man", "woman", "man", "woman"]}), path)
+    found = rows_of_file(path, small_spec(), "sex", favourable=1)
+    assert found.groups.tolist() == ["man", "man", "woman", "man", "woman"]
+    np.testing.assert_array_equal(found.labels, [1, np.nan, 1, 0, 1])
+
+
+def test_what_is_no_number_is_told_by_its_column():
+    with pytest.raises(AuditInputError, match="years: numbers are needed") as error:
+        read({**PLAIN, "years": ["a few"] * N})
+    assert "a few" not in str(error.value)
+    with pytest.raises(AuditInputError, match="label: numbers are needed"):
+        read({**PLAIN, "label": ["repaid"] * N})
+
+
+def test_a_feature_of_an_attribute_that_is_not_there_is_named():
+    values = {k: v for k, v in PLAIN.items() if k != "age"}
+    with pytest.raises(AuditInputError, match="feature 'owner' is neither there nor known"):
+        read(values)
+    with pytest.raises(UnknownColumnError, match="no protected attribute 'height'"):
+        read(PLAIN, "height")
+
+
+def test_nobody_is_nobody():
+    empty = pa.table({name: pa.array(values)[:0] for name, values in PLAIN.items()})
+    found = rows_of_file(empty, small_spec(), "sex", favourable=1)
+    assert found.features.shape == (0, 5)
+    assert len(found.groups) == 0
+
+
+def logged(**features):
+    return small_spec(
+        features=[Feature(name=name, kind="numeric") for name in ("age", "income")],
+        one_hot_groups=(),
+        protected_attributes=(ProtectedAttribute(name="sex", groups=("female", "male")),),
+        **features,
+    )
+
+
+def window_rows(window, manifest, attribute="sex", *, rows=10_000, by_label=False):
+    return rows_of_window(
+        window, manifest, attribute, by_label=by_label, rows=rows, favourable=1, seed=0
+    )
+
+
+def test_a_windows_people_are_its_rows(known, window):
+    found = window_rows(window, logged())
+    wanted = {
+        (row["age"], row["income"]): (row["group_sex"], row["label"])
+        for row in known.rows
+        if row["group_sex"] is not None
+    }
+    assert len(found.groups) == len(wanted)
+    for person, group, label in zip(found.features, found.groups, found.labels, strict=True):
+        told = wanted[tuple(person.tolist())]
+        assert told == (group, None if np.isnan(label) else label)
+    assert found.warnings == ()
+
+
+def test_an_attribute_of_the_log_alone_is_read_too(window):
+    found = window_rows(window, logged(), "ethnicity")
+    assert set(found.groups) == {"a", "b", "c"}
+
+
+def test_a_sample_is_of_every_group_and_label(window):
+    found = window_rows(window, logged(), rows=40, by_label=True)
+    for group in ("female", "male"):
+        for label in (0, 1):
+            assert ((found.groups == group) & (found.labels == label)).sum() == 40
+    assert found.warnings == ("People are a sample of the window: at most 40 of each group.",)
+
+
+def test_hashed_features_are_refused_by_name(tmp_path):
+    columns = traffic_columns("age", "income", hashed=("income",))
+    traffic = traffic_rows(50, columns=columns)
+    write_traffic(tmp_path / "log", traffic, columns=columns)
+    write_outcomes(tmp_path / "outcomes", outcome_rows(traffic))
+    with (
+        Window.read(tmp_path / "log", tmp_path / "outcomes") as window,
+        pytest.raises(AuditInputError, match=r"dropped, hashed or bucketed\): income;"),
+    ):
+        window_rows(window, logged())

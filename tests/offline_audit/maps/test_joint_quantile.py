@@ -1,0 +1,189 @@
+"""The default map: the monitor's margins, then features hang together as in the target."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from monitor.bundle import Feature, OneHotGroup
+from offline_audit.maps.columns import Columns
+from offline_audit.maps.joint_quantile import JointQuantileMethod
+from offline_audit.maps.quantile import QuantileMethod
+from offline_audit.maps.transport_map import SparseMethod
+from tests.offline_audit.maps.hanging_together import RHO, TWO, hanging
+from tests.offline_audit.maps.two_groups import (
+    MIXED,
+    assert_kinds_are_kept,
+    assert_no_batch_matters,
+    mixed,
+    mixed_people,
+)
+
+
+def largest_gap(one, other):
+    return stats.ks_2samp(one, other, method="asymp").statistic
+
+
+@pytest.fixture(scope="module")
+def correlated():
+    source, target, twins = hanging(10_000)
+    return source, target, twins, JointQuantileMethod().fit(source, target, TWO)
+
+
+def test_true_flips_are_found_which_margins_alone_miss(correlated):
+    source, target, twins, fitted = correlated
+
+    def found(carried):
+        def decide(rows):
+            return rows @ (0.7, 1.0) > 0.5
+
+        true, flips = decide(source) != decide(twins), decide(source) != decide(carried)
+        return (true & flips).sum() / flips.sum(), (true & flips).sum() / true.sum()
+
+    margins = QuantileMethod().fit(source, target, TWO)
+    precision, recall = found(fitted.carry(source)[0])
+    assert precision > 0.95
+    assert recall > 0.88
+    precision, recall = found(margins.carry(source)[0])
+    assert precision < 0.75
+    assert recall < 0.55
+
+
+def test_what_does_not_differ_stays_and_the_rest_hangs_on_it_as_in_the_target(correlated):
+    *_, fitted = correlated
+    unseen, there, _ = hanging(10_000, seed=5)
+    carried = fitted.carry(unseen)[0]
+    assert np.array_equal(carried[:, 0], unseen[:, 0])
+    assert fitted.repair.free.tolist() == [False, True]
+    # Of a gap of .95 the steps leave what Kolmogorov and Smirnov cannot see in 10,000.
+    assert abs(np.corrcoef(unseen.T)[0, 1] - RHO[0]) < 0.04
+    assert abs(np.corrcoef(carried.T)[0, 1] - np.corrcoef(there.T)[0, 1]) < 0.2
+    assert largest_gap(carried[:, 1], there[:, 1]) < 2 * 1.63 / np.sqrt(5_000)
+
+
+def test_where_nothing_hangs_together_otherwise_it_is_the_quantile_map():
+    rng = np.random.default_rng(2)
+    spread = [[1, 0.6], [0.6, 1]]
+    source = rng.multivariate_normal([0, 0], spread, 3_000).astype(np.float32)
+    target = rng.multivariate_normal([0.5, 0], spread, 3_000).astype(np.float32)
+    fitted = JointQuantileMethod().fit(source, target, TWO)
+    assert fitted.repair is None
+    margins = QuantileMethod().fit(source, target, TWO)
+    assert np.array_equal(fitted.carry(source, 3), margins.carry(source, 3))
+
+
+def test_both_features_may_move_where_only_how_they_hang_together_differs():
+    rng = np.random.default_rng(3)
+    source, target = (
+        rng.multivariate_normal([0, 0], [[1, r], [r, 1]], 4_000).astype(np.float32)
+        for r in (0.8, 0.0)
+    )
+    fitted = JointQuantileMethod().fit(source, target, TWO)
+    assert fitted.margins.moved == ()
+    assert fitted.splits
+    carried = fitted.carry(source)[0]
+    assert abs(np.corrcoef(carried.T)[0, 1]) < 0.1
+    for column in range(2):
+        assert largest_gap(carried[:, column], target[:, column]) < 1.63 / np.sqrt(2_000)
+
+
+def category_and_number(n, group, rng):
+    """A category that hangs on a number, the other way round in the other group."""
+    number = rng.normal(size=n)
+    tilt = number * (1.5 if group == 0 else -1.5)
+    chances = np.exp(np.column_stack([tilt, np.zeros(n), -tilt]))
+    chances /= chances.sum(1, keepdims=True)
+    place = (rng.random((n, 1)) > np.cumsum(chances, 1)).sum(1)
+    hot = place[:, None] == np.arange(3)
+    return np.column_stack([number, hot]).astype(np.float32)
+
+
+def test_categories_are_repaired_too():
+    columns = Columns(
+        features=(
+            Feature(name="number", kind="numeric"),
+            *(Feature(name=f"town={t}", kind="onehot") for t in "abc"),
+        ),
+        one_hot_groups=(OneHotGroup(name="town", features=("town=a", "town=b", "town=c")),),
+    )
+    rng = np.random.default_rng(4)
+    source, target = (category_and_number(5_000, group, rng) for group in (0, 1))
+    carried = JointQuantileMethod().fit(source, target, columns).carry(source)[0]
+    assert (carried[:, 1:].sum(1) == 1).all()
+    means = [
+        [people[people[:, town] == 1, 0].mean() for town in (1, 2, 3)]
+        for people in (source, carried, target)
+    ]
+    assert means[0][0] > 0.5 > -0.5 > means[2][0]
+    # Standard errors of a mean of some 1,600 are .025; one axis of the category is repaired.
+    np.testing.assert_allclose(means[1], means[2], atol=0.15)
+
+
+def yes_or_no(n, shares, rng):
+    return (rng.random((n, len(shares))) < shares).astype(np.float32)
+
+
+@pytest.mark.parametrize("width", [1, 2, 4])
+def test_people_told_by_a_few_answers_are_not_repaired_for_being_alike(width):
+    """One draw moves all who are alike; taken for how answers hang together, it moved half."""
+    rng = np.random.default_rng(width)
+    columns = Columns(features=tuple(Feature(name=f"b{i}", kind="binary") for i in range(width)))
+    repaired = 0
+    for _ in range(20):
+        source = yes_or_no(1_000, [0.5] * width, rng)
+        target = yes_or_no(1_000, [0.62] * width, rng)
+        fitted = JointQuantileMethod().fit(source, target, columns)
+        repaired += fitted.repair is not None
+    assert repaired <= 2
+
+
+def test_still_says_what_fit_does():
+    method = JointQuantileMethod()
+    assert isinstance(method, SparseMethod)
+    rng = np.random.default_rng(6)
+    people = np.concatenate([mixed_people(80, 0, rng), mixed_people(80, 1, rng)])
+    still = method.still(people, MIXED)
+    moved = 0
+    for _ in range(200):
+        first = rng.permutation(160) < 75
+        fitted = method.fit(people[first], people[~first], MIXED)
+        assert still(first) == (not fitted.splits)
+        if not fitted.splits:
+            assert np.array_equal(fitted.carry(people)[0], people)
+        moved += fitted.splits
+    assert 1 <= moved <= 25
+
+
+def test_a_refit_repairs_the_same_pairs_and_moves_the_same_variables(correlated):
+    source, target, _, fitted = correlated
+    method = JointQuantileMethod()
+    rng = np.random.default_rng(7)
+    # People of two groups in which nothing hangs together, and both features are shifted.
+    other, there = rng.normal(size=(2, 800, 2)).astype(np.float32)
+    refitted = method.refit(fitted, other, there + np.float32(1), TWO)
+    assert refitted.margins.moved == fitted.margins.moved == ("x1",)
+    assert refitted.repair.pairs == fitted.repair.pairs
+    assert np.array_equal(refitted.carry(other)[0][:, 0], other[:, 0])
+    plain = method.fit(source[:800], source[800:1_600], TWO)
+    assert plain.repair is None
+    assert method.refit(plain, source[:500], target[:500], TWO).repair is None
+
+
+def test_the_seed_decides_the_repair():
+    source, target, _ = hanging(1_500)
+    first, again, other = (
+        JointQuantileMethod().fit(source, target, TWO, seed=seed).carry(source)
+        for seed in (1, 1, 2)
+    )
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_no_batch_matters_and_kinds_are_kept_where_ties_are_repaired():
+    g = mixed(2_000)
+    fitted = JointQuantileMethod().fit(g.source, g.target, MIXED)
+    assert fitted.repair is not None
+    assert_no_batch_matters(fitted, g.unseen)
+    assert_kinds_are_kept(fitted.carry(g.unseen, 2), g)
+    assert len(fitted.carry(g.unseen, 4)) == 4

@@ -1,0 +1,121 @@
+"""The quantile map is the monitor's, says what it moves, and moves the same when held."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from monitor.counterfactual import fit_transport_maps, row_uniforms
+from offline_audit.maps.columns import Columns
+from offline_audit.maps.quantile import FAMILY_LEVEL, QuantileMethod
+from offline_audit.maps.transport_map import SparseMethod
+from tests.offline_audit.maps.two_groups import MIXED, mixed, mixed_people
+
+TWO = Columns.numeric(["a", "b"])
+
+
+def shifted(n, seed=0, by=(1.0, 0.0)):
+    rng = np.random.default_rng(seed)
+    source, target = rng.normal(size=(2, n, 2))
+    return source.astype(np.float32), (target + by).astype(np.float32)
+
+
+def test_it_is_the_monitors_map():
+    g = mixed(800)
+    maps = fit_transport_maps(
+        np.concatenate([g.source, g.target]),
+        np.repeat(np.array([0, 1], np.int8), 800),
+        MIXED.features,
+        MIXED.one_hot_groups,
+        2,
+        level=FAMILY_LEVEL / len(MIXED.variables),
+    )
+    rows = torch.from_numpy(g.unseen)
+    here = torch.zeros((1, len(rows)), dtype=torch.long)
+    wanted = maps.carry(rows, here, here + 1, row_uniforms(rows, maps.uniforms)[None]).features
+    found = QuantileMethod().fit(g.source, g.target, MIXED).carry(g.unseen)
+    assert np.array_equal(found, wanted.numpy())
+
+
+def test_it_names_what_moves_and_leaves_the_rest_to_the_last_bit():
+    source, target = shifted(500)
+    fitted = QuantileMethod().fit(source, target, TWO)
+    assert fitted.moved == ("a",)
+    assert fitted.splits
+    carried = fitted.carry(source, 4)
+    assert (carried[:, :, 1] == source[:, 1]).all()
+    assert (carried[:, :, 0] != source[:, 0]).all()
+    still = QuantileMethod().fit(source, source[::-1], TWO)
+    assert still.moved == ()
+    assert not still.splits
+    assert np.array_equal(still.carry(source, 4), source[None])
+
+
+def test_categories_that_move_are_named_by_their_group():
+    g = mixed(1_000)
+    moved = QuantileMethod().fit(g.source, g.target, MIXED).moved
+    assert set(moved) == {"income", "children", "owns", "town", "job"}
+
+
+def test_still_says_what_fit_does():
+    """Of three hundred splits of people without groups, about one in twenty moves anybody."""
+    method = QuantileMethod()
+    assert isinstance(method, SparseMethod)
+    rng = np.random.default_rng(3)
+    people = np.concatenate([mixed_people(80, 0, rng), mixed_people(80, 1, rng)])
+    still = method.still(people, MIXED)
+    moved = 0
+    for _ in range(300):
+        first = rng.permutation(160) < 70
+        fitted = method.fit(people[first], people[~first], MIXED)
+        assert still(first) == (not fitted.splits)
+        moved += fitted.splits
+    assert 1 <= moved <= 30
+
+
+def test_a_refit_moves_what_moved_and_nothing_else():
+    source, target = shifted(400)
+    method = QuantileMethod()
+    fitted = method.fit(source, target, TWO)
+    # Here the second feature differs and the first does not.
+    other, there = shifted(400, seed=1, by=(0.0, 2.0))
+    assert method.fit(other, there, TWO).moved == ("b",)
+    refitted = method.refit(fitted, other, there, TWO)
+    assert refitted.moved == ("a",)
+    carried = refitted.carry(other)[0]
+    assert np.array_equal(carried[:, 1], other[:, 1])
+    # By the new people's ranks, not the old ones'.
+    assert abs(carried[:, 0].mean() - there[:, 0].mean()) < 0.05
+
+
+def test_draws_of_one_row_fill_its_stretch_and_hang_on_nothing_else():
+    """Two yes-or-no features of people who are all alike: each draw of one, whatever the other."""
+    rng = np.random.default_rng(0)
+    columns = Columns(features=tuple(f.model_copy(update={"kind": "binary"}) for f in TWO.features))
+    target = (rng.random((4_000, 2)) < (0.5, 0.3)).astype(np.float32)
+    source = np.zeros((4_000, 2), np.float32)
+    drawn = QuantileMethod().fit(source, target, columns).carry(source[:1], 256)[:, 0]
+    shares = np.array([(target == pair).all(1).mean() for pair in ((1, 1), (1, 0), (0, 1))])
+    found = np.array([(drawn == pair).all(1).mean() for pair in ((1, 1), (1, 0), (0, 1))])
+    # Means to a step of the grid; the joint share as of 256 drawn at random.
+    np.testing.assert_allclose(drawn.mean(0), target.mean(0), atol=2 / 256)
+    np.testing.assert_allclose(found, shares, atol=4 * np.sqrt(0.25 / 256))
+
+
+def test_spread_people_who_are_alike_get_different_counterparts():
+    rng = np.random.default_rng(1)
+    columns = Columns(features=(TWO.features[0].model_copy(update={"kind": "binary"}),))
+    source = np.zeros((1_000, 1), np.float32)
+    target = (rng.random((1_000, 1)) < 0.4).astype(np.float32)
+    fitted = QuantileMethod().fit(source, target, columns)
+    assert fitted.carry(source)[0].std() == 0
+    spread = fitted.spread(source, 0)
+    assert abs(spread.mean() - target.mean()) < 4 * np.sqrt(0.24 / 1_000)
+    assert np.array_equal(spread, fitted.spread(source, 0))
+    assert not np.array_equal(spread, fitted.spread(source, 1))
+
+
+def test_many_people_are_carried_as_few_are():
+    source, target = shifted(40_000)
+    fitted = QuantileMethod().fit(source[:500], target[:500], TWO)
+    assert np.array_equal(fitted.carry(source)[0][35_000:], fitted.carry(source[35_000:])[0])

@@ -1,0 +1,219 @@
+"""Good maps pass, maps that are wrong in one way fail for it, and figures are the textbooks'."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.linear_model import LinearRegression
+
+from monitor.bundle import Feature
+from monitor.world import World
+from offline_audit.maps import map_method
+from offline_audit.maps.columns import Columns
+from offline_audit.maps.costs import COSTS, SQUARED_L2
+from offline_audit.maps.scaling import Scaling
+from offline_audit.maps.validation import validate_map
+from tests.offline_audit.maps.hanging_together import TWO, hanging
+from tests.offline_audit.maps.two_groups import MIXED, gaussians, mixed
+from tests.oracle.assignment import cheapest_assignment
+
+N = 1_000
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A map that is a function of rows."""
+
+    function: Any
+
+    @property
+    def splits(self):
+        return False
+
+    def carry(self, features, draws=1):
+        return self.function(features)[None].astype(np.float32)
+
+
+def validated(method, groups, n=N):
+    """Fitted to some, held against others."""
+    fitted = map_method(method).fit(groups.source, groups.target, groups.columns)
+    return validate_map(fitted, groups.unseen[:n], groups.there[:n], groups.columns, SQUARED_L2)
+
+
+@pytest.mark.parametrize("method", ["gaussian", "sliced", "joint_quantile"])
+def test_good_maps_of_gaussians_pass(method):
+    found = validated(method, gaussians(N))
+    assert found.failures == ()
+    assert found.sound
+    assert found.rows == (N, N)
+    assert found.auc < 0.65
+
+
+def test_the_default_map_passes_on_features_of_all_kinds():
+    assert validated("joint_quantile", mixed(2_000)).failures == ()
+
+
+def test_margins_alone_fail_where_features_hang_together_otherwise():
+    source, target, _ = hanging(4_000)
+    fitted = map_method("quantile").fit(source[:2_000], target[:2_000], TWO)
+    found = validate_map(fitted, source[2_000:], target[2_000:], TWO, SQUARED_L2)
+    assert not found.sound
+    assert "hangs on the other features" in " ".join(found.failures)
+    assert "can be told from members" in " ".join(found.failures)
+    # Each on its own is right.
+    assert max(fit.ks for fit in found.variables) < 0.05
+    repaired = map_method("joint_quantile").fit(source[:2_000], target[:2_000], TWO)
+    assert validate_map(repaired, source[2_000:], target[2_000:], TWO, SQUARED_L2).sound
+
+
+def test_a_map_that_does_nothing_fails_where_groups_differ():
+    g = gaussians(N)
+    found = validate_map(Fixed(lambda x: x), g.unseen[:N], g.there[:N], g.columns, SQUARED_L2)
+    said = " ".join(found.failures)
+    assert "a is distributed otherwise" in said
+    assert "b is distributed otherwise" in said
+    assert found.auc > 0.9
+    assert found.distance == 0
+
+
+def test_a_map_that_makes_everyone_the_mean_fails():
+    g = gaussians(N)
+    mean = g.target.mean(0)
+    found = validate_map(
+        Fixed(lambda x: np.tile(mean, (len(x), 1))),
+        g.unseen[:N],
+        g.there[:N],
+        g.columns,
+        SQUARED_L2,
+    )
+    assert len([f for f in found.failures if "distributed otherwise" in f]) == 3
+    assert found.auc > 0.9
+
+
+def test_a_map_that_pairs_people_anyhow_fails_by_its_distance_alone():
+    """People go to members drawn by lot: the right distribution, and much too far."""
+    rng = np.random.default_rng(0)
+    source, target = rng.normal(size=(2, N, 2)).astype(np.float32)
+    there = target[rng.permutation(N)]
+    found = validate_map(Fixed(lambda x: there[: len(x)]), source, target, TWO, SQUARED_L2)
+    (failure,) = found.failures
+    assert "times as far as they need be" in failure
+
+
+def test_a_category_that_hangs_on_a_number_otherwise_is_found():
+    """Its own columns tell a category's last column whatever the number; that is no evidence."""
+    columns = Columns(
+        features=(MIXED.features[0], *MIXED.features[3:6]), one_hot_groups=MIXED.one_hot_groups[:1]
+    )
+    rng = np.random.default_rng(1)
+
+    def people(sign):
+        number = rng.normal(size=2_000)
+        place = np.clip(np.round(1 + sign * number + 0.3 * rng.normal(size=2_000)), 0, 2)
+        return np.column_stack([number, place[:, None] == np.arange(3)]).astype(np.float32)
+
+    found = validate_map(Fixed(lambda x: x), people(1), people(-1), columns, SQUARED_L2)
+    assert any("town hangs on the other features" in failure for failure in found.failures)
+    same = validate_map(Fixed(lambda x: x), people(1), people(1), columns, SQUARED_L2)
+    assert same.sound
+
+
+def test_figures_are_those_of_textbooks():
+    g = mixed(600, unseen=500)
+    fitted = map_method("quantile").fit(g.source, g.target, MIXED)
+    cost = COSTS["squared_l1"]
+    found = validate_map(fitted, g.unseen, g.there, MIXED, cost, seed=3)
+    carried = fitted.carry(g.unseen)[0]
+    by_name = {fit.name: fit for fit in found.variables}
+    for column, name in enumerate(("income", "children", "owns")):
+        gap = stats.ks_2samp(carried[:, column], g.there[:, column], method="asymp").statistic
+        assert by_name[name].ks == pytest.approx(gap)
+    town = np.abs(carried[:, 3:6].mean(0) - g.there[:, 3:6].mean(0)).max()
+    assert by_name["town"].ks == pytest.approx(town, abs=1e-6)
+    job = np.abs(carried[:, 6:8].mean(0) - g.there[:, 6:8].mean(0))
+    dropped = abs(carried[:, 6:8].sum(1).mean() - g.there[:, 6:8].sum(1).mean())
+    assert by_name["job"].ks == pytest.approx(max(*job, dropped), abs=1e-6)
+
+    scaling = Scaling.of(g.unseen, g.there, MIXED)
+    there, here = scaling.scaled(g.there), scaling.scaled(g.unseen)
+    mine = scaling.scaled(carried)
+    assert found.distance == pytest.approx(cost.matched(here, mine).mean())
+    assert found.exact_distance == pytest.approx(cheapest_assignment(cost.pairwise(here, there)))
+
+    low, high = np.quantile(there, [0.005, 0.995], axis=0)
+    mine, there = np.clip(mine, low, high), np.clip(there, low, high)
+    halves = np.array_split(np.random.default_rng(3).permutation(len(there)), 2)
+    for variable in MIXED.variables:
+        at = list(variable.columns)
+        rest = [c for c in range(8) if c not in at]
+        errors = []
+        for learn, test in (halves, halves[::-1]):
+            model = LinearRegression().fit(there[learn][:, rest], there[learn][:, at])
+            errors.append(
+                [
+                    ((people[:, at] - model.predict(people[:, rest])) ** 2).mean(0)
+                    for people in (mine, there[test])
+                ]
+            )
+        both = np.mean(errors, 0)
+        wanted = (both[0] - both[1]) / there[:, at].var(0)
+        largest = wanted[np.argmax(np.abs(wanted))]
+        assert by_name[variable.name].regression == pytest.approx(largest, abs=1e-4)
+
+
+@pytest.mark.parametrize("each", [50, 100])
+def test_maps_are_not_refused_for_being_held_against_few_people_with_many_features(each):
+    """Twenty-five columns, groups that do not differ, and a map that is right to move nobody."""
+    world = World()
+    columns = Columns(features=world.features, one_hot_groups=world.one_hot_groups)
+    refused = 0
+    for seed in range(12):
+        people = world.people(2 * each, seed=seed).features
+        found = validate_map(Fixed(lambda x: x), people[:each], people[each:], columns, SQUARED_L2)
+        refused += not found.sound
+    # At most one in a hundred each; more than two of twelve would be 1 in 5,000.
+    assert refused <= 2
+
+
+def test_people_told_by_a_few_answers_are_carried_as_they_would_be():
+    columns = Columns(features=tuple(Feature(name=n, kind="binary") for n in "ab"))
+    rng = np.random.default_rng(2)
+    source, target = ((rng.random((N, 2)) < share).astype(np.float32) for share in (0.5, 0.65))
+    fitted = map_method("joint_quantile").fit(source, target, columns)
+    found = validate_map(fitted, source, target, columns, SQUARED_L2)
+    assert found.sound
+    assert max(fit.ks for fit in found.variables) < 0.02
+
+
+def test_one_feature_and_constants_do_no_harm():
+    rng = np.random.default_rng(3)
+    source = rng.normal(size=(200, 1)).astype(np.float32)
+    alone = Columns.numeric(["a"])
+    fitted = map_method("joint_quantile").fit(source, source + 1, alone)
+    assert validate_map(fitted, source, source + 1, alone, SQUARED_L2).sound
+    still = np.full((50, 2), 3.0, np.float32)
+    found = validate_map(Fixed(lambda x: x), still, still, TWO, SQUARED_L2)
+    assert found.sound
+    assert found.exact_distance == 0
+    moved = validate_map(Fixed(lambda x: x + 1), still, still, TWO, SQUARED_L2)
+    assert not moved.sound
+
+
+@pytest.mark.parametrize("each", [5, 12])
+def test_a_handful_of_people_gives_figures(each):
+    g = gaussians(40, unseen=each)
+    found = validated("gaussian", g, each)
+    assert np.isfinite([found.auc, found.distance, *(f.regression for f in found.variables)]).all()
+
+
+def test_neither_people_nor_their_order_change():
+    g = mixed(300, unseen=300)
+    kept = g.unseen.copy(), g.there.copy()
+    one, again = (validated("joint_quantile", g) for _ in range(2))
+    assert one == again
+    assert np.array_equal(g.unseen, kept[0])
+    assert np.array_equal(g.there, kept[1])
