@@ -42,7 +42,7 @@ def fliptest_findings(
     seed: int = 0,
     progress: ShowProgress | bool | None = None,
 ) -> Findings:
-    """Whose decisions would be others in another group: one finding for every direction.
+    """Whose decisions would differ in another group: one finding for every direction.
 
     The effect is the share of a group whose decision would be another, either way; the evidence
     holds both sides, features and subgroups as aggregates.
@@ -152,7 +152,7 @@ def _tested(
 
 def _question(source: str, target: str, label: int | None) -> str:
     within = "" if label is None else f", among those with label {label}"
-    return f"would decisions about {source} be others, had they been {target}{within}?"
+    return f"would decisions about {source} differ, had they been {target}{within}?"
 
 
 def _finding(each: FlipDirection, result: FlipTestResult, people: TableRows) -> Finding:
@@ -179,7 +179,7 @@ def _finding(each: FlipDirection, result: FlipTestResult, people: TableRows) -> 
 def _nothing(people: TableRows, criterion: Criterion, reason: str, seed: int) -> Finding:
     return Finding(
         audit="fliptest",
-        question=f"would decisions be others in another group ({criterion.replace('_', ' ')})?",
+        question=f"would decisions differ in another group ({criterion.replace('_', ' ')})?",
         attributes=(people.attribute,),
         groups=(),
         metric="flips",

@@ -108,6 +108,8 @@ class FlipDirection:
         """As JSON has it: aggregates only."""
         names = [f.name for f in dataclasses.fields(self) if f.name != "flipset"]
         found: dict[str, Any] = {name: json_ready(getattr(self, name)) for name in names}
+        for name in ("transparency", "marginals", "subgroups"):
+            found[name] = {side: each.to_dict() for side, each in getattr(self, name).items()}
         return {**found, "p_value": self.p_value}
 
     def __str__(self) -> str:
@@ -132,7 +134,7 @@ class FlipDirection:
 
 @dataclass(frozen=True, kw_only=True)
 class FlipTestResult:
-    """Whose decisions would be others in another group, and through which features.
+    """Whose decisions would differ in another group, and through which features.
 
     Attributes:
         attribute: The protected attribute.
@@ -165,12 +167,17 @@ class FlipTestResult:
         """One of them.
 
         Raises:
-            KeyError: There is none.
+            KeyError: There is none, or one for each label and none was named.
         """
-        for each in self.directions:
-            if (each.source, each.target) == (source, target) and label in (None, each.label):
-                return each
-        raise KeyError(f"{source} → {target}")
+        found = [
+            each
+            for each in self.directions
+            if (each.source, each.target) == (source, target) and label in (None, each.label)
+        ]
+        if len(found) != 1:
+            what = "several labels; name one of" if found else "no such direction; there are"
+            raise KeyError(f"{what}: {'; '.join(each.name for each in found or self.directions)}")
+        return found[0]
 
     @property
     def rejected(self) -> tuple[FlipDirection, ...]:

@@ -46,7 +46,7 @@ def result_title(result: FlipTestResult) -> str:
     """The question."""
     end = "" if result.complete else " NOT complete."
     return (
-        f"Would decisions be others for people of another group? ({result.attribute}"
+        f"Would decisions differ for people of another group? ({result.attribute}"
         f"{_WITHIN[result.criterion]}; map {result.map}, cost {result.cost}){end}"
     )
 
@@ -107,7 +107,8 @@ def _summary(each: FlipDirection) -> Iterator[str]:
         yield f"{each.name}: no evidence: {each.reason}"
     for side in SIDES:
         told = each.transparency.get(side)
-        if told is not None and told.features:
+        # Of a side without members little can be said.
+        if told is not None and told.features and told.members:
             yield f"{each.name}, {side}: {_through(each, side)}{_who(each, side)}."
     yield from (f"! {each.name}: {warning}" for warning in each.warnings)
 
@@ -178,7 +179,7 @@ def direction_notes(each: FlipDirection) -> list[str]:
         found = each.identification
         notes.append(
             f"By exact transport of {found.rows:,} people with cost {found.cost}, how ties are "
-            f"broken moves the flipset by {100 * (found.most - found.fewest):.1f} points."
+            f"broken moves the flipset by {100 * abs(found.most - found.fewest):.1f} points."
         )
     if each.detectable is not None:
         notes.append(
@@ -192,8 +193,8 @@ def _validated(found: MapValidation) -> str:
     worst = max(found.variables, key=lambda fit: fit.ks)
     return (
         f"Map on {found.rows[0]:,} people it was not fitted to: largest KS {worst.ks:.3f} "
-        f"({worst.name}), told from members with AUC {found.auc:.2f}, carried {found.distance:.2f} "
-        f"where exact transport needs {found.exact_distance:.2f}."
+        f"({worst.name}), told from members with AUC {found.auc:.2f}, mean cost {found.distance:.2f} "
+        f"(exact transport between samples: {found.exact_distance:.2f})."
     )
 
 
@@ -214,4 +215,4 @@ def drawn(result: FlipTestResult) -> Figure:
         for each in result.directions
         if each.advantaged is not None and each.disadvantaged is not None
     ]
-    return draw_flips(rows, f"Decisions that would be others ({result.attribute})")
+    return draw_flips(rows, f"Decisions that would differ ({result.attribute})")

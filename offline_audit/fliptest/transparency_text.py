@@ -32,7 +32,8 @@ def _title(report: TransparencyReport) -> str:
     many = (
         f"Fewer than {report.smallest_cell} people"
         if report.people is None
-        else f"{count(report.people, 'person', 'people')} ({percent(report.share)} of the group)"
+        else f"{percent(report.share)} of the group, {count(report.people, 'person', 'people')} in "
+        "whole or in part,"
     )
     return f"{report.side.capitalize()}: {many} {_WORDS[report.side]}"
 

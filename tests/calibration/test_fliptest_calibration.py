@@ -26,6 +26,10 @@ class Cut:
         return (features @ np.array([1.0, 0.7], np.float32) > 0.4).astype(np.int8)
 
 
+def nothing():
+    """After a refit."""
+
+
 def group(rows):
     rows = rows.astype(np.float32)
     return Asked.of(rows, Cut().decide(rows) == 1)
@@ -76,7 +80,7 @@ def rejections(name, simulations, *, n, null=as_it_is):
             (flipset.gross, 0.0),
             permutations=19,
             seed=number,
-            tick=int,
+            tick=nothing,
         )
         found += sizes.p_value <= LEVEL
     return found
@@ -110,7 +114,7 @@ def flipped(rng, n, m):
 
 def truth():
     source, _ = flipped(np.random.default_rng(99), 400_000, 2)
-    twins = source.features * np.float32([1.5, 1]) + np.float32([0.8, 0])
+    twins = source.features * np.array([1.5, 1], np.float32) + np.array([0.8, 0], np.float32)
     return float((source.decisions != (Cut().decide(twins) == 1)).mean())
 
 
@@ -121,13 +125,19 @@ def trials():
     method, found = map_method("joint_quantile"), []
     for number in range(SIMULATIONS):
         first, second = flipped(rng, 450, 300)
-        maps = tuple(
-            method.fit(a.features, b.features, COLUMNS, seed=number)
-            for a, b in ((first, second), (second, first))
-        )
-        flipset, _ = counterparts_of(first, maps[0], Cut(), 4)
+        there = method.fit(first.features, second.features, COLUMNS, seed=number)
+        back = method.fit(second.features, first.features, COLUMNS, seed=number)
+        flipset, _ = counterparts_of(first, there, Cut(), 4)
         errors, _ = bootstrap(
-            first, second, maps, method, COLUMNS, Cut(), resamples=12, seed=number, tick=int
+            first,
+            second,
+            (there, back),
+            method,
+            COLUMNS,
+            Cut(),
+            resamples=12,
+            seed=number,
+            tick=nothing,
         )
         found.append((flipset.gross, errors.gross))
     return np.array(found), truth()

@@ -23,7 +23,7 @@ X = RNG.normal(size=(2 * N, 2)) + np.outer(GROUP == "b", [1.0, 0.0])
 NAMES = ("a → b", "b → a")
 
 
-def tested(model, features, groups, **options):
+def flips(model, features, groups, **options):
     """A quick test, of which options are changed."""
     return flip_test(model, features, groups, **{**QUICK, **options})
 
@@ -38,7 +38,7 @@ def shares(result):
 
 @pytest.fixture(scope="module")
 def plain():
-    return tested(decide, X, GROUP)
+    return flips(decide, X, GROUP)
 
 
 def test_both_directions_are_there(plain):
@@ -56,25 +56,25 @@ def test_both_directions_are_there(plain):
 
 
 def test_scores_need_a_threshold_and_are_decided_by_it(plain):
-    scored = tested(lambda rows: rows[:, 0], X, GROUP, threshold=np.nextafter(0.5, 1))
+    scored = flips(lambda rows: rows[:, 0], X, GROUP, threshold=np.nextafter(0.5, 1))
     assert shares(scored) == shares(plain)
     with pytest.raises(AuditInputError, match="threshold"):
-        tested(lambda rows: rows[:, 0], X, GROUP)
+        flips(lambda rows: rows[:, 0], X, GROUP)
 
 
 def test_the_favourable_decision_may_be_0(plain):
-    turned = tested(decide, X, GROUP, favourable=0)
+    turned = flips(decide, X, GROUP, favourable=0)
     assert shares(turned) == [pair[::-1] for pair in shares(plain)]
     assert [d.net.value for d in turned] == [-d.net.value for d in plain]
     assert turned.directions[0].rates[0] == pytest.approx(1 - plain.directions[0].rates[0])
 
 
 def test_groups_may_be_named_by_their_attribute(plain):
-    named = tested(decide, X, {"sex": GROUP})
+    named = flips(decide, X, {"sex": GROUP})
     assert named.attribute == "sex"
     assert shares(named) == shares(plain)
     with pytest.raises(AuditInputError, match="one protected attribute at a time"):
-        tested(decide, X, {"sex": GROUP, "age": GROUP})
+        flips(decide, X, {"sex": GROUP, "age": GROUP})
 
 
 def test_a_pipeline_of_words_gets_its_words_back():
@@ -90,7 +90,7 @@ def test_a_pipeline_of_words_gets_its_words_back():
     model = make_pipeline(encoder, LogisticRegression(max_iter=500))
     model.fit(frame, (town == "hill") ^ (X[:, 1] > 1.5))
     groups = pd.Series(GROUP, name="sex")
-    result = tested(model.predict, frame, groups, explain=True)
+    result = flips(model.predict, frame, groups, explain=True)
     assert result.attribute == "sex"
     (disadvantaged,) = (d.transparency["disadvantaged"] for d in result if d.source == "a")
     assert disadvantaged.features[0].name == "town"
@@ -104,27 +104,27 @@ def test_a_bundle_knows_its_columns_and_its_decision(tmp_path):
     purpose = np.eye(3)[rng.integers(0, 3, 2 * N)][:, :2]
     years = np.minimum(rng.poisson(np.where(GROUP == "b", 20, 5)), 40)
     table = np.column_stack([rng.normal(size=2 * N), years, rng.integers(0, 2, 2 * N), purpose])
-    by_path = tested(str(tmp_path / "b"), table, GROUP)
+    by_path = flips(str(tmp_path / "b"), table, GROUP)
     bundle = Bundle.read(tmp_path / "b")
     asked = AuditedModel.from_bundle(bundle)
-    told = tested(asked, table, GROUP, columns=bundle.manifest)
+    told = flips(asked, table, GROUP, columns=bundle.manifest)
     assert by_path.to_dict() == told.to_dict()
     assert [fit.name for fit in by_path.directions[0].validation.variables][-1] == "purpose"
     decisions = asked.decide(table)
     assert by_path.directions[0].rates[0] == pytest.approx((decisions[:N] == 1).mean())
     with pytest.raises(AuditInputError, match="know their own"):
-        tested(bundle, table, GROUP, threshold=0.5)
+        flips(bundle, table, GROUP, threshold=0.5)
     with pytest.raises(AuditInputError, match="know their own"):
-        tested(asked, table, GROUP, favourable=0)
+        flips(asked, table, GROUP, favourable=0)
 
 
 def test_a_model_of_encoded_columns_is_not_asked_about_words():
     pd: Any = pytest.importorskip("pandas")
     frame = pd.DataFrame({"town": np.where(X[:, 0] > 0, "hill", "dale"), "income": X[:, 1]})
     with pytest.raises(AuditInputError, match="encoded columns, not words"):
-        tested(AuditedModel.from_function(decide), frame, GROUP)
+        flips(AuditedModel.from_function(decide), frame, GROUP)
     numbers = frame.assign(town=X[:, 0])
-    found = tested(AuditedModel.from_function(decide), numbers, GROUP)
+    found = flips(AuditedModel.from_function(decide), numbers, GROUP)
     assert found.direction("a", "b").disadvantaged.value > 0.2
 
 
@@ -132,7 +132,7 @@ def test_several_draws_where_the_map_splits():
     columns = Columns.numeric(["score", "coin"])
     coin = (RNG.random(2 * N) < np.where(GROUP == "b", 0.8, 0.2)).astype(float)
     table = np.column_stack([X[:, 1], coin])
-    result = tested(lambda r: r[:, 1] > 0.5, table, GROUP, columns=columns, draws=5)
+    result = flips(lambda r: r[:, 1] > 0.5, table, GROUP, columns=columns, draws=5)
     for each in result:
         assert len(each.flipset.counterparts) == 5
         parts = each.flipset.parts("advantaged") + each.flipset.parts("disadvantaged")
@@ -147,7 +147,7 @@ def test_counterparts_of_the_unmoved_are_not_asked_for():
         asked.append(len(rows))
         return decide(rows)
 
-    tested(counting, np.tile(X[:N], (2, 1)), GROUP, permutations=0)
+    flips(counting, np.tile(X[:N], (2, 1)), GROUP, permutations=0)
     assert sum(asked) == 2 * N
 
 
@@ -159,7 +159,7 @@ def test_the_model_may_write_to_its_rows_and_features_stay():
         rows[:] = 0
         return found
 
-    tested(spoiling, given, GROUP)
+    flips(spoiling, given, GROUP)
     assert np.array_equal(given, kept)
 
 
@@ -171,7 +171,7 @@ LABELS = (RNG.random(2 * N) < 0.6).astype(float)
     [("equal_opportunity", [1]), ("predictive_equality", [0]), ("equalized_odds", [1, 0])],
 )
 def test_people_are_carried_within_labels(criterion, labels):
-    result = tested(decide, X, GROUP, labels=LABELS, criterion=criterion, smallest_group=50)
+    result = flips(decide, X, GROUP, labels=LABELS, criterion=criterion, smallest_group=50)
     assert [d.label for d in result] == [label for label in labels for _ in range(2)]
     assert result.warnings == ()
     for each in result:
@@ -186,7 +186,7 @@ def test_people_are_carried_within_labels(criterion, labels):
 def test_missing_labels_are_left_out_and_counted():
     lost = LABELS.copy()
     lost[::8] = np.nan
-    result = tested(decide, X, GROUP, labels=lost, criterion="equal_opportunity", smallest_group=50)
+    result = flips(decide, X, GROUP, labels=lost, criterion="equal_opportunity", smallest_group=50)
     assert result.warnings == ("50 rows without a label are left out.",)
     assert result.direction("a", "b").rows[0] == ((GROUP == "a") & (lost == 1)).sum()
     assert result.direction("a", "b").p_value is not None
@@ -197,7 +197,7 @@ def test_labels_of_one_decision_only_say_nothing(known):
     """Loans that were refused have no outcome: everyone with a label has been granted one."""
     selective = np.where(decide(X) == known, LABELS, np.nan)
     told: list[tuple[int, int]] = []
-    result = tested(
+    result = flips(
         decide,
         X,
         GROUP,
@@ -216,7 +216,7 @@ def test_labels_of_one_decision_only_say_nothing(known):
 
 def test_labels_of_one_group_may_be_selective():
     selective = np.where((GROUP == "a") & ~decide(X), np.nan, LABELS)
-    result = tested(
+    result = flips(
         decide, X, GROUP, labels=selective, criterion="equal_opportunity", smallest_group=50
     )
     assert all("labels of a are known" in each.reason for each in result)
@@ -224,16 +224,16 @@ def test_labels_of_one_group_may_be_selective():
 
 def test_no_labels_at_all_are_a_reason_too():
     none = np.full(2 * N, np.nan)
-    result = tested(decide, X, GROUP, labels=none, criterion="equal_opportunity")
+    result = flips(decide, X, GROUP, labels=none, criterion="equal_opportunity")
     assert all(each.reason == "no label of a is known." for each in result)
     with pytest.raises(AuditInputError, match="labels: the criterion needs them"):
-        tested(decide, X, GROUP, criterion="equal_opportunity")
+        flips(decide, X, GROUP, criterion="equal_opportunity")
     with pytest.raises(AuditInputError, match="neither 0 nor 1"):
-        tested(decide, X, GROUP, labels=LABELS + 1, criterion="equal_opportunity")
+        flips(decide, X, GROUP, labels=LABELS + 1, criterion="equal_opportunity")
 
 
 def test_large_groups_are_sampled_within_labels():
-    result = tested(
+    result = flips(
         decide, X, GROUP, labels=LABELS, criterion="equalized_odds", most_rows=60, smallest_group=50
     )
     assert {each.rows for each in result} == {(60, 60)}

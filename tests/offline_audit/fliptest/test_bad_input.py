@@ -21,7 +21,7 @@ X = RNG.normal(size=(3 * N, 2)) + np.outer(np.repeat([0, 1, 2], N), [1.0, 0.0])
 TWO = slice(0, 2 * N)
 
 
-def tested(model, features, groups, **options):
+def flips(model, features, groups, **options):
     """A quick test, of which options are changed."""
     return flip_test(model, features, groups, **{**QUICK, **options})
 
@@ -31,7 +31,7 @@ def decide(rows):
 
 
 def asked(**options):
-    return tested(decide, X[TWO], GROUP[TWO], **{**QUICK, **options})
+    return flips(decide, X[TWO], GROUP[TWO], **options)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_seeds_of_any_size_are_kept_as_they_are():
 )
 def test_people_who_cannot_be_compared_are_refused(features, groups, said):
     with pytest.raises(AuditInputError, match=said):
-        tested(decide, features, groups)
+        flips(decide, features, groups)
 
 
 def test_labels_of_another_length_are_refused():
@@ -105,14 +105,14 @@ def test_labels_of_another_length_are_refused():
 def test_rows_without_a_group_are_left_out_and_counted():
     groups = GROUP[TWO].astype(object)
     groups[::10] = None
-    result = tested(decide, X[TWO], groups)
+    result = flips(decide, X[TWO], groups)
     assert result.warnings == ("30 rows without a group are left out.",)
     assert result.direction("a", "b").rows == (135, 135)
 
 
 def test_a_group_too_small_has_a_reason_and_the_other_pairs_are_done():
     few = np.r_[: 2 * N, 2 * N : 2 * N + 40]
-    result = tested(decide, X[few], GROUP[few])
+    result = flips(decide, X[few], GROUP[few])
     assert len(result.directions) == 6
     for each in result:
         if "c" in (each.source, each.target):
@@ -130,7 +130,7 @@ def test_a_group_too_small_has_a_reason_and_the_other_pairs_are_done():
 
 def test_groups_that_are_the_same_flip_nobody():
     same = np.tile(X[:N], (2, 1))
-    result = tested(decide, same, GROUP[TWO], explain=True)
+    result = flips(decide, same, GROUP[TWO], explain=True)
     for each in result:
         assert each.gross.value == 0
         assert each.p_value == 1
@@ -143,7 +143,7 @@ def test_groups_that_are_the_same_flip_nobody():
 
 
 def test_a_model_that_decides_all_alike_flips_nobody():
-    result = tested(lambda rows: np.ones(len(rows)), X[TWO], GROUP[TWO])
+    result = flips(lambda rows: np.ones(len(rows)), X[TWO], GROUP[TWO])
     for each in result:
         assert each.rates == (1.0, 1.0)
         assert each.gross.value == 0
@@ -153,7 +153,7 @@ def test_a_model_that_decides_all_alike_flips_nobody():
 def test_a_feature_constant_in_one_group_is_told():
     table = X[TWO].copy()
     table[:N, 1] = 3.0
-    result = tested(decide, table, GROUP[TWO])
+    result = flips(decide, table, GROUP[TWO])
     assert any("All of a have one value of x1" in w for w in result.direction("a", "b").warnings)
     back = result.direction("b", "a")
     assert (back.flipset.counterparts[:, :, 1] == 3.0).all()
@@ -164,7 +164,7 @@ def test_categories_of_one_group_only_are_counted():
     town = np.where(RNG.random(2 * N) < 0.5, "hill", "dale")
     town[:20] = "isle"
     frame = pd.DataFrame({"x": X[TWO, 0], "town": town})
-    result = tested(lambda f: (f["x"] > 0.5).to_numpy(), frame, GROUP[TWO])
+    result = flips(lambda f: (f["x"] > 0.5).to_numpy(), frame, GROUP[TWO])
     (told,) = result.direction("a", "b").warnings
     assert told.startswith("20 rows of a are of a category of town that nobody of b has")
     assert result.direction("b", "a").warnings == ()
@@ -180,7 +180,7 @@ def refuses(rows):
 
 
 def test_rows_on_which_the_model_fails_are_left_out_and_counted():
-    result = tested(refuses, X[TWO], GROUP[TWO])
+    result = flips(refuses, X[TWO], GROUP[TWO])
     failed = [(X[TWO, 1] > 2)[part].sum() for part in (slice(0, N), slice(N, 2 * N))]
     assert sum(failed) > 2
     assert result.direction("a", "b").rows == (N - failed[0], N - failed[1])
@@ -200,12 +200,12 @@ def test_people_whose_counterparts_get_no_decision_are_left_out_and_counted():
             raise KeyError("who?")
         return decide(rows)
 
-    some = tested(lambda r: refuses_strangers(r, 0.1), X[TWO], GROUP[TWO])
+    some = flips(lambda r: refuses_strangers(r, 0.1), X[TWO], GROUP[TWO])
     each = some.direction("a", "b")
     assert any("whose counterpart got no decision are left out" in w for w in each.warnings)
     assert each.p_value is not None
     assert 0.7 * N < len(each.flipset) < N
-    none = tested(lambda r: refuses_strangers(r, 1.1), X[TWO], GROUP[TWO])
+    none = flips(lambda r: refuses_strangers(r, 1.1), X[TWO], GROUP[TWO])
     for each in none:
         assert each.reason == "no counterpart got a decision."
         assert each.p_value is None
@@ -217,13 +217,13 @@ def test_people_whose_counterparts_get_no_decision_are_left_out_and_counted():
 
 def test_a_model_that_decides_nothing_is_an_error():
     with pytest.raises(ModelFailedError, match="ZeroDivisionError"):
-        tested(lambda rows: 1 / 0, X[TWO], GROUP[TWO])
+        flips(lambda rows: 1 / 0, X[TWO], GROUP[TWO])
     with pytest.raises(ModelFailedError, match="not numbers"):
-        tested(lambda rows: np.full(len(rows), np.nan), X[TWO], GROUP[TWO])
+        flips(lambda rows: np.full(len(rows), np.nan), X[TWO], GROUP[TWO])
     with pytest.raises(AuditInputError, match="shape"):
-        tested(lambda rows: np.ones(3), X[TWO], GROUP[TWO])
+        flips(lambda rows: np.ones(3), X[TWO], GROUP[TWO])
     with pytest.raises(AuditInputError, match="model: a function"):
-        tested(3, X[TWO], GROUP[TWO])
+        flips(3, X[TWO], GROUP[TWO])
 
 
 class Failing:
@@ -250,7 +250,7 @@ class Failing:
 def failing_after(calls, error=ModelUnreachableError, **options):
     source = Failing(calls, error)
     model = AuditedModel(source, name="far away")
-    return source, tested(model, X, GROUP, **{**QUICK, **options})
+    return source, flips(model, X, GROUP, **options)
 
 
 def test_a_model_out_of_reach_from_the_start_is_an_error():
@@ -262,7 +262,7 @@ def test_a_model_out_of_reach_from_the_start_is_an_error():
 def test_what_was_found_before_the_model_went_away_is_kept(error):
     source, whole = failing_after(10**9, error)
     assert whole.complete
-    first = tested(AuditedModel(Failing(10**9, error), name="far away"), X[TWO], GROUP[TWO])
+    first = flips(AuditedModel(Failing(10**9, error), name="far away"), X[TWO], GROUP[TWO])
     alone = [(d.p_value, d.gross) for d in first]
     for calls in (1, 2, 3, source.made // 2, source.made - 1):
         _, found = failing_after(calls, error)
@@ -294,21 +294,17 @@ def test_flipsets_are_kept_though_nothing_could_be_held_against_chance():
 
 
 def test_evidence_is_kept_though_it_could_not_be_explained():
-    kept = {}
-    for calls in range(4, 400):
-        _, found = failing_after(calls, explain=True, permutations=3)
-        first = found.direction("a", "b")
-        if first.p_value is not None:
-            kept = first.transparency
-            break
-    assert kept == {}
+    """Call after call, until the first pair is held against chance and nothing is explained."""
+    every = (failing_after(calls, explain=True, permutations=3)[1] for calls in range(4, 400))
+    found = next(each for each in every if each.direction("a", "b").p_value is not None)
+    assert found.direction("a", "b").transparency == {}
     assert not found.complete
     assert found.direction("a", "c").p_value is None
 
 
 def test_columns_told_wrongly_are_refused_before_anyone_is_asked():
-    called = []
+    called: list[Any] = []
     columns = Columns(features=Columns.numeric(["a", "b", "c"]).features)
     with pytest.raises(AuditInputError, match="3 are described"):
-        tested(called.append, X, GROUP, columns=columns)
+        flips(called.append, X, GROUP, columns=columns)
     assert called == []

@@ -154,8 +154,8 @@ def test_what_is_missing_is_told_by_column_and_row_and_not_by_value(bad, columns
     ("column", "values"),
     [
         ("income", np.where(np.arange(N) == 3, np.nan, INCOME)),
-        ("job", np.where(np.arange(N) == 3, None, JOB)),
-        ("job", pd.Series(np.where(np.arange(N) == 3, None, JOB), dtype="string")),
+        ("job", np.array([*JOB[:3], None, *JOB[4:]], object)),
+        ("job", pd.Series(np.array([*JOB[:3], None, *JOB[4:]], object), dtype="string")),
         ("since", pd.Series([DAY] * N).where(pd.Series(np.arange(N) != 3))),
         ("years", pd.Series([1] * N, dtype="Int64").where(pd.Series(np.arange(N) != 3))),
     ],

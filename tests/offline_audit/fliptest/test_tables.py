@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -21,7 +23,7 @@ from tests.traffic_logs import (
 )
 
 N = 6
-PLAIN = {
+PLAIN: dict[str, list[Any]] = {
     "income": [1.5, 2.0, 0.5, 3.0, 1.0, 2.5],
     "years": [1, 2, 3, 4, 5, 6],
     "purpose=car": [1, 0, 0, 1, 0, 0],
@@ -48,7 +50,7 @@ TOWNS = ("north", "south", "west")
 
 def seen_town(dropped=None):
     """A manifest in which one-hot columns are a protected attribute."""
-    names = [f"town={town}" for town in TOWNS if town != dropped]
+    names = tuple(f"town={town}" for town in TOWNS if town != dropped)
     return small_spec(
         features=[Feature(name="income", kind="numeric")]
         + [Feature(name=name, kind="onehot") for name in names],

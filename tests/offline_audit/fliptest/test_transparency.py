@@ -222,7 +222,7 @@ def test_a_report_prints_in_a_terminal_and_a_notebook_and_becomes_json():
     report = transparency_report(flipset, "advantaged", odd, SCALE * [1e5, *[1] * 8], model)
     printed = str(report)
     assert max(map(len, printed.splitlines())) <= 100
-    assert "have the favourable decision and their counterparts do" in printed
+    assert "have the favourable decision and their counterparts do" in " ".join(printed.split())
     assert "for most of their counterparts" in printed
     assert "Commonest change: " in " ".join(printed.split())
     assert "<b>" not in report._repr_html_()
