@@ -100,6 +100,8 @@ class DecisionCache:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch(mode=0o600)
+            # Also where it was there before.
+            path.chmod(0o600)
         except OSError as error:
             raise _unusable(path, error) from None
         with self._opened(path) as file:

@@ -15,7 +15,7 @@ from offline_audit.maps.transport_map import Features, TransportMap
 __all__ = ["Asked", "Decides", "counterparts_of", "gross_share"]
 
 # Numbers in all counterparts of a flipset, before more of them are drawn for people who are alike.
-_MOST_KEPT = 50_000_000
+_MOST_KEPT = 10_000_000
 
 
 class Decides(Protocol):
@@ -86,7 +86,9 @@ def gross_share(people: Asked, fitted: TransportMap, model: Decides, draws: int)
     """Share of people whose decision is another for a counterpart, without keeping anything."""
     rows, places, draws = _distinct(people, draws)
     answers = _answers(rows, fitted.carry(rows.features, draws), model)
-    return float(((answers >= 0) & (answers != rows.decisions)).mean(0)[places].mean())
+    flips = (answers != rows.decisions).mean(0)
+    told = np.asarray((answers >= 0).all(0))[places]
+    return float(flips[places][told].mean()) if told.any() else 0.0
 
 
 def _distinct(people: Asked, draws: int) -> tuple[Asked, NDArray[np.intp] | slice, int]:

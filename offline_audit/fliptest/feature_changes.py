@@ -128,6 +128,9 @@ def _category_change(
     magnitude, ends = category_length(
         [shift.difference for shift in encoded], [shift.interval for shift in encoded], spread
     )
+    # A category of few people would name them.
+    many = [_people(flips, own, other, place) >= smallest for place in range(len(shifts))]
+    shifts = [shift for shift, told in zip(shifts, many, strict=True) if told]
     shifts.sort(key=lambda shift: -abs(shift.difference))
     commonest, share = _commonest(flips, own, other, variable.categories, smallest)
     return FeatureChange(
@@ -136,13 +139,20 @@ def _category_change(
         magnitude=magnitude,
         magnitude_interval=ends,
         difference=None,
-        consistency=shifts[0].difference,
-        consistency_interval=shifts[0].interval,
+        consistency=shifts[0].difference if shifts else 0.0,
+        consistency_interval=shifts[0].interval if shifts else (-1.0, 1.0),
         changed=float((own != other).mean()),
         shifts=tuple(shifts),
         commonest=commonest,
         commonest_share=share,
     )
+
+
+def _people(
+    flips: WeightedFlips, own: NDArray[np.intp], other: NDArray[np.intp], place: int
+) -> int:
+    """How many people who flip have a category, or have it in a counterpart."""
+    return len(np.unique(flips.owner[(own == place) | (other == place)]))
 
 
 def _commonest(

@@ -25,6 +25,9 @@ from offline_audit.window_facts import WindowFacts, computed_by
 
 __all__ = ["fliptest_findings"]
 
+# Of a group in a file.
+_MOST_ROWS = 100_000
+
 
 def fliptest_findings(
     source: Window | Path | str | pa.Table,
@@ -144,7 +147,7 @@ def _tested(
         {people.attribute: people.groups},
         labels=None if CRITERIA[criterion] == (None,) else people.labels,
         columns=manifest,
-        most_rows=max(len(people.groups), 1),
+        most_rows=_MOST_ROWS,
         **options,
     )
     return [_finding(each, result, people) for each in result.directions]

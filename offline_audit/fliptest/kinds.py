@@ -94,6 +94,7 @@ def require_finite(table: NDArray[Any], told: ToldColumns | None) -> None:
         AuditInputError: There is any; the message says where, not what.
     """
     if table.dtype.kind != "f":
+        _require_exact(table, told)
         return
     # What is not a number is not smaller either.
     wrong = ~(np.abs(table.astype(np.float64)) <= LARGEST)
@@ -106,6 +107,20 @@ def require_finite(table: NDArray[Any], told: ToldColumns | None) -> None:
         f"in {name}, row {int(np.argmax(wrong[:, place])):,}; leave those rows out, or fill them "
         "as the model does"
     )
+
+
+def _require_exact(table: NDArray[Any], told: ToldColumns | None) -> None:
+    """Whole numbers beyond 2²⁴ are others as float32, and so might be decisions."""
+    if table.dtype.kind == "b":
+        return
+    lost = table.astype(np.float32).astype(np.float64) != table
+    if lost.any():
+        place, names = int(np.argmax(lost.any(0))), _names(told)
+        name = names[place] if place < len(names) else f"column {place}"
+        raise AuditInputError(
+            f"features: whole numbers of {name} are too long for a float32, in which the model is "
+            "asked; divide them, or leave them out if they are ids"
+        )
 
 
 def _names(told: ToldColumns | None) -> list[str]:

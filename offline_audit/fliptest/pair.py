@@ -6,34 +6,34 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-import numpy as np
-from numpy.typing import NDArray
-from scipy import stats
-
 from offline_audit.audited_model import AuditedModel
 from offline_audit.fliptest.counterparts import Asked, counterparts_of
+from offline_audit.fliptest.estimates import (
+    net_estimate,
+    rate_mismatch,
+    share_estimate,
+    unseen_share,
+)
 from offline_audit.fliptest.flipset import Flipset, Side
 from offline_audit.fliptest.identification import Identification, identify
 from offline_audit.fliptest.marginals import flipset_marginals
 from offline_audit.fliptest.options import Options
 from offline_audit.fliptest.progress import Watch
-from offline_audit.fliptest.resampling import Resampled, bootstrap, null_sizes, share_interval
-from offline_audit.fliptest.result import FlipDirection, ShareEstimate
+from offline_audit.fliptest.resampling import Resampled, bootstrap, null_sizes
+from offline_audit.fliptest.result import FlipDirection
 from offline_audit.fliptest.sample import pair_warnings
 from offline_audit.fliptest.subgroup import name_subgroup
 from offline_audit.fliptest.transparency import transparency_report
+from offline_audit.fliptest.validated_map import ValidatedMap, fit_validated
 from offline_audit.maps.columns import Columns
-from offline_audit.maps.quantile import FAMILY_LEVEL
 from offline_audit.maps.scaling import Scaling
-from offline_audit.maps.transport_map import SparseMethod, TransportMap
-from offline_audit.maps.validation import MapValidation, validate_map
-from offline_audit.plain_words import are, count, percent
+from offline_audit.maps.transport_map import SparseMethod
+from offline_audit.plain_words import count, percent
 
 __all__ = ["Pair", "pair_steps"]
 
 Two = tuple[FlipDirection, FlipDirection]
 
-_CONFIDENCE = 0.95
 # Steps of a pair beside its refits: fitting, validating, identifying, explaining.
 _STEPS = 4
 _SIDES: tuple[Side, Side] = ("advantaged", "disadvantaged")
@@ -42,19 +42,6 @@ _SIDES: tuple[Side, Side] = ("advantaged", "disadvantaged")
 def pair_steps(options: Options) -> int:
     """How many steps a watch counts for one pair."""
     return _STEPS + options.permutations + options.resamples
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Fitted:
-    """Maps of one direction.
-
-    Attributes:
-        map: By which people are carried.
-        validation: Of a map of the same kind, on people it was not fitted to.
-    """
-
-    map: TransportMap
-    validation: MapValidation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +86,7 @@ class Pair:
             watch.step(pair_steps(self.options))
             return
         watch.on(f"{' and '.join(self.names)}: maps")
-        fitted = self._fit(0), self._fit(1)
+        fitted = self._fit(0, watch), self._fit(1, watch)
         watch.step()
         flipsets, left = zip(
             *(
@@ -132,7 +119,8 @@ class Pair:
         return Scaling.of(here, there, self.columns)
 
     def _rate(self, place: int) -> float | None:
-        return float(self.people[place].decisions.mean()) if len(self.people[place]) else None
+        group = self.people[place]
+        return float(group.decisions.mean()) if len(group) >= self.options.smallest_cell else None
 
     def _too_few(self) -> str | None:
         least = self.options.smallest_group
@@ -143,27 +131,21 @@ class Pair:
         ]
         return f"{' and '.join(short)}; {least} are needed." if short else None
 
-    def _fit(self, here: int) -> _Fitted:
-        """The map of a direction; a slow one is fitted to one half of the people only."""
+    def _fit(self, here: int, watch: Watch) -> ValidatedMap:
+        def tell(done: int, total: int) -> None:
+            watch.on(
+                f"{' and '.join(self.names)}: map {here + 1} of 2, {done:,} of {total:,} steps"
+            )
+
         source, target = self.people[here].features, self.people[1 - here].features
-        method, seed = self.options.method, self.options.seed
-        halves = [_halves(len(group), seed) for group in (source, target)]
-        part = method.fit(source[halves[0][0]], target[halves[1][0]], self.columns, seed=seed)
-        validation = validate_map(
-            part,
-            source[halves[0][1]],
-            target[halves[1][1]],
-            self.columns,
-            method.cost,
-            seed=seed,
+        return fit_validated(
+            source, target, self.columns, self.options.method, seed=self.options.seed, tell=tell
         )
-        whole = method.fit(source, target, self.columns, seed=seed) if method.quick else part
-        return _Fitted(map=whole, validation=validation)
 
     def _shared(
         self,
         blank: Two,
-        fitted: tuple[_Fitted, _Fitted],
+        fitted: tuple[ValidatedMap, ValidatedMap],
         flipsets: tuple[Flipset, ...],
         left: tuple[int, ...],
         errors: tuple[Resampled | None, Resampled | None],
@@ -176,7 +158,7 @@ class Pair:
     def _estimated(
         self,
         blank: FlipDirection,
-        fitted: _Fitted,
+        fitted: ValidatedMap,
         flipset: Flipset,
         left: int,
         errors: Resampled | None,
@@ -184,29 +166,31 @@ class Pair:
     ) -> FlipDirection:
         """Shares with their intervals; a map that fails its validation is no evidence."""
         names = blank.source, blank.target
-        warnings = pair_warnings(self.people[here], self.people[1 - here], self.columns, names)
+        groups = self.people[here], self.people[1 - here]
+        warnings = pair_warnings(*groups, self.columns, names, self.options.smallest_cell)
         if left:
-            warnings.append(
-                f"{count(left, 'person', 'people')} whose counterpart got no decision {are(left)} "
-                "left out."
-            )
+            few = self.options.smallest_cell
+            many = count(left, "person", "people") if left >= few else f"fewer than {few} people"
+            warnings.append(f"Left out: {many} whose counterpart got no decision.")
         if errors is None:
             warnings.append("Intervals hold the map to be known: it was not fitted again.")
-        failures = "; ".join(fitted.validation.failures)
-        reason = f"the map is not sound: {failures}." if failures else None
         if not len(flipset):
             return replace(blank, reason="no counterpart got a decision.", warnings=(*warnings,))
         shares = {side: flipset.share(side) for side in _SIDES}
         error = {side: None if errors is None else getattr(errors, side) for side in _SIDES}
-        one, other = (_share(shares[s], error[s], len(flipset)) for s in _SIDES)
+        one, other = (share_estimate(shares[s], error[s], len(flipset)) for s in _SIDES)
         return replace(
             blank,
             advantaged=one,
             disadvantaged=other,
-            gross=_share(flipset.gross, None if errors is None else errors.gross, len(flipset)),
-            net=_net(flipset, errors),
+            gross=share_estimate(
+                flipset.gross, None if errors is None else errors.gross, len(flipset)
+            ),
+            net=net_estimate(flipset, errors),
             validation=fitted.validation,
-            reason=reason or self._untested(),
+            reason=fitted.unsound
+            or rate_mismatch(flipset, self.people[1 - here])
+            or self._untested(),
             detectable=self._detectable(None if errors is None else errors.gross),
             warnings=tuple(warnings),
             flipset=flipset,
@@ -219,20 +203,14 @@ class Pair:
         return f"it was not held against chance: {name} was not fitted to permuted groups."
 
     def _detectable(self, error: float | None) -> float | None:
-        """Smallest gross share that would be shown four times in five.
-
-        A sparse map leaves a feature alone whose distributions differ by less than its test sees,
-        and as many people may flip unseen.
-        """
+        """Smallest gross share that would be shown four times in five."""
         if not isinstance(self.options.method, SparseMethod):
             return None if error is None else float((1.645 + 0.842) * error)
-        n, m = (len(group) for group in self.people)
-        level = FAMILY_LEVEL / len(self.columns.variables)
-        gap = float(stats.kstwo.isf(level, round(n * m / (n + m))))
-        return min(gap + 0.842 * 0.5 * math.sqrt(1 / n + 1 / m), 1.0)
+        first, second = map(len, self.people)
+        return unseen_share(first, second, len(self.columns.variables))
 
     def _errors(
-        self, fitted: tuple[_Fitted, _Fitted], watch: Watch
+        self, fitted: tuple[ValidatedMap, ValidatedMap], watch: Watch
     ) -> tuple[Resampled | None, Resampled | None]:
         if self.options.resamples < 2:
             watch.step(self.options.resamples)
@@ -320,20 +298,3 @@ class Pair:
                 for side in _SIDES
             },
         )
-
-
-def _halves(n: int, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    order = np.random.default_rng([seed, n]).permutation(n)
-    return np.sort(order[: n // 2]), np.sort(order[n // 2 :])
-
-
-def _share(value: float, error: float | None, rows: int) -> ShareEstimate:
-    return ShareEstimate(value=value, interval=share_interval(value, error, rows, _CONFIDENCE))
-
-
-def _net(flipset: Flipset, errors: Resampled | None) -> ShareEstimate:
-    """A difference of shares, by its standard error."""
-    gross, net = flipset.gross, flipset.net
-    plain = math.sqrt(max(gross - net**2, 0.0) / len(flipset))
-    reach = float(stats.norm.ppf((1 + _CONFIDENCE) / 2)) * (plain if errors is None else errors.net)
-    return ShareEstimate(value=net, interval=(max(net - reach, -1.0), min(net + reach, 1.0)))

@@ -24,6 +24,10 @@ class Watch:
         self._what = what
         self._tell()
 
+    def rows(self, done: int, total: int) -> None:
+        """The model has been asked about so many."""
+        self.on(f"asking the model, {done:,} of {total:,} rows")
+
     def step(self, steps: int = 1) -> None:
         """Some of it is done."""
         self._done += steps

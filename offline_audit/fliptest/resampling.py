@@ -29,6 +29,8 @@ Tick = Callable[[], None]
 
 # People of the larger group in a bootstrap sample; the error shrinks with the root of their number.
 _MOST = 5_000
+# Of a smaller group not fewer than this, or all.
+_FEWEST = 1_000
 # Counterparts of each person in a refit.
 _DRAWS = 2
 # Sizes that differ by less are equal: sums in another order.
@@ -94,6 +96,9 @@ def null_sizes(
     rng = np.random.default_rng(seed)
     labels = np.arange(len(people)) < len(first)
     still = method.still(people.features, columns) if isinstance(method, SparseMethod) else None
+    # The same rule for the groups as they are.
+    if still is not None and still(labels):
+        found = 0.0, 0.0
     sizes = np.zeros((permutations, 2))
     for number in range(permutations):
         mask = rng.permutation(labels)
@@ -137,7 +142,7 @@ def bootstrap(
     rng = np.random.default_rng(seed)
     groups = first, second
     part = min(1.0, _MOST / max(map(len, groups)))
-    sizes = [max(math.ceil(part * len(group)), min(len(group), 30)) for group in groups]
+    sizes = [max(math.ceil(part * len(group)), min(len(group), _FEWEST)) for group in groups]
     shares = np.zeros((2, resamples, 4))
     for number in range(resamples):
         drawn = [
@@ -151,8 +156,11 @@ def bootstrap(
                 sides = flipset.share("advantaged"), flipset.share("disadvantaged")
                 shares[direction, number] = (*sides, sum(sides), sides[0] - sides[1])
         tick()
-    scale = np.sqrt([sizes[0] / len(first), sizes[1] / len(second)])
-    errors = shares.std(1, ddof=1) * scale[:, None]
+    # Both groups add to the scatter; a small one is drawn whole, and its part must not shrink.
+    scale = math.sqrt(max(size / len(group) for size, group in zip(sizes, groups, strict=True)))
+    # Few resamples know the scatter badly.
+    sure = float(stats.t.ppf(0.975, resamples - 1) / stats.norm.ppf(0.975))
+    errors = shares.std(1, ddof=1) * scale * sure
     one, other = (
         Resampled(advantaged=e[0], disadvantaged=e[1], gross=e[2], net=e[3])
         for e in errors.tolist()

@@ -143,7 +143,7 @@ class FlipTestResult:
         cost: What it keeps small.
         directions: Every pair of groups, both ways.
         level: At which `rejected` answers, without correction for several directions.
-        draws: Counterparts of each person, where the map splits.
+        draws: Counterparts of each person, where the map splits; more where people are alike.
         seed: Of whatever is random.
         complete: False if the model could no longer be asked; what was found until then is here.
         warnings: What to know before a figure is believed.

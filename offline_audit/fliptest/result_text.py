@@ -38,6 +38,8 @@ _WITHIN = {
 }
 _HEADER = ("from → to", "people", "disadvantaged", "advantaged", "net", "by chance", "p")
 _MOST_FEATURES = 3
+# Share of a group of which features are named.
+_LEAST_TOLD = 0.0005
 # Letters of a line, and of a group's name that are shown at least.
 _WIDTH, _SHORTEST = 100, 3
 
@@ -107,8 +109,10 @@ def _summary(each: FlipDirection) -> Iterator[str]:
         yield f"{each.name}: no evidence: {each.reason}"
     for side in SIDES:
         told = each.transparency.get(side)
-        # Of a side without members little can be said.
-        if told is not None and told.features and told.members:
+        share = getattr(each, side)
+        # Neither of a map that does not arrive, nor of next to nobody.
+        sound = each.validation is not None and each.validation.sound
+        if told is not None and told.features and sound and share.value >= _LEAST_TOLD:
             yield f"{each.name}, {side}: {_through(each, side)}{_who(each, side)}."
     yield from (f"! {each.name}: {warning}" for warning in each.warnings)
 
@@ -129,8 +133,11 @@ def _through(each: FlipDirection, side: Side) -> str:
 
 def _who(each: FlipDirection, side: Side) -> str:
     found = each.subgroups.get(side)
-    if found is None or found.rule is None or not found.confirmed:
+    if found is None or found.rule is None or not found.confirmed or found.tested is None:
         return ""
+    members = found.tested.flips_inside + found.tested.flips_outside
+    if found.tested.flips_inside < members / 2:
+        return f"; more often where {found.rule}"
     return f"; mostly {found.rule}"
 
 
@@ -183,8 +190,8 @@ def direction_notes(each: FlipDirection) -> list[str]:
         )
     if each.detectable is not None:
         notes.append(
-            f"What differs too little between the groups to be seen in so many people may flip up "
-            f"to about {percent(each.detectable)}."
+            f"Through a feature that differs too little between the groups to be seen in so many "
+            f"people, up to about {percent(each.detectable)} may flip."
         )
     return [*notes, *(f"! {warning}" for warning in each.warnings)]
 
@@ -193,8 +200,8 @@ def _validated(found: MapValidation) -> str:
     worst = max(found.variables, key=lambda fit: fit.ks)
     return (
         f"Map on {found.rows[0]:,} people it was not fitted to: largest KS {worst.ks:.3f} "
-        f"({worst.name}), told from members with AUC {found.auc:.2f}, mean cost {found.distance:.2f} "
-        f"(exact transport between samples: {found.exact_distance:.2f})."
+        f"({worst.name}), told from members with AUC {found.auc:.2f}, mean cost "
+        f"{found.distance:.2f} (exact transport between samples: {found.exact_distance:.2f})."
     )
 
 

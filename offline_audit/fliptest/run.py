@@ -131,12 +131,13 @@ def flip_test(
         watch.on("asking the model")
         chosen = sample.asked(options)
         decisions = np.full(len(people.features), -1, np.int8)
-        decisions[chosen] = asked.decide(people.features[chosen])
+        decisions[chosen] = asked.decide(people.features[chosen], progress=watch.rows)
+        silent = asked.failures.since(before).warnings
         watch.step()
         found, error = _examined(sample, pairs, decisions, asked, options, watch)
     warnings = [
         *sample.warnings,
-        *asked.failures.since(before).warnings,
+        *silent,
         *sample.left(options),
     ]
     return FlipTestResult(

@@ -148,9 +148,9 @@ def _some(rows: NDArray[np.intp], most: int, rng: np.random.Generator) -> NDArra
 
 
 def pair_warnings(
-    source: Asked, target: Asked, columns: Columns, names: tuple[str, str]
+    source: Asked, target: Asked, columns: Columns, names: tuple[str, str], smallest: int
 ) -> list[str]:
-    """What a map from one group to the other has to make up."""
+    """What a map from one group to the other has to make up; few people are not counted."""
     warnings, constant, telling = [], [], []
     for variable in columns.variables:
         if variable.kind == "category":
@@ -160,8 +160,9 @@ def pair_warnings(
                 telling.append(variable.name)
             elif alone.any():
                 rows = int(alone.sum())
+                many = count(rows, "row") if rows >= smallest else f"fewer than {smallest} rows"
                 warnings.append(
-                    f"{count(rows, 'row')} of {names[0]} {are(rows)} of a category of "
+                    f"In {names[0]}, {many} are of a category of "
                     f"{variable.name} that nobody of {names[1]} has; the data do not tell what "
                     "their counterparts have."
                 )

@@ -77,7 +77,7 @@ def _notes(report: TransparencyReport) -> list[str]:
         notes.append(f"For {report.members:,} that holds for most of their counterparts.")
     notes.append(
         "Mean of the person's value less the counterpart's, and of its sign (±1: all the same "
-        f"way); {100 * report.level:g}% intervals."
+        f"way); {100 * report.level:g}% intervals, for this map."
     )
     if report.asked:
         notes.append(

@@ -1,0 +1,131 @@
+"""What contradicts a flipset, what escapes it, and whom its figures count."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from offline_audit.fliptest import flip_test
+from offline_audit.fliptest.counterparts import Asked, gross_share
+from offline_audit.fliptest.estimates import rate_mismatch, unseen_share
+from offline_audit.fliptest.flipset import Flipset
+from offline_audit.fliptest.resampling import bootstrap
+from offline_audit.maps import Columns, map_method
+
+FEW: dict[str, Any] = {"permutations": 0, "resamples": 0, "explain": False, "progress": False}
+
+
+def test_many_small_differences_that_add_up_are_no_evidence_of_few_flips():
+    rng = np.random.default_rng(0)
+    # Each of sixty features differs by a twentieth of its spread, too little to be moved.
+    people = [rng.normal(shift, 1, (2_000, 60)).astype(np.float32) for shift in (0.0, 0.05)]
+    groups = np.repeat(["a", "b"], 2_000)
+    result: Any = flip_test(
+        lambda rows: rows.sum(1) > 0,
+        np.concatenate(people),
+        groups,
+        **{**FEW, "permutations": 9},
+    )
+    for each in result:
+        assert abs(each.rates[0] - each.rates[1]) > 0.1
+        assert each.p_value is None
+        assert "does not arrive" in each.reason
+
+
+def flipset(rate: float, n: int = 1_000) -> Flipset:
+    decided = np.arange(n) < rate * n
+    features = np.zeros((n, 1), np.float32)
+    return Flipset(
+        features=features,
+        counterparts=features[None],
+        decisions=decided,
+        counterpart_decisions=decided[None],
+    )
+
+
+@pytest.mark.parametrize(("rate", "contradicts"), [(0.5, False), (0.57, False), (0.65, True)])
+def test_the_rate_of_carried_people_is_held_against_the_targets(rate, contradicts):
+    half = np.arange(1_000) < 500
+    target = Asked(features=np.zeros((1_000, 1), np.float32), decisions=half)
+    assert (rate_mismatch(flipset(rate), target) is not None) == contradicts
+
+
+def test_less_escapes_in_larger_groups_and_more_among_more_features():
+    assert unseen_share(10_000, 10_000, 5) < unseen_share(1_000, 1_000, 5)
+    assert unseen_share(1_000, 1_000, 5) < unseen_share(1_000, 1_000, 50)
+    assert unseen_share(2, 2, 5) <= 1
+
+
+class Moved:
+    """Carries everyone by one."""
+
+    splits = False
+
+    def carry(self, features: np.ndarray, draws: int = 1) -> np.ndarray:
+        return (features + 1)[None]
+
+
+class HalfSilent:
+    """Turns everyone, and says nothing of every second person."""
+
+    def decide(self, features: np.ndarray) -> np.ndarray:
+        return np.where(features[:, 0] % 2 == 0, 1, -1).astype(np.int8)
+
+
+def test_people_without_an_answer_are_counted_neither_found_nor_by_chance():
+    people = Asked(
+        features=np.arange(100, dtype=np.float32)[:, None], decisions=np.zeros(100, bool)
+    )
+    assert gross_share(people, Moved(), HalfSilent(), 1) == 1.0
+
+
+def test_a_small_target_makes_the_error_of_a_large_source_large():
+    """The scatter over fresh draws of both groups is what the bootstrap tells."""
+    columns, method = Columns.numeric(["x"]), map_method("quantile")
+
+    class Above:
+        def decide(self, features: np.ndarray) -> np.ndarray:
+            return (features[:, 0] > 0).astype(np.int8)
+
+    def drawn(seed: int) -> tuple[Asked, Asked]:
+        rng = np.random.default_rng(seed)
+        groups = [
+            rng.normal(shift, 1, (n, 1)).astype(np.float32) for n, shift in ((8_000, 0), (150, 1))
+        ]
+        one, other = (Asked(features=g, decisions=g[:, 0] > 0) for g in groups)
+        return one, other
+
+    shares = []
+    for seed in range(60):
+        one, other = drawn(seed)
+        fitted = method.fit(one.features, other.features, columns)
+        shares.append(gross_share(one, fitted, Above(), 1))
+    first, second = drawn(100)
+    maps = tuple(
+        method.fit(a.features, b.features, columns) for a, b in ((first, second), (second, first))
+    )
+    found, _ = bootstrap(
+        first,
+        second,
+        (maps[0], maps[1]),
+        method,
+        columns,
+        Above(),
+        resamples=60,
+        seed=0,
+        tick=lambda: None,
+    )
+    truth = float(np.std(shares, ddof=1))
+    # Both are standard deviations of sixty draws: 9% each, at four standard errors.
+    assert found.gross == pytest.approx(truth, rel=0.55)
+    assert found.gross > 0.6 * truth
+
+
+def test_whole_numbers_that_a_float32_cannot_hold_are_refused():
+    from offline_audit.errors import AuditInputError
+
+    ids = np.arange(2**30, 2**30 + 400)[:, None]
+    with pytest.raises(AuditInputError, match="too long"):
+        flip_test(lambda rows: rows[:, 0] > 0, ids, np.repeat(["a", "b"], 200), **FEW)
