@@ -130,8 +130,8 @@ def _category_change(
     )
     # A category of few people would name them.
     many = [_people(flips, own, other, place) >= smallest for place in range(len(shifts))]
-    shifts = [shift for shift, told in zip(shifts, many, strict=True) if told]
-    shifts.sort(key=lambda shift: -abs(shift.difference))
+    told = [shift for shift, kept in zip(shifts, many, strict=True) if kept]
+    largest = max(shifts, key=lambda shift: abs(shift.difference))
     commonest, share = _commonest(flips, own, other, variable.categories, smallest)
     return FeatureChange(
         name=variable.name,
@@ -139,10 +139,10 @@ def _category_change(
         magnitude=magnitude,
         magnitude_interval=ends,
         difference=None,
-        consistency=shifts[0].difference if shifts else 0.0,
-        consistency_interval=shifts[0].interval if shifts else (-1.0, 1.0),
+        consistency=largest.difference,
+        consistency_interval=largest.interval,
         changed=float((own != other).mean()),
-        shifts=tuple(shifts),
+        shifts=tuple(sorted(told, key=lambda shift: -abs(shift.difference))),
         commonest=commonest,
         commonest_share=share,
     )

@@ -51,7 +51,7 @@ def _table(report: TransparencyReport) -> TextTable | None:
 def _cells(each: FeatureChange) -> tuple[str, ...]:
     name = each.name
     # Of a category the magnitude has no sign.
-    figure = "{:.2f}" if each.shifts else "{:+.2f}"
+    figure = "{:.2f}" if each.kind == "category" else "{:+.2f}"
     return (
         name if len(name) <= _NAME_WIDTH else f"{name[: _NAME_WIDTH - 1]}…",
         figure.format(each.magnitude),

@@ -144,7 +144,8 @@ def test_splits_that_move_nobody_are_not_fitted_and_the_model_is_not_asked():
     )
     # Some one in twenty moves anybody: 12 of 60 would be one in 10,000.
     assert model.asked <= 12 * 2 * 2 * 200
-    assert one.p_value <= 13 / 61
+    # The groups as they are move nobody either, whatever flipped by another rule.
+    assert one.p_value == 1
 
 
 def test_a_shortcut_changes_no_null():
@@ -163,6 +164,7 @@ def test_a_shortcut_changes_no_null():
     rng = np.random.default_rng(1)
     rows = rng.normal(size=(160, 4)).astype(np.float32).round(1)
     columns = Columns.numeric(["a", "b", "c", "d"])
+    rows[70:, 0] += 1
     first, second = group(rows[:70]), group(rows[70:])
     quick = map_method("joint_quantile")
     found, wanted = (
@@ -298,3 +300,25 @@ def test_shares_are_of_all_people_alike_or_not():
     wanted = (target[:, 0] == 1).mean() - (rows[:, 0] == 1).mean()
     assert flipset.share("disadvantaged") == pytest.approx(wanted, abs=0.01)
     assert gross_share(people, fitted, model, 2) == pytest.approx(wanted, abs=0.02)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_people_without_an_answer_count_neither_in_a_flipset_nor_in_its_null(share):
+    """Of those carried past the cut, some get none; of everyone, where the share is 1."""
+    source = np.linspace(-1, 1, 200)
+
+    class Silent(Cut):
+        def decide(self, features):
+            found = super().decide(features)
+            found[features[:, 0] * 1_000 % 1 < share] = -1
+            return found
+
+    people, fitted = group(source), Shift(by=[0.5])
+    flipset, left = counterparts_of(people, fitted, Silent(), 1)
+    assert len(flipset) + left == 200
+    assert left == pytest.approx(200 * share, abs=25)
+    found = gross_share(people, fitted, Silent(), 1)
+    assert found == (pytest.approx(flipset.gross) if len(flipset) else 0)
+    if share < 1:
+        # Half of the half that is below the cut is carried past it.
+        assert found == pytest.approx(0.25, abs=0.07)

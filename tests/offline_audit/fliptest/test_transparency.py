@@ -115,7 +115,8 @@ def test_a_dropped_category_is_one_of_the_categories():
     assert town.commonest == ("village", "north")
     assert town.commonest_share == 1.0
     shifts = {shift.name: shift.difference for shift in town.shifts}
-    assert shifts == {"village": 1.0, "north": -1.0, "south": 0.0}
+    # Nobody who flips is of the south, so it is not told of.
+    assert shifts == {"village": 1.0, "north": -1.0}
 
 
 @pytest.mark.parametrize("dropped", [False, True])
@@ -261,3 +262,20 @@ def test_career_gaps_do_it_where_the_world_says_so(origin, target):
         assert report.by_undoing[0].undone == 1.0
         assert report.by_undoing[1].undone == 0.0
         assert report.undone_by_none == 0.0
+
+
+def test_a_category_of_few_people_is_not_named():
+    n = 60
+    town = np.zeros(n)
+    town[:3] = 1
+    own = rows_of(np.full(n, 3.0), np.zeros(n), np.ones(n), np.zeros(n), town)
+    other = rows_of(np.full(n, -3.0), np.zeros(n), np.ones(n), np.zeros(n), np.full(n, 2))
+    flipset = Flipset(
+        features=own,
+        counterparts=other[None],
+        decisions=np.ones(n, bool),
+        counterpart_decisions=np.zeros((1, n), bool),
+    )
+    assert {shift.name for shift in report_of(flipset).of("town").shifts} == {"north", "village"}
+    every = report_of(flipset, smallest_cell=1).of("town")
+    assert {shift.name for shift in every.shifts} == {"north", "south", "village"}

@@ -80,7 +80,7 @@ def covered(draws, truth, seeds, *, split=False):
                 decisions=np.tile(flipset.decisions, draws),
                 counterpart_decisions=flipset.counterpart_decisions.reshape(1, -1),
             )
-        found = report_of(flipset)
+        found = report_of(flipset, smallest_cell=1)
         for each in found.features:
             true = truth.of(each.name)
             pairs = [
