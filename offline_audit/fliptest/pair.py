@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from offline_audit.audited_model import AuditedModel
-from offline_audit.fliptest.counterparts import Asked, counterparts_of
+from offline_audit.fliptest.counterparts import Asked, Decides, counterparts_of
 from offline_audit.fliptest.estimates import (
     net_estimate,
     rate_mismatch,
@@ -61,7 +60,7 @@ class Pair:
     label: int | None
     people: tuple[Asked, Asked]
     columns: Columns
-    model: AuditedModel
+    model: Decides
     options: Options
 
     def blank(self, reason: str | None = None) -> Two:

@@ -20,13 +20,14 @@ from offline_audit.errors import (
     ModelUnreachableError,
     OfflineAuditError,
 )
-from offline_audit.fliptest.counterparts import Asked
+from offline_audit.fliptest.counterparts import Asked, Decides
 from offline_audit.fliptest.options import Options, checked_options
 from offline_audit.fliptest.pair import Pair, pair_steps
 from offline_audit.fliptest.people import People, ToldColumns, read_people
 from offline_audit.fliptest.progress import ShowProgress, Watch, watched
 from offline_audit.fliptest.result import FlipDirection, FlipTestResult
 from offline_audit.fliptest.sample import Sample
+from offline_audit.fliptest.threads import OneThread
 from offline_audit.maps import MapMethod, map_method
 from offline_audit.maps.costs import SQUARED_L2, Cost
 from offline_audit.projection.criteria import CRITERIA, Criterion
@@ -134,7 +135,9 @@ def flip_test(
         decisions[chosen] = asked.decide(people.features[chosen], progress=watch.rows)
         silent = asked.failures.since(before).warnings
         watch.step()
-        found, error = _examined(sample, pairs, decisions, asked, options, watch)
+        with OneThread() as span:
+            free = span.freed(asked)
+            found, error = _examined(sample, pairs, decisions, free, options, watch)
     warnings = [
         *sample.warnings,
         *silent,
@@ -196,7 +199,7 @@ def _examined(
     sample: Sample,
     pairs: list[tuple[int, int, int | None]],
     decisions: NDArray[np.int8],
-    model: AuditedModel,
+    model: Decides,
     options: Options,
     watch: Watch,
 ) -> tuple[list[FlipDirection], OfflineAuditError | None]:
