@@ -151,6 +151,8 @@ def _claims(
     middle = sum(_PAPER_CORRELATION) / 2
     # Of a share of one quarter, ours and the paper's; in people of 10,000.
     chance = math.sqrt(0.1875 * (1 / n + 1 / 10_000)) * 10_000
+    # Of a mean of one, two or three more, over those who flip.
+    spread = 0.75 * math.sqrt(1 / (one.high / 10_000 * n) + 1 / _PAPER_FLIPS)
     return [
         Claim(
             claim="arrests: high risk whose counterparts are not, each count to one, by 2,572",
@@ -174,7 +176,7 @@ def _claims(
             figure=abs(one.more - _PAPER_MORE),
             unit="off",
             side="at most",
-            bar=0.1,
+            bar=round(3 * spread, 2),
             rounds=n,
             details={"each to one": one.more, "where counts split": split.more},
         ),

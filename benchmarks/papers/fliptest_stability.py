@@ -102,7 +102,7 @@ def _print(found: Found, *, quick: bool) -> None:
 
 
 def _draw(found: Found, out: Path) -> Path:
-    figure = Figure(figsize=(7.5, 4.6), layout="constrained")
+    figure = Figure(figsize=(9, 4.6), layout="constrained")
     axes = figure.subplots()
     names: Sequence[str] = list(dict.fromkeys(name for name, _ in found))
     for place, name in enumerate(names):
@@ -118,7 +118,7 @@ def _draw(found: Found, out: Path) -> Path:
             axes.plot(*zip(*points, strict=True), ".", markersize=5, label=name)
     axes.set(yscale="log", xlabel="features", ylabel="variance of where 0 goes, each feature")
     axes.set_title("How much a map changes with its sample of 500 (Figure 2)")
-    axes.legend(fontsize=8)
+    figure.legend(loc="outside right upper", fontsize=8)
     out.mkdir(parents=True, exist_ok=True)
     path = out / "fliptest_figure_2.png"
     figure.savefig(path, dpi=120)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from offline_audit.maps.columns import Columns
 from offline_audit.maps.costs import SQUARED_L2, Cost
 from offline_audit.maps.quantile import QuantileMap, QuantileMethod
-from offline_audit.maps.repair import LinkedPairs, Repair, fit_repair
+from offline_audit.maps.repair import LinkedPairs, Repair, fit_repair, judged_people
 from offline_audit.maps.scaling import draw_uniforms
 from offline_audit.maps.transport_map import Features, Progress
 
@@ -72,9 +72,13 @@ class JointQuantileMethod:
     ) -> JointQuantileMap:
         """See `MapMethod`."""
         margins = QuantileMethod().fit(source, target, columns)
-        pushed = margins.spread(source, seed)
-        both = LinkedPairs(np.concatenate([pushed, target]), columns, seed)
-        pairs = both.between(np.arange(len(source) + len(target)) < len(source))
+        # Of very many people some tell as much.
+        pushed, there = (
+            margins.spread(judged_people(source, seed), seed),
+            judged_people(target, seed),
+        )
+        both = LinkedPairs(np.concatenate([pushed, there]), columns, seed)
+        pairs = both.between(np.arange(len(pushed) + len(there)) < len(pushed))
         return _repaired(margins, source, target, columns, pairs, seed)
 
     def refit(
@@ -112,7 +116,7 @@ def _repaired(
 ) -> JointQuantileMap:
     if not pairs:
         return JointQuantileMap(margins=margins, repair=None)
-    pushed = margins.spread(source, seed)
+    pushed = margins.spread(judged_people(source, seed), seed)
     repair = fit_repair(pushed, target, columns, pairs, margins.moved, seed)
     return JointQuantileMap(margins=margins, repair=repair)
 

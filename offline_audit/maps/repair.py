@@ -23,7 +23,7 @@ from offline_audit.maps.gaussian import Affine, bures
 from offline_audit.maps.normal_scores import NormalScores
 from offline_audit.maps.transport_map import Features
 
-__all__ = ["LinkedPairs", "Repair", "fit_repair"]
+__all__ = ["LinkedPairs", "Repair", "fit_repair", "judged_people"]
 
 Float = NDArray[np.float64]
 # Chance that any pair of variables is repaired where none differs.
@@ -116,6 +116,11 @@ class LinkedPairs:
     def between(self, first: NDArray[np.bool_]) -> list[tuple[int, int]]:
         """For a split in two, bool `[n]`."""
         return self._people.differing(first[self._chosen], _LEVEL)
+
+
+def judged_people(people: Features, seed: int) -> Features:
+    """As many as pairs are judged on, `[n, d]`; all where they are few."""
+    return people if len(people) <= _JUDGED else people[_some(len(people), _JUDGED, seed)]
 
 
 def fit_repair(
