@@ -2,6 +2,7 @@
 
 A refit learns from nine tenths of the same people, drawn anew. Flipsets of maps that were fitted to
 fresh people stand beside: they scatter more, whatever the map.
+By the stricter reading, refits to fresh people, neither bar would be met.
 """
 
 from __future__ import annotations
