@@ -12,7 +12,7 @@ PYTEST_ARGS ?=
 SPREAD ?= --numprocesses auto --maxprocesses 4 --dist loadfile
 BENCH_ARGS ?=
 
-.PHONY: help demo test test-live lint bench proto docs clean
+.PHONY: help demo test test-live lint bench smoke proto docs clean
 
 help:
 	@echo "make demo       the main job from end to end, in under three minutes"
@@ -20,6 +20,7 @@ help:
 	@echo "make test-live  tests with real servers, clients and other environments"
 	@echo "make lint       ruff and mypy"
 	@echo "make bench      every benchmark, and the claims that do not hold (BENCH_ARGS=--quick)"
+	@echo "make smoke      every benchmark and reproduction at tiny sizes; fails where one crashes"
 	@echo "make proto      regenerate monitor/wire from proto/"
 	@echo "make docs       regenerate the pages that are made from code"
 	@echo "make clean      remove what these commands made"
@@ -56,12 +57,15 @@ lint: $(READY)
 bench: $(READY)
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
+smoke: $(READY)
+	$(BIN)/python -m benchmarks --smoke
+
 proto: $(READY)
 	$(BIN)/python -m grpc_tools.protoc -Imonitor/wire=proto --python_out=. --pyi_out=. \
 		--grpc_python_out=. monitor/wire/open_inference.proto monitor/wire/evenhand.proto
 
 docs: $(READY)
-	$(BIN)/python -m monitor.config_reference > docs/reference/config.md
+	$(BIN)/evenhand config reference > docs/reference/config.md
 
 clean:
 	rm -rf $(VENV) .cache build evenhand-demo dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,40 +1,66 @@
-"""Run every benchmark and list the claims that do not hold: `python -m benchmarks [--quick]`."""
+"""Run every benchmark and list the claims that do not hold.
+
+`python -m benchmarks [--quick | --smoke] [NAME...]`. With `--smoke` every script runs at tiny
+sizes, no claim is judged, and only a script that crashes or takes too long fails.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import benchmarks
+from benchmarks.claims import Scale, add_scale_options, scale_of
+
+# Longest time of a script in smoke mode; about ten times what it takes on an idle machine.
+_SMOKE_SECONDS = 240.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """One script that ran.
+
+    Attributes:
+        name: Module below `benchmarks`.
+        seconds: Wall-clock time.
+        claims: Its claims; None if it failed.
+    """
+
+    name: str
+    seconds: float
+    claims: list[dict[str, object]] | None
 
 
 def main() -> int:
-    """Run them one by one; 1 if a claim does not hold or a script fails."""
+    """Run the scripts one by one; 1 if a claim does not hold or a script fails."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="smaller sizes, within 60 s a script")
+    add_scale_options(parser)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all claims to FILE")
+    parser.add_argument("--seconds", type=float, help="longest time of a script")
     parser.add_argument("names", nargs="*", help="only these; all by default")
     options = parser.parse_args()
-    names = options.names or _scripts()
-    claims: list[dict[str, object]] = []
-    failed: list[str] = []
+    scale, names = scale_of(options), options.names or _scripts()
+    limit = options.seconds or (_SMOKE_SECONDS if scale is Scale.SMOKE else None)
+    runs = []
     for number, name in enumerate(names, start=1):
         print(f"== {number} of {len(names)}: benchmarks.{name}", flush=True)
-        started = time.monotonic()
-        found = _run(name, quick=options.quick)
-        print(f"   {time.monotonic() - started:.0f} s\n", flush=True)
-        if found is None:
-            failed.append(name)
-        else:
-            claims += found
+        runs.append(_run(name, scale, limit))
+        print(f"   {runs[-1].seconds:.0f} s\n", flush=True)
+    claims = [claim for run in runs for claim in run.claims or []]
+    failed = [run.name for run in runs if run.claims is None]
     if options.json:
         options.json.write_text(json.dumps(claims, indent=2) + "\n")
+    if scale is Scale.SMOKE:
+        return _conclude_smoke(runs, failed)
     return _conclude(claims, failed)
 
 
@@ -49,15 +75,22 @@ def _scripts() -> list[str]:
     )
 
 
-def _run(name: str, *, quick: bool) -> list[dict[str, object]] | None:
+def _run(name: str, scale: Scale, limit: float | None) -> _Run:
+    started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "claims.json")
         command = [sys.executable, "-m", f"benchmarks.{name}", "--json", str(file)]
-        done = subprocess.run(command + ["--quick"] * quick, check=False)
-        if done.returncode != 0 or not file.exists():
-            return None
-        claims: list[dict[str, object]] = json.loads(file.read_text())
-        return claims
+        command += [] if scale is Scale.FULL else [f"--{scale}"]
+        # A session of its own, so that a script that takes too long ends with what it started.
+        script = subprocess.Popen(command, start_new_session=True)
+        try:
+            code = script.wait(limit)
+        except subprocess.TimeoutExpired:
+            print(f"   stopped: it took longer than {limit:.0f} s", flush=True)
+            os.killpg(script.pid, signal.SIGKILL)
+            code = script.wait()
+        claims = json.loads(file.read_text()) if code == 0 and file.exists() else None
+    return _Run(name=name, seconds=time.monotonic() - started, claims=claims)
 
 
 def _conclude(claims: list[dict[str, object]], failed: list[str]) -> int:
@@ -68,6 +101,15 @@ def _conclude(claims: list[dict[str, object]], failed: list[str]) -> int:
     for name in failed:
         print(f"  FAILED  benchmarks.{name}")
     return 1 if missed or failed else 0
+
+
+def _conclude_smoke(runs: list[_Run], failed: list[str]) -> int:
+    for run in sorted(runs, key=lambda run: -run.seconds):
+        outcome = "FAILED" if run.claims is None else f"{len(run.claims)} claims, not judged"
+        print(f"{run.seconds:6.1f} s  benchmarks.{run.name}: {outcome}")
+    total = sum(run.seconds for run in runs)
+    print(f"{total:6.1f} s  {len(runs)} scripts, {len(failed)} failed")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 from benchmarks.subject import People, Society, Subject, fine_tune, fit_subject, train_classifier
-from monitor.baseline import SIGNALS, Baseline, Signal
-from monitor.scores import Scores
-from monitor.world import World
+from monitor import World
+from monitor.scoring.baseline import SIGNALS, Baseline, Signal
+from monitor.scoring.scores import Scores
 
 __all__ = [
     "ALARM_SIGNALS",

@@ -13,8 +13,8 @@ import numpy as np
 import ot
 from rich.table import Table
 
-from benchmarks.claims import Claim, PairedRatio, Say, print_wide
-from offline_audit.maps import Columns, map_method
+from benchmarks.claims import Claim, PairedRatio, Say, Scale, print_wide
+from offline_audit import Columns, map_method
 from offline_audit.maps.costs import SQUARED_L2
 from offline_audit.maps.scaling import Scaling
 from offline_audit.maps.transport_map import Features
@@ -42,16 +42,17 @@ def made_up_groups(n: int, *, width: int = 10) -> tuple[Features, Features, Colu
     return groups[0], groups[1], Columns.numeric([f"x{place}" for place in range(width)])
 
 
-def measure_fliptest(quick: bool, say: Say) -> list[Claim]:  # noqa: FBT001 - as a benchmark's
+def measure_fliptest(scale: Scale, say: Say) -> list[Claim]:
     """Beside both peers, then alone at two sizes, in a process each."""
-    return [*_beside(quick=quick, say=say), *_alone(quick=quick, say=say)]
+    return [*_beside(scale=scale, say=say), *_alone(scale=scale, say=say)]
 
 
-def _beside(*, quick: bool, say: Say) -> list[Claim]:
-    source, target, columns = made_up_groups(_COMPARED)
+def _beside(*, scale: Scale, say: Say) -> list[Claim]:
+    compared = scale.pick(full=_COMPARED, quick=_COMPARED, smoke=300)
+    source, target, columns = made_up_groups(compared)
 
     def ours() -> None:
-        map_method().fit(source, target, columns).carry(source)
+        map_method().fit(source, target, columns).transport(source)
 
     def exact(n: int) -> None:
         scaling = Scaling.of(source, target, columns)
@@ -59,48 +60,53 @@ def _beside(*, quick: bool, say: Say) -> list[Claim]:
         costs = SQUARED_L2.pairwise(scaling.scaled(source[:n]), scaling.scaled(target[:n]))
         ot.emd(mass, mass, costs, numItermax=10_000_000)
 
-    steps = _FEW_STEPS if quick else _STEPS
+    steps = scale.pick(full=_STEPS, quick=_FEW_STEPS, smoke=2)
 
     def network() -> None:
-        WganMethod(steps=steps).fit(source, target, columns).carry(source)
+        WganMethod(steps=steps).fit(source, target, columns).transport(source)
 
     ours()
     own = [_seconds(ours) for _ in range(3)]
     say(f"the paper's network, {steps:,} steps")
     trained = _seconds(network) * _STEPS / steps
     own += [_seconds(ours) for _ in range(3)]
-    size = 2_500 if quick else _COMPARED
+    size = scale.pick(full=_COMPARED, quick=2_500, smoke=200)
     say(f"exact transport, {size:,} a group")
     # Grows at least with the square of the people.
-    solved = _seconds(lambda: exact(size)) * (_COMPARED / size) ** 2
+    solved = _seconds(lambda: exact(size)) * (compared / size) ** 2
     own += [_seconds(ours) for _ in range(3)]
     claims = []
-    for peer, seconds, bar, told in (
-        ("the paper's WGAN", trained, 500, "from fewer steps" if quick else None),
-        ("exact transport (POT)", solved, 50, "as the square of the people" if quick else None),
+    by_steps, by_square = (
+        ("from fewer steps", "as the square of the people") if scale.small else (None, None)
+    )
+    for peer, seconds, bar, extrapolated in (
+        ("the paper's WGAN", trained, 500, by_steps),
+        ("exact transport (POT)", solved, 50, by_square),
     ):
         ratio = PairedRatio(ratios=tuple(seconds / each for each in own))
         details = ratio.details | {"seconds": statistics.median(own), "the peer's": seconds}
         claims.append(
             Claim(
-                claim=f"default map, {_COMPARED:,} a group, 10 features, fit and carry",
+                claim=f"default map, {compared:,} a group, 10 features, fit and carry",
                 figure=ratio.median,
                 unit=f"× {peer}",
                 side="at least",
                 bar=bar,
                 rounds=len(own),
-                details=details | ({} if told is None else {"extrapolated": told}),
+                details=details | ({} if extrapolated is None else {"extrapolated": extrapolated}),
             )
         )
     return claims
 
 
-def _alone(*, quick: bool, say: Say) -> list[Claim]:
-    large, rows = (100_000, 20_000) if quick else (_LARGE, _ROWS)
+def _alone(*, scale: Scale, say: Say) -> list[Claim]:
+    large, rows = scale.pick(full=(_LARGE, _ROWS), quick=(100_000, 20_000), smoke=(1_000, 1_000))
     say(f"default map, {large:,} a group")
     fitted = _in_a_process("map", large)
     say(f"complete FlipTest, {rows:,} rows")
-    tested = _in_a_process("test", rows)
+    # By default 499 permutations and 100 bootstrap resamples.
+    resamples = (19, 5) if scale is Scale.SMOKE else ()
+    tested = _in_a_process("test", rows, *resamples)
     table = Table(title="FlipTest in a process of its own")
     for heading in ("what", "s", "CPU s", "peak GiB"):
         table.add_column(heading, justify="right")
@@ -149,8 +155,8 @@ def _seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def _in_a_process(what: str, n: int) -> dict[str, float]:
-    command = [sys.executable, "-m", _RUN, what, str(n)]
+def _in_a_process(what: str, *numbers: int) -> dict[str, float]:
+    command = [sys.executable, "-m", _RUN, what, *map(str, numbers)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     found: dict[str, float] = json.loads(done.stdout)
     return found

@@ -1,7 +1,7 @@
 """One part of FlipTest in a process of its own, for `benchmarks.audits`: how long, in what memory.
 
     python -m benchmarks.audits_fliptest_run map <people of a group>
-    python -m benchmarks.audits_fliptest_run test <rows>
+    python -m benchmarks.audits_fliptest_run test <rows> [<n_resamples> <n_bootstrap>]
 
 Prints JSON: seconds by the clock and of the processor, and the peak of the resident memory in GiB,
 people included.
@@ -19,22 +19,22 @@ import numpy as np
 
 from benchmarks.audits_fliptest import made_up_groups
 from benchmarks.peak_memory import peak_gib
-from monitor.world import World
-from monitor.world.classifiers import decide, train_proxy_biased
-from offline_audit.fliptest import flip_test
-from offline_audit.maps import Columns, map_method
+from monitor import World, decide, train_proxy_biased
+from offline_audit import Columns, flip_test, map_method
 
 
 def _map(n: int) -> Callable[[], object]:
     """The default map, fitted to two groups, with everyone of the one carried."""
     source, target, columns = made_up_groups(n)
-    return lambda: map_method().fit(source, target, columns).carry(source)
+    return lambda: map_method().fit(source, target, columns).transport(source)
 
 
-def _test(rows: int) -> Callable[[], object]:
+def _test(
+    rows: int, n_resamples: int | None = None, n_bootstrap: int | None = None
+) -> Callable[[], object]:
     """A complete FlipTest of a network on people of the world."""
     world = World()
-    classifier = train_proxy_biased(world.people(20_000, seed=1), seed=0)
+    classifier = train_proxy_biased(world.people(min(20_000, 5 * rows), seed=1), seed=0)
     people = world.people(rows, seed=2)
     return partial(
         flip_test,
@@ -42,6 +42,8 @@ def _test(rows: int) -> Callable[[], object]:
         people.features,
         {"sex": np.array(["man", "woman"])[people.groups["sex"]]},
         columns=Columns(features=world.features, one_hot_groups=world.one_hot_groups),
+        n_resamples=n_resamples,
+        n_bootstrap=n_bootstrap,
         progress=_tell,
     )
 
@@ -51,7 +53,8 @@ def _tell(what: str, done: int, total: int) -> None:
 
 
 if __name__ == "__main__":
-    work = {"map": _map, "test": _test}[sys.argv[1]](int(sys.argv[2]))
+    numbers = [int(word) for word in sys.argv[2:]]
+    work = _map(*numbers) if sys.argv[1] == "map" else _test(*numbers)
     before = peak_gib()
     started, processor = time.perf_counter(), time.process_time()
     work()

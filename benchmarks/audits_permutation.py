@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from scipy import stats
 from sklearn.metrics import roc_auc_score
 
-from benchmarks.claims import Claim, PairedRatio, Say
-from offline_audit.permutation import METRICS, TableCounts, permutation_test
+from benchmarks.claims import Claim, PairedRatio, Say, Scale
+from offline_audit import METRICS, TableCounts, permutation_test
 
 __all__ = ["SIX", "Rows", "made_up_rows", "measure_permutation", "scipy_auc", "scipy_rates"]
 
@@ -59,14 +59,14 @@ def made_up_rows(n: int) -> Rows:
     return Rows(second, labels, rng.beta(2 + labels, 3, n))
 
 
-def measure_permutation(quick: bool, say: Say) -> list[Claim]:  # noqa: FBT001 - as a benchmark's
+def measure_permutation(scale: Scale, say: Say) -> list[Claim]:
     """Rates on rows, rates on counts, AUC."""
-    n, rounds = (100_000, 2) if quick else (1_000_000, 3)
+    n, rounds = scale.pick(full=(1_000_000, 3), quick=(100_000, 2), smoke=(1_000, 1))
     rows = made_up_rows(n)
     return [
         *_rates(rows, rounds, 30, say),
-        *_counts(9 if quick else 25, say),
-        *_aucs(rows, 1 if quick else 2, 4, say),
+        *_counts(scale.pick(full=25, quick=9, smoke=1), say),
+        *_aucs(rows, scale.pick(full=2, quick=1, smoke=1), 4, say),
     ]
 
 
@@ -78,8 +78,10 @@ def _rates(rows: Rows, rounds: int, resamples: int, say: Say) -> list[Claim]:
         "labels": rows.labels,
     }
     ours: dict[str, Callable[[], object]] = {
-        "as it comes": lambda: permutation_test(SIX, draws=_DRAWS, **arrays),
-        "all rows exchanged": lambda: permutation_test(SIX, draws=_DRAWS, exchange="all", **arrays),
+        "as it comes": lambda: permutation_test(metrics=SIX, n_resamples=_DRAWS, **arrays),
+        "all rows exchanged": lambda: permutation_test(
+            metrics=SIX, n_resamples=_DRAWS, exchange="all", **arrays
+        ),
     }
     ways = {**ours, **_peer(scipy_rates, rows, resamples)}
     times = _interleaved(ways, rounds, say, "six metrics")
@@ -134,9 +136,9 @@ def _counts(rounds: int, say: Say) -> list[Claim]:
         }
     )
     ways: dict[str, Callable[[], object]] = {
-        "as it comes": lambda: permutation_test(SIX, counts=counts, draws=_DRAWS),
+        "as it comes": lambda: permutation_test(metrics=SIX, counts=counts, n_resamples=_DRAWS),
         "all rows exchanged": lambda: permutation_test(
-            SIX, counts=counts, draws=_DRAWS, exchange="all"
+            metrics=SIX, counts=counts, n_resamples=_DRAWS, exchange="all"
         ),
     }
     times = _interleaved(ways, rounds, say, "counts")
@@ -167,8 +169,12 @@ def _aucs(rows: Rows, rounds: int, resamples: int, say: Say) -> list[Claim]:
     }
     times = _interleaved(
         {
-            "exact": lambda: permutation_test("auc", draws=_AUC_DRAWS, bins=0, **arrays),
-            "binned": lambda: permutation_test("auc", draws=_AUC_DRAWS, bins=256, **arrays),
+            "exact": lambda: permutation_test(
+                metrics="auc", n_resamples=_AUC_DRAWS, bins=0, **arrays
+            ),
+            "binned": lambda: permutation_test(
+                metrics="auc", n_resamples=_AUC_DRAWS, bins=256, **arrays
+            ),
             **_peer(scipy_auc, rows, resamples),
         },
         rounds,

@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from rich.table import Table
 from scipy.optimize import linprog
 
-from benchmarks.claims import Claim, PairedRatio, Say, print_wide
-from offline_audit.projection import projection_test
+from benchmarks.claims import Claim, PairedRatio, Say, Scale, print_wide
+from offline_audit import projection_test
 
 __all__ = ["Boundary", "linear_program", "made_up_boundary", "measure_projection"]
 
 Float = NDArray[np.float64]
 
-_COMPARED, _LARGE = 100_000, 10_000_000
+_COMPARED, _LARGE, _TINY = 100_000, 10_000_000, 1_000
 _LONGEST = 480
 _RUN = "benchmarks.audits_projection_run"
 
@@ -40,9 +40,9 @@ class Boundary:
     def test(self) -> float:
         """Equalized odds; the statistic."""
         found = projection_test(
-            self.decisions,
-            self.distances,
-            self.second,
+            groups=self.second,
+            decisions=self.decisions,
+            distances=self.distances,
             labels=self.labels,
             criterion="equalized_odds",
             smallest_cell=1,
@@ -81,19 +81,23 @@ def linear_program(sample: Boundary) -> float:
     return float(found.fun)
 
 
-def measure_projection(quick: bool, say: Say) -> list[Claim]:  # noqa: FBT001 - as a benchmark's
+def measure_projection(scale: Scale, say: Say) -> list[Claim]:
     """Beside HiGHS, then alone by size, the largest in a process of its own."""
     return [
-        *_beside_highs(quick=quick, say=say),
-        *_by_size(quick=quick, say=say),
+        *_beside_highs(scale=scale, say=say),
+        *_by_size(scale=scale, say=say),
     ]
 
 
-def _beside_highs(*, quick: bool, say: Say) -> list[Claim]:
+def _beside_highs(*, scale: Scale, say: Say) -> list[Claim]:
     """HiGHS is asked for smaller samples first; for the largest unless it takes eight minutes."""
     seconds: dict[int, float] = {}
     differences = []
-    sizes = (2_000, 4_000, 8_000) if quick else (5_000, 10_000, 20_000, _COMPARED)
+    sizes = scale.pick(
+        full=(5_000, 10_000, 20_000, _COMPARED),
+        quick=(2_000, 4_000, 8_000),
+        smoke=(600, 800, 1_000),
+    )
     ours = _seconds(made_up_boundary(_COMPARED), rounds=3)
     for n in sizes:
         if n == _COMPARED and _extrapolated(seconds) > _LONGEST:
@@ -144,11 +148,15 @@ def _line(seconds: Mapping[int, float] | Mapping[float, float]) -> tuple[float, 
     return float(slope), float(start)
 
 
-def _by_size(*, quick: bool, say: Say) -> list[Claim]:
+def _by_size(*, scale: Scale, say: Say) -> list[Claim]:
     """Each size in a process of its own, three times; what is claimed is the largest."""
-    sizes = [10**4, 10**5, 10**6] if quick else [10**5, 3 * 10**5, 10**6, 3 * 10**6, _LARGE]
+    sizes = scale.pick(
+        full=[10**5, 3 * 10**5, 10**6, 3 * 10**6, _LARGE],
+        quick=[10**4, 10**5, 10**6],
+        smoke=[_TINY, 2 * _TINY],
+    )
     runs: dict[int, list[dict[str, float]]] = {n: [] for n in sizes}
-    rounds = 1 if quick else 3
+    rounds = scale.pick(full=3, quick=1, smoke=1)
     for number in range(rounds):
         for n in sizes:
             say(f"equalized odds, {n:,} rows, round {number + 1} of {rounds}")

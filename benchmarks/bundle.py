@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from benchmarks.claims import Claim, Say, paired_ratio, report
-from monitor.bundle import (
+from benchmarks.claims import Claim, Say, Scale, paired_ratio, report
+from monitor import (
     Bundle,
     BundleSpec,
     ClassifierFile,
@@ -19,17 +19,17 @@ from monitor.bundle import (
     Fitted,
     Model,
     ProtectedAttribute,
+    export_classifier,
     write_bundle,
 )
-from monitor.bundle.classifier import export_classifier
 
 _SIZES = {"small": (95, 32), "large": (399, 256)}
 
 
-def measure(quick: bool, say: Say) -> list[Claim]:  # noqa: FBT001 - the signature of a benchmark
+def measure(scale: Scale, say: Say) -> list[Claim]:
     """Reading and probing a bundle against torch's own loading of the same file, unchecked."""
     torch.set_num_threads(1)
-    rounds = 11 if quick else 51
+    rounds = scale.pick(full=51, quick=11, smoke=1)
     claims = []
     for size, (width, hidden) in _SIZES.items():
         say(f"{size} classifier")

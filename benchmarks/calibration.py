@@ -10,23 +10,24 @@ from collections.abc import Callable
 
 from rich.console import Console
 
-from benchmarks.calibration_permutation import designs as permutation_designs
-from benchmarks.calibration_projection import designs as projection_designs
-from benchmarks.calibration_rows import Calibrated, Design, calibration_table, claims_of
-from benchmarks.claims import Claim, Say, print_wide, report
+from benchmarks.calibration_rows import Calibrated, calibration_table, claims_of
+from benchmarks.claims import Claim, Say, Scale, print_wide, report
+from tests.calibration.designs import Design
+from tests.calibration.permutation_designs import designs as permutation_designs
+from tests.calibration.projection_designs import designs as projection_designs
 
 KINDS: dict[str, Callable[[], list[Design]]] = {
     "permutation": permutation_designs,
     "projection": projection_designs,
 }
 
-_FULL, _QUICK = 10_000, 100
+_FULL, _QUICK, _SMOKE = 10_000, 100, 4
 _SEED = 20_000
 
 
-def measure(quick: bool, say: Say) -> list[Claim]:  # noqa: FBT001
+def measure(scale: Scale, say: Say) -> list[Claim]:
     """Simulate every design and count."""
-    simulations = _QUICK if quick else _FULL
+    simulations = scale.pick(full=_FULL, quick=_QUICK, smoke=_SMOKE)
     claims = []
     for kind, designs in KINDS.items():
         rows = []
@@ -40,11 +41,11 @@ def measure(quick: bool, say: Say) -> list[Claim]:  # noqa: FBT001
             fair = design.fair(simulations, seed)
             rows.append(Calibrated(design=design, fair=fair, planted=planted))
             # At once, since the full run takes long.
-            if not quick:
+            if not scale.small:
                 print_wide(calibration_table(f"{kind}, design {number + 1}", rows[-1:]))
         print_wide(calibration_table(f"{kind}: {simulations:,} simulations a design", rows))
-        claims += claims_of(kind, rows, few=quick)
-    if quick:
+        claims += claims_of(kind, rows, few=scale.small)
+    if scale.small:
         told = f"{simulations} simulations tell little: bars are wider by four standard errors"
         Console().print(f"[dim]{told}[/dim]")
     return claims

@@ -1,69 +1,28 @@
-"""Rows of `benchmarks.calibration`: what a design is, what was counted, which claims follow."""
+"""Rows of `benchmarks.calibration`: results of a design, and the claims that follow from them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from rich.table import Table
 
 from benchmarks.claims import Claim
+from tests.calibration.designs import ALPHA, Design, Tries
 
 __all__ = [
-    "ALPHA",
     "ENOUGH",
     "LEAST_SIZE",
     "MOST_SIZE",
     "Calibrated",
-    "Design",
-    "Tries",
     "calibration_table",
     "claims_of",
 ]
 
-ALPHA = 0.05
 MOST_SIZE, LEAST_SIZE, ENOUGH = 0.06, 0.04, 20
 _POWER_LOSS = 0.02
 _COVERAGE, _WITHIN, _LEAST_COVERAGE = 0.95, 0.015, 0.93
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tries:
-    """What many simulated samples of one truth gave.
-
-    Attributes:
-        simulations: How many.
-        refused: Without a p-value.
-        rejected: Share with p ≤ 5%, of all simulations.
-        rivals: The same of other tests, by name.
-        covered: Share of intervals that hold the truth, of those made; None if none was.
-    """
-
-    simulations: int
-    refused: int
-    rejected: float
-    rivals: dict[str, float] = field(default_factory=dict)
-    covered: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Design:
-    """A way to make data.
-
-    Attributes:
-        name: What is in it.
-        cell: The smallest expected count, as the test itself counts it.
-        fair: Simulate so many samples in which the metric is equal, from a seed.
-        planted: The same with a planted effect, by the name of the effect.
-        known_bad: Name of the rival that must fail, if this design shows it.
-    """
-
-    name: str
-    cell: float
-    fair: Callable[[int, int], Tries]
-    planted: dict[str, Callable[[int, int], Tries]] = field(default_factory=dict)
-    known_bad: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from benchmarks.alarms import alarms
 from benchmarks.rival_scores import linear_change
 from benchmarks.subject import People, Society, Subject, fit_subject, train_classifier
-from monitor.baseline import Signal
-from monitor.scores import Scores
+from monitor.scoring.baseline import Signal
+from monitor.scoring.scores import Scores
 
 __all__ = ["FLIP", "FLIP_KNOWING", "LIMIT", "LIMIT_KNOWING", "MARGIN", "Case", "judge"]
 

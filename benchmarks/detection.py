@@ -20,10 +20,10 @@ from scipy.stats import betabinom  # type: ignore[import-untyped, unused-ignore]
 
 from benchmarks.alarms import ALARM_SIGNALS, ALPHAS, INJECTED, TUNED, Change, changes
 from benchmarks.cases import FLIP, FLIP_KNOWING, LIMIT, LIMIT_KNOWING, MARGIN, Case, judge
-from benchmarks.claims import Claim, Say, report
+from benchmarks.claims import Claim, Say, Scale, report
 from benchmarks.structural_models import HIRING, INSURANCE
 from benchmarks.subject import Society
-from monitor.world import World
+from monitor import World
 
 # Everything was tuned on seeds below 100.
 _SEED = 1000
@@ -59,10 +59,13 @@ _FULL = _Sizes(settings=5, learn=60_000, baseline=10_000, judged=30_000, limit=2
 _QUICK = _Sizes(settings=2, learn=36_000, baseline=4_000, judged=10_000, limit=60_000, rounds=1)
 
 
-def measure(quick: bool, say: Say) -> list[Claim]:  # noqa: FBT001 - the signature of a benchmark
+_SMOKE = _Sizes(settings=2, learn=3_000, baseline=500, judged=600, limit=1_000, rounds=1)
+
+
+def measure(scale: Scale, say: Say) -> list[Claim]:
     """Rank, calibrate, estimate and raise alarms; print every row and return the claims."""
     torch.set_num_threads(1)
-    sizes = _QUICK if quick else _FULL
+    sizes = scale.pick(full=_FULL, quick=_QUICK, smoke=_SMOKE)
     biased: list[Case] = []
     for number, (name, society) in enumerate(list(_BIASED.items())[: sizes.settings]):
         say(name)

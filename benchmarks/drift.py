@@ -21,9 +21,10 @@ from rich.table import Table
 from scipy.stats import binom  # type: ignore[import-untyped, unused-ignore]
 
 from benchmarks.bands import band_claims
-from benchmarks.claims import Claim, Say, report
+from benchmarks.claims import Claim, Say, Scale, report
 from benchmarks.streams import SETTINGS, Pool, Setting, run
-from monitor.drift import Alarm, Drift, DriftReference, Watcher
+from monitor import Drift
+from monitor.drift import Alarm, DriftReference, Watcher
 
 _SEED = 2000
 _LEVEL, _RUN_LENGTH = 0.01, 1e6
@@ -43,6 +44,8 @@ class _Sizes:
     learn: int
     baseline: int
     pool: int
+    # Streams have their length divided by this.
+    shorter: int = 1
 
 
 _FULL = _Sizes(
@@ -65,10 +68,22 @@ _QUICK = _Sizes(
 )
 
 
-def measure(quick: bool, say: Say) -> list[Claim]:  # noqa: FBT001 - the signature of a benchmark
+_SMOKE = _Sizes(
+    classifiers=1,
+    coverage_runs=2,
+    null_runs=1,
+    runs=1,
+    learn=3_000,
+    baseline=1_000,
+    pool=1_500,
+    shorter=10,
+)
+
+
+def measure(scale: Scale, say: Say) -> list[Claim]:
     """Simulate, print tables and return the claims."""
     torch.set_num_threads(1)
-    sizes = _QUICK if quick else _FULL
+    sizes = scale.pick(full=_FULL, quick=_QUICK, smoke=_SMOKE)
     say("bands")
     claims = list(band_claims(runs=sizes.coverage_runs, level=_LEVEL, seed=_SEED))
     settings: list[Setting] = []
@@ -87,12 +102,12 @@ def measure(quick: bool, say: Say) -> list[Claim]:  # noqa: FBT001 - the signatu
     say("other people")
     claims.append(_other_people(settings, sizes))
     say("cost")
-    return claims + list(_cost(settings[0], quick=quick))
+    return claims + list(_cost(settings[0], scale=scale))
 
 
 def _null_runs(pool: Pool, sizes: _Sizes) -> Claim:
     """Reference and stream drawn from one pool, so that they are exchangeable exactly."""
-    steps, alarms = 100_000, Counter[Watcher]()
+    steps, alarms = 100_000 // sizes.shorter, Counter[Watcher]()
     for number in range(sizes.null_runs):
         rng = np.random.default_rng(_SEED + number)
         rows = pool.drawn(rng, sizes.baseline)
@@ -118,7 +133,7 @@ def _injections(settings: list[Setting], sizes: _Sizes) -> Iterator[Claim]:
     causes = {name: Counter[str]() for name in SETTINGS}
     for setting in settings:
         for number in range(sizes.runs):
-            found = _after(setting, setting.injected, number, longest=_LONGEST)
+            found = _after(setting, setting.injected, number, longest=_LONGEST // sizes.shorter)
             share[setting.name].append(_delay(found, _SHARE))
             change[setting.name].append(_delay(found, _CHANGE))
             causes[setting.name].update(a.cause for w, a in found.items() if w == _CHANGE)
@@ -156,7 +171,7 @@ def _injections(settings: list[Setting], sizes: _Sizes) -> Iterator[Claim]:
 
 
 def _benign(settings: list[Setting], sizes: _Sizes) -> Claim:
-    length, alarms = 20_000, Counter[str]()
+    length, alarms = 20_000 // sizes.shorter, Counter[str]()
     for setting in settings:
         # An epoch on unchanged labels can make a classifier less fair; then an alarm is no error.
         rise = setting.after_tuning - setting.before
@@ -183,7 +198,7 @@ def _other_people(settings: list[Setting], sizes: _Sizes) -> Claim:
     for setting in settings:
         for name, pool in setting.shifted.items():
             for number in range(sizes.runs):
-                found = _after(setting, pool, number, longest=10_000, stop=False)
+                found = _after(setting, pool, number, longest=10_000 // sizes.shorter, stop=False)
                 alarms = sorted(
                     (a for w, a in found.items() if w in (_CHANGE, _SHARE)), key=lambda a: a.at
                 )
@@ -207,14 +222,14 @@ def _other_people(settings: list[Setting], sizes: _Sizes) -> Claim:
     )
 
 
-def _cost(setting: Setting, *, quick: bool) -> Iterator[Claim]:
+def _cost(setting: Setting, *, scale: Scale) -> Iterator[Claim]:
     rng, pool = np.random.default_rng(_SEED), setting.clean.of("sex")
     rows = pool.drawn(rng, 10_000)
     reference = DriftReference.take(rows.margin, rows.attributes, seed=_SEED)
     drift = _watch(reference, rng)
     batches = [pool.drawn(rng, 32) for _ in range(100)] * 10
     rounds = []
-    for _ in range(9):
+    for _ in range(scale.pick(full=9, quick=9, smoke=1)):
         started = time.perf_counter()
         for batch in batches:
             drift.update(batch)
@@ -228,7 +243,7 @@ def _cost(setting: Setting, *, quick: bool) -> Iterator[Claim]:
         rounds=len(rounds),
         details={"fastest round": min(rounds), "slowest round": max(rounds)},
     )
-    drift, most = _watch(reference, rng), 100_000 if quick else 1_000_000
+    drift, most = _watch(reference, rng), scale.pick(full=1_000_000, quick=100_000, smoke=2_000)
     run(drift, [(pool, 1_000)], rng)
     before = len(drift.to_npz())
     run(drift, [(pool, most - 1_000)], rng)

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 
-from benchmarks.claims import Claim, Say, report
+from benchmarks.claims import Claim, Say, Scale, report
 
 # Runs in a process of its own, so that its peak memory is its own.
 _FIT = """
@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import torch
 from monitor.bundle import Decision, Feature, Model, OneHotGroup
-from monitor.fit import FitData, FitSpec
-from monitor.fit.run import fit
-from monitor.fit.spec import Output, ProtectedColumn
+from monitor.fitting import FitData, FitSpec
+from monitor.fitting.run import fit
+from monitor.fitting.spec import Output, ProtectedColumn
 
 rows = int(sys.argv[1])
 rng = np.random.default_rng(1)
@@ -54,9 +54,9 @@ print(json.dumps({"seconds": seconds, "peak": peak}))
 """
 
 
-def measure(quick: bool, say: Say) -> list[Claim]:  # noqa: FBT001 - the signature of a benchmark
+def measure(scale: Scale, say: Say) -> list[Claim]:
     """Time and peak memory of one fit, data in memory."""
-    rows, minutes = (50_000, 3) if quick else (1_000_000, 15)
+    rows, minutes = scale.pick(full=(1_000_000, 15), quick=(50_000, 3), smoke=(2_000, 3))
     say(f"{rows:,} rows of 95 columns")
     command = [sys.executable, "-c", _FIT, str(rows)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.structural_models import StructuralModel
-from monitor.bundle import Feature, ProtectedAttribute
+from monitor import Feature, ProtectedAttribute
 from monitor.world.structure import Noise
 
 __all__ = ["CORRELATED", "MULTIMODAL"]

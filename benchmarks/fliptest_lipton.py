@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from rich.table import Table
 from scipy.stats import ks_2samp
 
-from benchmarks.claims import Claim, Say, print_wide
+from benchmarks.claims import Claim, Say, Scale, print_wide
 from benchmarks.papers.lipton import HIRING, Applicants, applicants, fair_model
-from offline_audit.audited_model import AuditedModel
-from offline_audit.fliptest.counterparts import Asked, counterparts_of
-from offline_audit.maps import MapMethod, map_method
+from offline_audit import AuditedModel, map_method
+from offline_audit.fliptest.flipset import Asked, counterparts_of
+from offline_audit.maps import MapMethod
 from offline_audit.maps.transport_map import Features
 
 __all__ = ["measure_lipton"]
@@ -33,13 +33,16 @@ _MAPS = (_DEFAULT, "quantile", "gaussian", "sliced")
 _SIDES = np.array([True, True, False, False])
 
 
-def measure_lipton(quick: bool, say: Say) -> list[Claim]:  # noqa: FBT001 - as a benchmark's
+def measure_lipton(scale: Scale, say: Say) -> list[Claim]:
     """Women carried to men, held against the same unseen people."""
-    refits = 4 if quick else 20
+    refits = scale.pick(full=20, quick=4, smoke=2)
+    people = scale.pick(full=_PEOPLE, quick=_PEOPLE, smoke=400)
     found = {}
     for name in _MAPS:
         say(f"Lipton, {name}: {refits} refits, {refits} fresh draws")
-        found[name] = [_tried(map_method(name), refits, fresh=fresh) for fresh in (False, True)]
+        found[name] = [
+            _tried(map_method(name), refits, people, fresh=fresh) for fresh in (False, True)
+        ]
     _print(found)
     same, fresh = found[_DEFAULT]
     worst = same[:, 2:].max(0)
@@ -77,15 +80,15 @@ def _scatter(whom: str, same: Float, fresh: Float) -> Claim:
     )
 
 
-def _tried(method: MapMethod, refits: int, *, fresh: bool) -> Float:
+def _tried(method: MapMethod, refits: int, people: int, *, fresh: bool) -> Float:
     """Advantaged, disadvantaged, KS of both features, for each refit, `[r, 4]`."""
-    women, men = _applicants(_SEED)
-    unseen, there = _applicants(_SEED + 1)
+    women, men = _applicants(_SEED, people)
+    unseen, there = _applicants(_SEED + 1, people)
     model = fair_model(women, men)
     ask = AuditedModel.from_function(model.hires)
     asked = Asked(features=unseen.features, decisions=model.hires(unseen.features))
     rows = []
-    parts = _fresh(refits) if fresh else _parts(women.features, men.features, refits)
+    parts = _fresh(refits, people) if fresh else _parts(women.features, men.features, refits)
     for here, away in parts:
         flipset, _ = counterparts_of(asked, method.fit(here, away, HIRING), ask, 1)
         carried = flipset.counterparts[0]
@@ -95,24 +98,24 @@ def _tried(method: MapMethod, refits: int, *, fresh: bool) -> Float:
     return np.array(rows)
 
 
-def _applicants(seed: int) -> tuple[Applicants, Applicants]:
+def _applicants(seed: int, people: int) -> tuple[Applicants, Applicants]:
     """Women and men."""
     rng = np.random.default_rng(seed)
-    women = applicants(_PEOPLE, men=False, rng=rng)
-    return women, applicants(_PEOPLE, men=True, rng=rng)
+    women = applicants(people, men=False, rng=rng)
+    return women, applicants(people, men=True, rng=rng)
 
 
-def _fresh(refits: int) -> Iterator[tuple[Features, Features]]:
+def _fresh(refits: int, people: int) -> Iterator[tuple[Features, Features]]:
     for number in range(refits):
-        women, men = _applicants(_SEED + 2 + number)
+        women, men = _applicants(_SEED + 2 + number, people)
         yield women.features, men.features
 
 
 def _parts(women: Features, men: Features, refits: int) -> Iterator[tuple[Features, Features]]:
     for number in range(refits):
         rng = np.random.default_rng(_SEED + number)
-        size = 9 * _PEOPLE // 10
-        one, other = (rng.choice(_PEOPLE, size, replace=False) for _ in range(2))
+        size = 9 * len(women) // 10
+        one, other = (rng.choice(len(women), size, replace=False) for _ in range(2))
         yield women[one], men[other]
 
 

@@ -17,13 +17,11 @@ import numpy as np
 from torch import nn
 
 from benchmarks.papers.lipton import HIRING, HiringModel, applicants, fair_model
-from monitor.world import World
-from monitor.world.classifiers import decide, train_proxy_biased, train_subgroup_biased
-from offline_audit.fliptest import FlipTestResult, flip_test
+from monitor import World, decide, train_proxy_biased, train_subgroup_biased
+from offline_audit import Columns, FlipTestResult, flip_test
 from offline_audit.fliptest.flipset import Flipset, Side
-from offline_audit.maps import Columns
 from offline_audit.maps.transport_map import Features
-from offline_audit.presentation import blank_figure
+from offline_audit.rendering import blank_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -86,8 +84,8 @@ def _draw_map() -> Figure:
         np.concatenate([women.features, men.features]),
         {"sex": np.repeat(["woman", "man"], _APPLICANTS)},
         columns=HIRING,
-        permutations=0,
-        resamples=0,
+        n_resamples=0,
+        n_bootstrap=0,
         explain=False,
     )
     flipset = result.direction("woman", "man").flipset

@@ -14,13 +14,11 @@ import torch
 from rich.table import Table
 from torch import nn
 
-from benchmarks.claims import Claim, Say, print_wide
-from monitor.world import World
-from monitor.world.classifiers import decide, train_fair, train_subgroup_biased
+from benchmarks.claims import Claim, Say, Scale, print_wide
+from monitor import World, decide, train_fair, train_subgroup_biased
+from offline_audit import Columns, FlipTestResult, flip_test
 from offline_audit.correction import adjusted_p_values
-from offline_audit.fliptest import FlipTestResult, flip_test
 from offline_audit.fliptest.flipset import Side
-from offline_audit.maps import Columns
 
 __all__ = ["measure_seeds"]
 
@@ -52,13 +50,15 @@ class _Found:
     sound: bool
 
 
-def measure_seeds(quick: bool, say: Say) -> list[Claim]:  # noqa: FBT001 - as a benchmark's
+def measure_seeds(scale: Scale, say: Say) -> list[Claim]:
     """A classifier and people of their own for every seed."""
-    seeds, n = (4, 8_000) if quick else (100, 20_000)
+    seeds, n = scale.pick(full=(100, 20_000), quick=(4, 8_000), smoke=(1, 1_000))
+    learn = scale.pick(full=30_000, quick=30_000, smoke=2_000)
+    resamples = scale.pick(full=199, quick=199, smoke=19)
     found: dict[str, list[_Found]] = {}
     for name, train in (("subgroup-biased", train_subgroup_biased), ("fair", train_fair)):
         say(f"{name}: {seeds} seeds")
-        run = partial(_one, train, n)
+        run = partial(_one, train, n, learn, resamples)
         with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
             found[name] = []
             for one in pool.map(run, range(_SEED, _SEED + seeds)):
@@ -95,18 +95,18 @@ def measure_seeds(quick: bool, say: Say) -> list[Claim]:  # noqa: FBT001 - as a 
     ]
 
 
-def _one(train: Callable[..., nn.Module], n: int, seed: int) -> _Found:
+def _one(train: Callable[..., nn.Module], n: int, learn: int, resamples: int, seed: int) -> _Found:
     torch.set_num_threads(1)
     world = World()
-    classifier = train(world.people(30_000, seed=seed), seed=seed)
+    classifier = train(world.people(learn, seed=seed), seed=seed)
     people = world.people(n, seed=seed + 5_000)
     result = flip_test(
         partial(decide, classifier),
         people.features,
         {"sex": np.array(["man", "woman"])[people.groups["sex"]]},
         columns=Columns(features=world.features, one_hot_groups=world.one_hot_groups),
-        permutations=199,
-        resamples=0,
+        n_resamples=resamples,
+        n_bootstrap=0,
         seed=seed,
         progress=False,
     )

@@ -21,11 +21,11 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-from benchmarks.claims import Claim, Say, report
+from benchmarks.claims import Claim, Say, Scale, report
 from benchmarks.kernel_subjects import LARGE, SMALL, KernelSubject, make_subject
 from benchmarks.peers import PeerUnavailableError, peer_python
-from monitor.kernel import Target, load_kernel
-from monitor.kernel.compiling import compile_kernel
+from monitor.scoring.kernel import Target, load_kernel
+from monitor.scoring.kernel.compiling import compile_kernel
 
 _BATCHES = (1, 8, 32, 256)
 FORWARD = "eager forward of F alone"
@@ -57,19 +57,19 @@ class Timing:
         return statistics.median(ours / theirs for ours, theirs in pairs)
 
 
-def measure(quick: bool, say: Say) -> list[Claim]:  # noqa: FBT001 - the signature of a benchmark
+def measure(scale: Scale, say: Say) -> list[Claim]:
     """Time everything on both networks; print every row and return the claims."""
     torch.set_num_threads(1)
-    rounds = 5 if quick else 11
-    captum = _Captum.start()
+    rounds = scale.pick(full=11, quick=5, smoke=1)
+    captum = _Captum.start(install=scale is not Scale.SMOKE)
     timings: dict[str, dict[int, Timing]] = {}
-    for shape in (SMALL, LARGE):
+    for shape in (SMALL,) if scale is Scale.SMOKE else (SMALL, LARGE):
         subject = make_subject(shape)
         say(f"compiling for {shape.name}")
-        contenders = _contenders(subject, further=not quick)
+        contenders = _contenders(subject, further=not scale.small)
         say(f"timing {shape.name}")
         timings[shape.name] = _time(subject, contenders, captum, rounds)
-    if not quick:
+    if not scale.small:
         for title, options in (
             ("two attributes", {"attributes": 2}),
             ("four groups", {"groups": 4}),
@@ -196,10 +196,10 @@ class _Captum:
         )
 
     @classmethod
-    def start(cls) -> _Captum | None:
+    def start(cls, *, install: bool) -> _Captum | None:
         """None, with a word about it, where Captum cannot be had."""
         try:
-            return cls(peer_python("captum"))
+            return cls(peer_python("captum", install=install))
         except PeerUnavailableError as error:
             print(f"without Captum: {error}")
             return None
@@ -264,16 +264,15 @@ def _table(timings: dict[str, dict[int, Timing]]) -> Table:
 
 
 def _claims(timings: dict[str, dict[int, Timing]], rounds: int, *, captum: bool) -> list[Claim]:
-    small, large = timings[SMALL.name], timings[LARGE.name]
-    claims = [
-        _at_most(
-            f"{COMPILED}, {SMALL.name}, batch 1", small[1].ratio(COMPILED, FORWARD), 2.5, rounds
-        ),
-        _at_most(
-            f"{COMPILED}, {LARGE.name}, batch 256", large[256].ratio(COMPILED, FORWARD), 6, rounds
-        ),
-    ]
-    for name, by_batch in ((SMALL.name, small), (LARGE.name, large)):
+    # A smoke run has the small network only.
+    networks = {name: timings[name] for name in (SMALL.name, LARGE.name) if name in timings}
+    bars = {SMALL.name: (1, 2.5), LARGE.name: (256, 6)}
+    claims = []
+    for name, by_batch in networks.items():
+        batch, bar = bars[name]
+        ratio = by_batch[batch].ratio(COMPILED, FORWARD)
+        claims.append(_at_most(f"{COMPILED}, {name}, batch {batch}", ratio, bar, rounds))
+    for name, by_batch in networks.items():
         claims.append(
             Claim(
                 claim=f"{EAGER} over the compiled one, {name}, batch 1",
@@ -284,7 +283,7 @@ def _claims(timings: dict[str, dict[int, Timing]], rounds: int, *, captum: bool)
                 rounds=rounds,
             )
         )
-    for name, by_batch in ((SMALL.name, small), (LARGE.name, large)) if captum else ():
+    for name, by_batch in networks.items() if captum else ():
         ratios = {f"batch {b}": t.ratio(CAPTUM, COMPILED) for b, t in by_batch.items()}
         claims.append(
             Claim(

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from monitor.bundle import (
+from monitor import (
     BundleSpec,
     ClassifierFile,
     Decision,
@@ -19,12 +19,13 @@ from monitor.bundle import (
     Model,
     OneHotGroup,
     ProtectedAttribute,
+    export_classifier,
 )
-from monitor.bundle.classifier import export_classifier, load_classifier
-from monitor.counterfactual import fit_transport_maps
-from monitor.first_layer import first_layer
-from monitor.sensitivity import Sensitivity
-from monitor.status_model import StatusModel
+from monitor.bundle.classifier import load_classifier
+from monitor.scoring.counterfactual import fit_transport_maps
+from monitor.scoring.first_layer import first_layer
+from monitor.scoring.sensitivity import Sensitivity
+from monitor.scoring.status_model import StatusModel
 
 __all__ = ["LARGE", "SMALL", "KernelSubject", "Shape", "make_subject"]
 

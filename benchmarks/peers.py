@@ -39,16 +39,22 @@ class PeerUnavailableError(Exception):
     """A peer's environment could not be made, for want of a network or of the package."""
 
 
-def peer_python(name: str) -> Path:
+def peer_python(name: str, *, install: bool = True) -> Path:
     """The interpreter of a peer's environment, which is made when it is missing.
 
+    Args:
+        name: Name of the peer in `PEERS`.
+        install: Whether a missing environment is made.
+
     Raises:
-        PeerUnavailableError: Its packages could not be installed.
+        PeerUnavailableError: Its packages are not installed, or could not be.
     """
     requirements = PEERS[name]
     key = hashlib.sha256("\n".join([sys.version, *requirements]).encode()).hexdigest()[:12]
     home = _CACHE / f"{name}-{key}"
     if not home.exists():
+        if not install:
+            raise PeerUnavailableError(f"skipped: {name} not installed")
         _make(home, name, requirements)
     return home / "bin" / "python"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from monitor.sensitivity import Sensitivity, against_others, gradient_of
+from monitor.scoring.sensitivity import Sensitivity, against_others, gradient_of
 
 __all__ = ["attribute_flip", "linear_change"]
 

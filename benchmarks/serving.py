@@ -16,7 +16,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.claims import Claim, PairedRatio, Say, report
+from benchmarks.claims import Claim, PairedRatio, Say, Scale, report
 from benchmarks.kernel_subjects import LARGE, SMALL
 from benchmarks.serving_load import STREAMS, on_cores
 from benchmarks.serving_rows import INLINE, OFF, UNCOUNTED, Row, start_rows
@@ -30,28 +30,38 @@ _MOST_GROWTH_MIB = 5.0
 _LATENCIES: tuple[Figure, Figure] = ("p50", "p99")
 
 
-def measure(quick: bool, say: Say) -> list[Claim]:  # noqa: FBT001 - the signature of a benchmark
+def measure(scale: Scale, say: Say) -> list[Claim]:
     """Time all servers with both networks; print every row and return the claims."""
     cores = sorted(os.sched_getaffinity(0))
-    if shutil.which("h2load") is None or len(cores) < 2:
+    loaded = shutil.which("h2load") is not None and len(cores) > 1
+    if not loaded and scale is not Scale.SMOKE:
         raise SystemExit("this takes two cores, and h2load (Debian: nghttp2-client)")
     torch.set_num_threads(1)
     claims: list[Claim] = []
     timings: dict[str, dict[int, Timing]] = {}
     with on_cores(cores[:1]):
-        for shape in (SMALL,) if quick else (SMALL, LARGE):
+        for shape in (SMALL,) if scale.small else (SMALL, LARGE):
             with (
                 tempfile.TemporaryDirectory() as folder,
-                Fleet(Path(folder), starts_on=cores, stays_on=cores[1]) as fleet,
+                Fleet(Path(folder), starts_on=cores, stays_on=cores[-1]) as fleet,
             ):
                 say(f"preparing {shape.name}")
                 subject = served_subject(shape, Path(folder))
                 say(f"starting servers of {shape.name}")
-                rows = start_rows(fleet, subject, Path(folder), everyone=not quick)
-                timings[shape.name] = _time(subject, rows, say, quick=quick)
+                rows = start_rows(
+                    fleet,
+                    subject,
+                    Path(folder),
+                    everyone=scale is not Scale.QUICK,
+                    install=scale is not Scale.SMOKE,
+                )
+                if not loaded:
+                    print("skipped: h2load not installed; servers were started and checked only")
+                    return []
+                timings[shape.name] = _time(subject, rows, say, scale=scale)
                 if shape is SMALL:
                     say("watching memory")
-                    claims.append(_memory(rows[INLINE], quick=quick))
+                    claims.append(_memory(rows[INLINE], scale=scale))
                 for row in rows.values():
                     row.check()
     Console().print(_table(timings))
@@ -59,23 +69,23 @@ def measure(quick: bool, say: Say) -> list[Claim]:  # noqa: FBT001 - the signatu
 
 
 def _time(
-    subject: ServedSubject, rows: dict[str, Row], say: Say, *, quick: bool
+    subject: ServedSubject, rows: dict[str, Row], say: Say, *, scale: Scale
 ) -> dict[int, Timing]:
     found = {}
-    for outstanding in (1, _CLAIMED) if quick else STREAMS:
+    for outstanding in (1, _CLAIMED) if scale.small else STREAMS:
         say(f"{subject.name}, {outstanding} outstanding")
         found[outstanding] = take_timing(
             rows,
             outstanding=outstanding,
-            rounds=5 if quick else 11,
-            seconds=0.4 if quick else 0.7,
+            rounds=scale.pick(full=11, quick=5, smoke=1),
+            seconds=scale.pick(full=0.7, quick=0.4, smoke=0.05),
         )
     return found
 
 
-def _memory(row: Row, *, quick: bool) -> Claim:
+def _memory(row: Row, *, scale: Scale) -> Claim:
     """Resident memory after a tenth of the requests, and at their end."""
-    tenth = 2_000 if quick else 100_000
+    tenth = scale.pick(full=100_000, quick=2_000, smoke=100)
     held = []
     for _ in range(10):
         row.load(outstanding=_CLAIMED, requests=tenth)

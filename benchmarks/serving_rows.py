@@ -74,7 +74,7 @@ class Row:
 
 
 def start_rows(
-    fleet: Fleet, subject: ServedSubject, folder: Path, *, everyone: bool
+    fleet: Fleet, subject: ServedSubject, folder: Path, *, everyone: bool, install: bool = True
 ) -> dict[str, Row]:
     """Start every server, and tell of those that cannot be had.
 
@@ -85,7 +85,7 @@ def start_rows(
         name: fleet.start(name, _evenhand(subject, folder / f"{name}.yaml", *settings))
         for name, settings in _MODES.items()
     }
-    theirs = _start_peers(fleet, subject, everyone=everyone)
+    theirs = _start_peers(fleet, subject, everyone=everyone, install=install)
     for server in ours.values():
         server.wait()
     # The floor sends what evenhand would.
@@ -107,15 +107,20 @@ def start_rows(
     return rows
 
 
-def _start_peers(fleet: Fleet, subject: ServedSubject, *, everyone: bool) -> dict[str, Server]:
+def _start_peers(
+    fleet: Fleet, subject: ServedSubject, *, everyone: bool, install: bool
+) -> dict[str, Server]:
     network = subject.network
     commands: dict[str, Callable[[], Command]] = {
-        name: partial(_mlserver, network, *batching) for name, batching in _BATCHINGS.items()
+        name: partial(_mlserver, network, *batching, install=install)
+        for name, batching in _BATCHINGS.items()
     }
     if everyone:
-        commands[_KSERVE] = partial(_peer, "kserve", "kserve_peer", network)
+        commands[_KSERVE] = partial(_peer, "kserve", "kserve_peer", network, install=install)
         commands[_EAGER] = partial(_bare, "eager", network)
-        commands[_CAPTUM] = partial(_peer, "captum-serving", "captum_serving_peer", network)
+        commands[_CAPTUM] = partial(
+            _peer, "captum-serving", "captum_serving_peer", network, install=install
+        )
     servers = {}
     for name, command in commands.items():
         try:
@@ -143,11 +148,11 @@ def _bare(kind: str, file: Path) -> Command:
     return lambda port, _: [sys.executable, "-m", module, kind, str(port), file]
 
 
-def _peer(name: str, module: str, network: Path) -> Command:
-    python = peer_python(name)
+def _peer(name: str, module: str, network: Path, *, install: bool) -> Command:
+    python = peer_python(name, install=install)
     return lambda port, _: [python, "-m", f"benchmarks.{module}", str(port), network]
 
 
-def _mlserver(network: Path, size: int, seconds: float) -> Command:
-    start = _peer("mlserver", "mlserver_peer", network)
+def _mlserver(network: Path, size: int, seconds: float, *, install: bool) -> Command:
+    start = _peer("mlserver", "mlserver_peer", network, install=install)
     return lambda port, rest: [*start(port, rest), str(rest), str(size), str(seconds)]

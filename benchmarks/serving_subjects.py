@@ -16,13 +16,12 @@ from benchmarks.kernel_subjects import KernelSubject, Shape, make_subject
 from benchmarks.serving_load import framed
 from benchmarks.serving_network import read_network, write_network
 from benchmarks.serving_servers import Asked
-from monitor.baseline import Baseline
-from monitor.bundle import Bundle, write_bundle
-from monitor.bundle.classifier import export_classifier
+from monitor import Bundle, export_classifier, write_bundle
 from monitor.drift import DriftReference
-from monitor.judge import maps_to_npz, signal_values, watched
-from monitor.kernel import Target
-from monitor.kernel.compiling import compile_kernel
+from monitor.scoring.baseline import Baseline
+from monitor.scoring.judge import maps_to_npz, signal_values
+from monitor.scoring.kernel import Target
+from monitor.scoring.kernel.compiling import compile_kernel
 from monitor.wire.open_inference_pb2 import ModelInferRequest
 
 __all__ = ["ServedSubject", "served_subject"]
@@ -33,16 +32,16 @@ _CACHE = _ROOT / ".cache" / "bundles"
 _SOURCES = (
     "benchmarks/kernel_subjects.py",
     "benchmarks/serving_subjects.py",
-    "monitor/baseline.py",
-    "monitor/first_layer.py",
-    "monitor/judge.py",
-    "monitor/scores.py",
-    "monitor/sensitivity.py",
-    "monitor/status_model.py",
+    "monitor/scoring/baseline.py",
+    "monitor/scoring/first_layer.py",
+    "monitor/scoring/judge.py",
+    "monitor/scoring/scores.py",
+    "monitor/scoring/sensitivity.py",
+    "monitor/scoring/status_model.py",
     "monitor/bundle/*.py",
-    "monitor/counterfactual/*.py",
+    "monitor/scoring/counterfactual/*.py",
     "monitor/drift/*.py",
-    "monitor/kernel/*.py",
+    "monitor/scoring/kernel/*.py",
 )
 _ASKED = 4
 
@@ -114,7 +113,7 @@ def _make(home: Path, subject: KernelSubject) -> None:
     """What `fit` writes, of the subject's own status model and maps."""
     judged, target = subject.sensitivity, Target.here()
     scores = judged.scores(subject.rows)
-    seen = watched(scores)
+    seen = scores.predictions
     baseline = Baseline.take(
         {name: signal_values(found) for name, found in scores.attributes.items()},
         {name: found.hard_flips.double().numpy() for name, found in scores.attributes.items()},

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from rich.table import Table
 from scipy import stats
 
-from benchmarks.calibration_rows import ALPHA, ENOUGH, LEAST_SIZE, MOST_SIZE
-from benchmarks.claims import Claim, Say, print_wide, report
+from benchmarks.calibration_rows import ENOUGH, LEAST_SIZE, MOST_SIZE
+from benchmarks.claims import Claim, Say, Scale, print_wide, report
+from tests.calibration.designs import ALPHA
 
 Float = NDArray[np.float64]
 Statistic = Callable[[Float, int, Float, int], Float]
@@ -114,16 +115,20 @@ def _rejected(n: int, m: int, rates: list[tuple[float, float]]) -> dict[str, Flo
     return totals
 
 
-def measure(quick: bool, say: Say) -> list[Claim]:  # noqa: FBT001
+def measure(scale: Scale, say: Say) -> list[Claim]:
     """Enumerate sizes over the grid, and power on planted effects."""
     sizes: dict[str, list[tuple[float, bool]]] = {}
-    for (n, m), rate in itertools.product(_SIZES[:8] if quick else _SIZES, _RATES):
+    for (n, m), rate in itertools.product(
+        scale.pick(full=_SIZES, quick=_SIZES[:8], smoke=_SIZES[4:5]), _RATES
+    ):
         say(f"size: {n:,} against {m:,}, {rate}")
         enough = min(n, m) * rate >= ENOUGH
         for name, found in _rejected(n, m, [(rate, rate)]).items():
             sizes.setdefault(name, []).append((float(found[0]), enough))
     losses: dict[str, list[tuple[float, float, float]]] = {}
-    for n, m, rate, more, less in _PLANTED[:4] if quick else _PLANTED:
+    for n, m, rate, more, less in scale.pick(
+        full=_PLANTED, quick=_PLANTED[:4], smoke=_PLANTED[3:4]
+    ):
         say(f"power: {n:,} against {m:,}, {rate}")
         powers = _rejected(n, m, [(rate, rate), (more, rate), (less, rate)])
         rivals = [powers[f"{name}, normal limits"] for name in ("pooled", "as printed")]

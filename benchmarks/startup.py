@@ -7,12 +7,12 @@ import subprocess
 import sys
 import time
 
-from benchmarks.claims import Claim, Say, report
+from benchmarks.claims import Claim, Say, Scale, report
 
 
-def measure(quick: bool, say: Say) -> list[Claim]:  # noqa: FBT001 - the signature of a benchmark
+def measure(scale: Scale, say: Say) -> list[Claim]:
     """Median time of the help, beside the bare interpreter."""
-    rounds = 7 if quick else 21
+    rounds = scale.pick(full=21, quick=7, smoke=1)
     commands = {
         "help": [sys.executable, "-m", "monitor", "--help"],
         "python": [sys.executable, "-c", "pass"],

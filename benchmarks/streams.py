@@ -15,10 +15,8 @@ from torch import nn
 
 from benchmarks.alarms import fewer_women
 from benchmarks.subject import Subject, fine_tune, fit_subject, train_classifier
-from monitor.drift import Drift, DriftReference, Predictions, Signals
-from monitor.judge import watched
-from monitor.world import Population, World
-from monitor.world.classifiers import decide
+from monitor import Drift, Population, World, decide
+from monitor.drift import DriftReference, Predictions, Signals
 
 __all__ = ["SETTINGS", "Pool", "Setting", "run"]
 
@@ -139,7 +137,7 @@ def _shifts(
 
 
 def _scored(subject: Subject, people: Population) -> Predictions:
-    return watched(subject.scores(people.features))
+    return subject.scores(people.features).predictions
 
 
 def _taken(batch: Predictions, rows: NDArray[np.intp]) -> Predictions:

@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.bundle import Feature, OneHotGroup, ProtectedAttribute
+from monitor import Feature, OneHotGroup, ProtectedAttribute
 from monitor.world.structure import Noise
 
 __all__ = ["HIRING", "INSURANCE", "People", "StructuralModel"]

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from monitor.bundle import (
+from monitor import (
     BundleSpec,
     ClassifierFile,
     Decision,
@@ -22,12 +22,13 @@ from monitor.bundle import (
     Model,
     OneHotGroup,
     ProtectedAttribute,
+    decide,
 )
-from monitor.counterfactual import fit_transport_maps
-from monitor.scores import Scores
-from monitor.sensitivity import Sensitivity
-from monitor.status_model import calibrate, train_status_model
-from monitor.world.classifiers import Scorecard, decide
+from monitor.scoring.counterfactual import fit_transport_maps
+from monitor.scoring.scores import Scores
+from monitor.scoring.sensitivity import Sensitivity
+from monitor.scoring.status_model import calibrate, train_status_model
+from monitor.world.classifiers import Scorecard
 
 __all__ = ["People", "Society", "Subject", "fine_tune", "fit_subject", "train_classifier"]
 
@@ -99,8 +100,13 @@ class Subject:
             for attribute in self.sensitivity.spec.protected_attributes
         ]
         certain = 60.0 * torch.cat(heads, dim=1)
-        knowing = replace(self.sensitivity, status=lambda _: certain)
-        return knowing.scores(torch.from_numpy(features))
+        # A status model sees features only, so every part of the rows gets one that knows its rows.
+        size = self.sensitivity.rows_at_once
+        parts = zip(torch.from_numpy(features).split(size), certain.split(size), strict=True)
+        knowing = [(replace(self.sensitivity, status=_constant(c)), rows) for rows, c in parts]
+        packed = [sensitivity.joint(rows) for sensitivity, rows in knowing]
+        columns, contributions = map(torch.cat, zip(*packed, strict=True))
+        return knowing[0][0].unpacked(columns, contributions)
 
     def true_flips(self, people: People, attribute: str) -> Bool:
         """Whose decision would truly change in another group, `[n]`."""
@@ -172,6 +178,11 @@ def fine_tune(
     optimizer = torch.optim.AdamW(tuned.parameters(), lr=1e-3, weight_decay=1e-3)
     _epoch(tuned, optimizer, torch.from_numpy(features), labels, lambda: None)
     return tuned.eval()
+
+
+def _constant(values: Tensor) -> Callable[[Tensor], Tensor]:
+    """A status model that returns the same logits whatever the features are."""
+    return lambda _: values
 
 
 def _epoch(

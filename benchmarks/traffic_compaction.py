@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyarrow import parquet as pq
 from rich.table import Table
 
-from benchmarks.claims import Claim, PairedRatio, Say, print_wide
+from benchmarks.claims import Claim, PairedRatio, Say, Scale, print_wide
 from benchmarks.kernel_subjects import Shape
 from benchmarks.traffic_segments import made_up_features, made_up_spec, write_segment
 from monitor.traffic.columns import TrafficColumns, with_metadata
@@ -78,9 +78,9 @@ class CompactionTiming:
         return PairedRatio(ratios=tuple(peer[kind] / ours[kind] for ours, peer in pairs))
 
 
-def measure_compaction(quick: bool, say: Say) -> list[Claim]:  # noqa: FBT001 - as a benchmark's
+def measure_compaction(scale: Scale, say: Say) -> list[Claim]:
     """Time narrow and wide segments of batches of several sizes; print all, claim some."""
-    rows, rounds = (60_000, 3) if quick else (300_000, 9)
+    rows, rounds = scale.pick(full=(300_000, 9), quick=(60_000, 3), smoke=(600, 1))
     found = {}
     for shape in (NARROW, WIDE):
         for batch in _BATCHES:

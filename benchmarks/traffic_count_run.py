@@ -50,7 +50,7 @@ class Asked:
 
 
 def _window(asked: Asked, *, verify: bool = False) -> Counts:
-    from offline_audit.window import Window
+    from offline_audit import Window
 
     with Window.read(*asked.places, verify=verify) as window:
         return _cells(window.counts(_ATTRIBUTES))
@@ -123,8 +123,7 @@ def _spark_home(home: Path) -> Path:
 def _count_on_spark(home: Path, asked: Asked) -> Counts:
     from pyspark.sql import SparkSession
 
-    from offline_audit.engine import Engine
-    from offline_audit.window import Window
+    from offline_audit import Engine, Window
 
     os.environ["SPARK_HOME"] = str(home)
     session = (

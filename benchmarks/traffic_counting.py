@@ -17,7 +17,7 @@ from typing import Any
 
 from rich.table import Table
 
-from benchmarks.claims import Claim, PairedRatio, Say, print_wide
+from benchmarks.claims import Claim, PairedRatio, Say, Scale, print_wide
 from benchmarks.traffic_count_run import SPARK
 from benchmarks.traffic_log import LargeLog, large_log
 
@@ -56,9 +56,9 @@ class Count:
 Counted = Mapping[str, list[Count]]
 
 
-def measure_counting(quick: bool, say: Say) -> list[Claim]:  # noqa: FBT001 - as a benchmark's
+def measure_counting(scale: Scale, say: Say) -> list[Claim]:
     """Count a large log, and a smaller one on Spark; print every row and return the claims."""
-    rows, rounds = (10_000_000, 2) if quick else (100_000_000, 3)
+    rows, rounds = scale.pick(full=(100_000_000, 3), quick=(10_000_000, 2), smoke=(20_000, 1))
     log = large_log(rows, say)
     say("reading the files once")
     _read_once(log.home)
@@ -68,7 +68,7 @@ def measure_counting(quick: bool, say: Say) -> list[Claim]:  # noqa: FBT001 - as
         _check(words, log, found[words])
     print_wide(_table(found, log))
     claims = [claim for words, counted in found.items() for claim in _claims(words, counted, log)]
-    return claims + _spark_claims(large_log(_SPARK_ROWS, say), say)
+    return claims + _spark_claims(large_log(min(rows, _SPARK_ROWS), say), say)
 
 
 def _counted(log: LargeLog, rounds: int, say: Say, *, outcomes: bool) -> Counted:

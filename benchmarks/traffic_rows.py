@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from benchmarks.kernel_subjects import Shape
 from benchmarks.traffic_segments import made_up_features, made_up_spec
-from monitor.policy import Action, VerdictCode
+from monitor.policy import Action, Verdict
 from monitor.traffic.columns import TIME, WORD, TrafficColumns, outcome_schema
 
 __all__ = ["ROWS_AN_HOUR", "SPEC", "hour_of_outcomes", "hour_of_traffic", "moment"]
@@ -62,13 +62,13 @@ def hour_of_traffic(hour: int, rows: int = ROWS_AN_HOUR) -> pa.Table:
     for attribute in COLUMNS.attributes:
         p_value = rng.integers(1, 1001, rows) / 1000
         unusual |= p_value <= 0.01
-        verdicts = np.where(p_value <= 0.01, VerdictCode.ABOVE, VerdictCode.WITHIN)
+        verdicts = np.where(p_value <= 0.01, Verdict.ABOVE, Verdict.WITHIN)
         values |= {
             f"prediction_sensitivity_{attribute}": _in_steps(rng.gamma(2, 0.2, rows)),
             f"flip_probability_{attribute}": _in_steps(rng.beta(0.3, 3, rows)),
             f"expected_change_{attribute}": _in_steps(rng.gamma(2, 0.05, rows)),
             f"p_value_{attribute}": p_value,
-            f"verdict_{attribute}": _words(verdicts, [code.name.lower() for code in VerdictCode]),
+            f"verdict_{attribute}": _words(verdicts, [code.name.lower() for code in Verdict]),
         }
     actions = np.where(unusual, Action.FLAG, Action.NONE)
     values["action"] = _words(actions, [action.name.lower() for action in Action])

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.kernel_subjects import Shape
-from monitor.batching import Waiting
-from monitor.bundle import (
+from monitor import (
     BundleSpec,
     ClassifierFile,
     Decision,
@@ -22,9 +21,10 @@ from monitor.bundle import (
     OneHotGroup,
     ProtectedAttribute,
 )
-from monitor.judging import Judged
-from monitor.policy import Action, VerdictCode
-from monitor.scores import ScoreColumns
+from monitor.batching import Waiting
+from monitor.policy import Action, Verdict
+from monitor.scoring.scorer import ScoringResult
+from monitor.scoring.scores import ScoreColumns
 from monitor.traffic.columns import FORMAT, TrafficColumns
 from monitor.traffic.privacy import FeatureGuard, Pseudonyms
 from monitor.traffic.records import TrafficEncoder
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from monitor.batching import Share
-    from monitor.judging import Judging
+    from monitor.scoring.scorer import Scorer
 
 __all__ = ["about_traffic", "made_up_features", "made_up_spec", "write_segment"]
 
@@ -133,9 +133,9 @@ def _records(
     kept = Pseudonyms(None)
     groups = {a.name: len(a.groups) for a in spec.protected_attributes}
     places = ScoreColumns.of(groups)
-    # What was not judged is what it would ask the judging about; here everything is.
-    judging = cast("Judging", None)
-    encoder = TrafficEncoder(columns, places, FeatureGuard(columns, {}, kept), kept, judging)
+    # What was not judged is what it would ask the scorer about; here everything is.
+    scorer = cast("Scorer", None)
+    encoder = TrafficEncoder(columns, places, FeatureGuard(columns, {}, kept), kept, scorer)
     run = rng.bytes(8).hex()
     judged = _judged(len(features), places, rng)
     # 300,000 rows of a second each would not fit an hour.
@@ -145,7 +145,7 @@ def _records(
         lot = features[start : start + batch]
         waiting = [_waiting(f"{run}-{start + i + 1}", lot[i : i + 1]) for i in range(len(lot))]
         part = {name: values[start : start + batch] for name, values in judged.items()}
-        payload = encoder.payload(waiting, lot, Judged(**part))
+        payload = encoder.payload(waiting, lot, ScoringResult(**part))
         yield record_bytes(payload, rows=len(lot), first_row=start, time=begun + step * start)
 
 
@@ -159,7 +159,7 @@ def _judged(rows: int, places: ScoreColumns, rng: np.random.Generator) -> Mappin
         scores[:, own.expected_change] = rng.gamma(2, 0.05, size=rows)
     ranks = rng.integers(1, _BASELINE + 2, size=(rows, len(places.attributes)))
     p_values = ranks / (_BASELINE + 1)
-    verdicts = np.where(p_values < _UNUSUAL, VerdictCode.ABOVE, VerdictCode.WITHIN)
+    verdicts = np.where(p_values < _UNUSUAL, Verdict.ABOVE, Verdict.WITHIN)
     actions = np.where((p_values < _UNUSUAL).any(1), Action.FLAG, Action.NONE)
     return {
         "output": scores[:, places.logit],

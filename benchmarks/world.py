@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from benchmarks.claims import Claim, Say, report
+from benchmarks.claims import Claim, Say, Scale, report
 from tests.oracle import lending
 
 # Runs in a process of its own, so that its peak memory is its own.
@@ -28,18 +28,19 @@ print(json.dumps({"seconds": seconds, "peak": peak}))
 _SLOW_PEOPLE = 300
 
 
-def measure(quick: bool, say: Say) -> list[Claim]:  # noqa: FBT001 - the signature of a benchmark
+def measure(scale: Scale, say: Say) -> list[Claim]:
     """Time and memory of a million people with all six counterfactuals, and of ten million."""
-    rounds = 3 if quick else 7
+    rounds = scale.pick(full=7, quick=3, smoke=1)
+    many = scale.pick(full=1_000_000, quick=1_000_000, smoke=2_000)
     say("a million people with their counterfactuals")
-    million = [_draw(1_000_000, "twins") for _ in range(rounds)]
+    million = [_draw(many, "twins") for _ in range(rounds)]
     say("ten million people")
-    ten_million = [_draw(10_000_000, "alone") for _ in range(1 if quick else 3)]
+    ten_million = [_draw(10 * many, "alone") for _ in range(scale.pick(full=3, quick=1, smoke=1))]
     ratios = []
     for number in range(rounds):
         say(f"one person at a time, round {number + 1} of {rounds}")
-        slow = _seconds_person_by_person() / _SLOW_PEOPLE * 1e6
-        ratios.append(slow / _draw(1_000_000, "twins")["seconds"])
+        slow = _seconds_person_by_person() / _SLOW_PEOPLE * many
+        ratios.append(slow / _draw(many, "twins")["seconds"])
     seconds = [run["seconds"] for run in million]
     return [
         Claim(

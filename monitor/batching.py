@@ -1,11 +1,11 @@
-"""Adaptive batching: requests that come together share one pass; one that comes alone never waits.
+"""Adaptive batching: concurrent requests share one pass; a lone request never waits.
 
-As long as a turn of the event loop finds one request waiting, it is run at once. Where it finds two
-or more, there is a crowd: from then on a batch leaves when as many wait as came together before,
-when the loop has been idle for a while, or when the window is over. A busy loop is no reason to
-leave: others may have come whom it had no time for yet. Every so often a batch stays although all
-who are expected are there, to see whether more would come. One that ends up smaller than expected
-halves what was expected in excess, so soon after a crowd has gone nobody waits.
+As long as an iteration of the event loop finds a single request waiting, it runs at once. Once two
+or more wait, requests are concurrent: from then on a batch runs when as many wait as in the batch
+before, when the loop has been idle for a moment, or when the window is over. A busy loop is no
+reason to run: it may not have read further requests yet. Every few batches one waits although the
+expected number is there, to find out whether there would be more. A batch smaller than expected
+halves the excess, so soon after the concurrency ends no request waits.
 """
 
 from __future__ import annotations
@@ -19,61 +19,65 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitor.errors import OverloadedError, PredictionError
-from monitor.judging import Judged
+from monitor.scoring.scorer import ScoringResult
 
 __all__ = ["Batcher", "Share", "Waiting"]
 
 Features = NDArray[np.float32]
 
-# Every so many batches of a crowd it is tried whether more would come.
+# Number of batches after which one waits for more requests than expected.
 _TRIAL = 16
-# How long the loop has to be idle for a batch to leave; its timers count in milliseconds.
+# Seconds of an idle loop after which a batch runs; timers of the loop count in milliseconds.
 _IDLE = 0.001
-# By how much a timer may be late for the loop to have been idle.
+# Lateness of a timer, in seconds, up to which the loop counts as idle.
 _ON_TIME = 0.0005
 
 
 class Share(NamedTuple):
-    """A request's rows of a batch.
+    """The rows of one request in the result of a batch.
 
     Attributes:
-        judged: The batch.
-        start: The first of its rows.
-        stop: The one behind its last.
+        result: Result of the whole batch.
+        start: Index of the request's first row.
+        stop: Index after its last row.
     """
 
-    judged: Judged
+    result: ScoringResult
     start: int
     stop: int
 
 
 class Waiting(NamedTuple):
-    """A request, or a piece of a large one, that waits for its batch."""
+    """A request, or a piece of a large one, that waits for its batch to run."""
 
     request_id: str
     first_row: int
     features: Features
     since: float
-    answer: asyncio.Future[Share]
-
-
-# What is told of every batch once its answers are on their way: the requests, and what was found.
-Told = Callable[[list[Waiting], Judged], None]
+    future: asyncio.Future[Share]
 
 
 class Batcher:
-    """Gathers requests into batches. Everything happens in the event loop that it is made in."""
+    """Gathers requests into batches, in the event loop that it is created in.
+
+    Args:
+        run: Computes the result of a batch from its requests and their rows `[n, d]`.
+        after: Called with a batch and its result once the responses have left.
+        window: Longest time that a request waits for others, in seconds.
+        max_rows: Largest number of rows in a batch.
+        max_wait: Time in seconds after which a request that still waits is refused.
+    """
 
     def __init__(
         self,
-        run: Callable[[list[Waiting], Features], Judged],
-        tell: Told,
+        run: Callable[[list[Waiting], Features], ScoringResult],
+        after: Callable[[list[Waiting], ScoringResult], None],
         *,
         window: float,
         max_rows: int,
         max_wait: float,
     ) -> None:
-        self._run, self._tell = run, tell
+        self._run, self._after = run, after
         self._window, self._max_rows, self._max_wait = window, max_rows, max_wait
         self._loop = asyncio.get_running_loop()
         self._waiting: list[Waiting] = []
@@ -83,25 +87,25 @@ class Batcher:
         self._to_trial = _TRIAL
         self._next: asyncio.Handle | None = None
 
-    async def judged(self, request_id: str, features: Features, first_row: int = 0) -> Share:
-        """What is found of a request's rows, `[n, d]`, in whatever batch.
+    async def submit(self, request_id: str, features: Features, first_row: int = 0) -> Share:
+        """Result of a request's rows, `[n, d]`, once their batch has run.
 
         Args:
-            request_id: Whose rows they are.
-            features: The rows.
-            first_row: Which of the request's rows is the first of them.
+            request_id: Id of the request.
+            features: Rows of the request.
+            first_row: Index of the first of them in the request.
 
         Raises:
-            OverloadedError: It has waited for too long.
+            OverloadedError: The request has waited for too long.
             PredictionError: The classifier fails on it.
         """
         if len(features) > self._max_rows:
             return await self._in_pieces(request_id, features)
-        answer: asyncio.Future[Share] = self._loop.create_future()
+        future: asyncio.Future[Share] = self._loop.create_future()
         if self._rows + len(features) > self._max_rows:
             self._leave()
         since = time.monotonic()
-        self._waiting.append(Waiting(request_id, first_row, features, since, answer))
+        self._waiting.append(Waiting(request_id, first_row, features, since, future))
         self._rows += len(features)
         if self._rows >= self._max_rows:
             self._leave()
@@ -110,10 +114,10 @@ class Batcher:
         elif len(self._waiting) == self._expected and self._to_trial:
             self._next.cancel()
             self._next = self._loop.call_soon(self._leave)
-        return await answer
+        return await future
 
     def _begin(self) -> None:
-        """The first of a batch has come."""
+        """Schedule a batch that has its first request."""
         if self._expected > 1 and self._window > 0:
             self._to_trial = (self._to_trial or _TRIAL) - 1
             self._look_again()
@@ -125,7 +129,7 @@ class Batcher:
         self._next = self._loop.call_later(_IDLE, self._look)
 
     def _look(self) -> None:
-        """A while later: leave if nobody has come and the loop was idle, or the window is over."""
+        """Run the batch if no request was added and the loop was idle, or if the window is over."""
         now = time.monotonic()
         busy = len(self._waiting) > self._were_waiting or now - self._looked > _IDLE + _ON_TIME
         if busy and now - self._waiting[0].since < self._window:
@@ -134,67 +138,67 @@ class Batcher:
             self._leave()
 
     async def _in_pieces(self, request_id: str, features: Features) -> Share:
-        """A request larger than a batch: others get their turn between its pieces."""
+        """A request larger than a batch: other requests run between its pieces."""
         pieces = []
         for start in range(0, len(features), self._max_rows):
             rows = features[start : start + self._max_rows]
-            part = await self.judged(request_id, rows, start)
-            pieces.append(part.judged.rows(part.start, part.stop))
-            # A piece that fills a batch is judged at once, without a turn of the loop.
+            part = await self.submit(request_id, rows, start)
+            pieces.append(part.result.rows(part.start, part.stop))
+            # A piece that fills a batch runs at once: let the loop serve others in between.
             await asyncio.sleep(0)
-        return Share(Judged.joined(pieces), 0, len(features))
+        return Share(ScoringResult.joined(pieces), 0, len(features))
 
     def _leave(self) -> None:
-        """Run what waits as one batch."""
+        """Run all waiting requests as one batch."""
         if self._next is not None:
             self._next.cancel()
             self._next = None
         batch, self._waiting, self._rows = self._waiting, [], 0
-        came = len(batch)
-        self._expected = max(came, (self._expected + came) // 2)
+        size = len(batch)
+        self._expected = max(size, (self._expected + size) // 2)
         now = time.monotonic()
-        # Who has hung up, or waited for too long, costs nothing more.
+        # Cancelled requests, and those that waited for too long, cost nothing more.
         batch = [waiting for waiting in batch if self._still_wanted(waiting, now)]
         if batch:
-            self._answer(batch)
+            self._run_batch(batch)
 
     def _still_wanted(self, waiting: Waiting, now: float) -> bool:
-        if waiting.answer.done():
+        if waiting.future.done():
             return False
         if now - waiting.since > self._max_wait:
-            waiting.answer.set_exception(
-                OverloadedError(f"waited for more than {self._max_wait:g} s")
+            waiting.future.set_exception(
+                OverloadedError(f"the request waited for more than {self._max_wait:g} s")
             )
             return False
         return True
 
-    def _answer(self, batch: list[Waiting]) -> None:
+    def _run_batch(self, batch: list[Waiting]) -> None:
         try:
-            judged = self._run(batch, _together(batch))
+            result = self._run(batch, _concatenated(batch))
         except PredictionError as error:
-            # One request's rows may be to blame; nobody else's prediction shall suffer for it.
+            # Run the requests one by one: the rows of one must not fail the others.
             if len(batch) == 1:
-                batch[0].answer.set_exception(error)
+                batch[0].future.set_exception(error)
             else:
                 for waiting in batch:
-                    self._answer([waiting])
+                    self._run_batch([waiting])
             return
-        except Exception as error:  # noqa: BLE001 - nobody may wait for ever; the doors log it
+        except Exception as error:  # noqa: BLE001 - the transports log it; no request may wait forever
             for waiting in batch:
-                waiting.answer.set_exception(error)
+                waiting.future.set_exception(error)
             return
         start = 0
         for waiting in batch:
             stop = start + len(waiting.features)
-            # Whoever hung up meanwhile has cancelled it.
-            if not waiting.answer.done():
-                waiting.answer.set_result(Share(judged, start, stop))
+            # A client that disconnected meanwhile has cancelled it.
+            if not waiting.future.done():
+                waiting.future.set_result(Share(result, start, stop))
             start = stop
-        # Behind those who wait for the answers in the loop's queue: they leave first.
-        self._loop.call_soon(self._tell, batch, judged)
+        # Queued in the loop after the tasks that wait for the futures: responses leave first.
+        self._loop.call_soon(self._after, batch, result)
 
 
-def _together(batch: list[Waiting]) -> Features:
+def _concatenated(batch: list[Waiting]) -> Features:
     """The rows of a batch in a new array, `[n, d]`."""
     if len(batch) == 1:
         return np.array(batch[0].features, np.float32)

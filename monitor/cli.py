@@ -10,21 +10,33 @@ from monitor.errors import EvenhandError
 
 __all__ = ["main"]
 
-# Command, where it lives, and its line in the help: kept here so that help loads no command.
+# Module, function and help text of each command; here, so that --help imports no command.
 _COMMANDS = {
-    "demo": ("monitor.demo.command:demo", "See it work, on a world whose truth is known."),
-    "fit": ("monitor.fit.command:fit", "Learn what judges a classifier, audit it, write a bundle."),
-    "serve": ("monitor.serve_command:serve", "Serve a classifier, and judge every prediction."),
-    "bundle": ("monitor.bundle.command:bundle", "Inspect, verify or compile a bundle."),
-    "log": ("monitor.traffic.command:log", "Inspect, expire or erase from a log; add outcomes."),
-    "config": ("monitor.config_command:config", "Check a config file and show what holds."),
+    "demo": (
+        "monitor.commands.demo:demo",
+        "Run a demo on a synthetic world with known counterfactuals.",
+    ),
+    "fit": (
+        "monitor.commands.fit:fit",
+        "Fit and audit a bundle for a classifier.",
+    ),
+    "serve": ("monitor.commands.serve:serve", "Serve a classifier, and score every prediction."),
+    "bundle": ("monitor.commands.bundle:bundle", "Inspect, verify or compile a bundle."),
+    "log": (
+        "monitor.commands.log:log",
+        "Inspect a log, import outcomes, expire files, erase requests.",
+    ),
+    "config": (
+        "monitor.commands.config:config",
+        "Check a config file, or print the config reference.",
+    ),
 }
 
 BAD_INPUT = 2
 
 
 class _Commands(click.Group):
-    """A group that imports a command's module when the command is called."""
+    """A group that imports the module of a command when the command runs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -51,7 +63,7 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="evenhand", message="%(prog)s %(version)s")
 def main() -> None:
-    """Would this prediction have been different for another group?
+    """Fairness monitoring of deployed classifiers.
 
-    Fairness monitoring of classifiers that already decide about people.
+    Would this prediction have been different for the same person in another group?
     """

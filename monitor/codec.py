@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitor.bundle.manifest import BundleSpec
-from monitor.call import InputTensor
 from monitor.errors import BadRequestError, TooLargeError
+from monitor.request import InputTensor
 from monitor.settings import ServerConfig
 
 __all__ = ["DATATYPES", "MOST_TENSORS", "FeatureCodec"]

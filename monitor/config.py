@@ -1,7 +1,7 @@
-"""Builds the one config object: the only place that reads config files and variables.
+"""Builds the config; the only module that reads config files and environment variables.
 
-Precedence: a variable `EVENHAND_…` over the YAML file over the default. Whatever is not known or
-not allowed refuses to start and names the field, the value and what is allowed.
+Precedence: a variable `EVENHAND_…`, then the YAML file, then the default. An unknown field or an
+invalid value is an error that names the field, the value and what is allowed.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from pydantic.fields import FieldInfo
 
 from monitor.bundle.manifest import Sha256
 from monitor.errors import ConfigError
-from monitor.settings import Config, Settings
+from monitor.setting_types import Settings
+from monitor.settings import Config
 from monitor.yaml_file import parse_yaml, read_yaml
 
 __all__ = ["ConfigField", "config_fields", "load_config"]
 
 PREFIX = "EVENHAND_"
 
-# What Kubernetes sets in every pod of a namespace that has a Service called evenhand-something.
+# Variables that Kubernetes sets in each pod of a namespace with a Service named evenhand-….
 _SERVICE_LINK = re.compile(
     r".*_(SERVICE_HOST=.*|SERVICE_PORT(_\w+)?=\d+|PORT=\w+://.*"
     r"|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?=.*)"
@@ -35,7 +36,7 @@ _SERVICE_LINK = re.compile(
 
 
 class ConfigField(NamedTuple):
-    """One setting: where it stands in the file, its variable, and what it may be."""
+    """One setting: its part, its name, and its type with constraints."""
 
     part: str
     name: str
@@ -43,22 +44,22 @@ class ConfigField(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Its place in the YAML file, such as `bundle.path`."""
+        """Path in the YAML file, such as `bundle.path`."""
         return f"{self.part}.{self.name}"
 
     @property
     def variable(self) -> str:
-        """Its environment variable, such as `EVENHAND_BUNDLE_PATH`."""
+        """Environment variable, such as `EVENHAND_BUNDLE_PATH`."""
         return f"{PREFIX}{self.part}_{self.name}".upper()
 
     @property
     def allowed(self) -> str:
-        """What it may be, in words."""
-        return _allowed(self.info)
+        """Allowed values, in words."""
+        return _allowed_values(self.info)
 
 
 def config_fields() -> Iterator[ConfigField]:
-    """Every setting there is, in the order of the file."""
+    """All settings, in the order of the reference page."""
     for part, part_info in Config.model_fields.items():
         model = part_info.annotation
         assert isinstance(model, type)
@@ -71,12 +72,12 @@ def load_config(path: Path | str | None, environ: Mapping[str, str] | None = Non
     """Build the config from a YAML file, if one is given, and environment variables.
 
     Args:
-        path: The YAML file.
-        environ: The variables; None for those of this process.
+        path: Path of the YAML file.
+        environ: Environment variables; None for those of this process.
 
     Raises:
-        ConfigError: A file that cannot be read, or fields and variables that are unknown or bad;
-            the message lists every one of them.
+        ConfigError: The file cannot be read, or fields or variables are unknown or invalid; the
+            message lists all of them.
     """
     content = {} if path is None else read_yaml(Path(path), ConfigError)
     # A part whose fields are all commented out reads as null.
@@ -117,7 +118,7 @@ def _variables(
 
 
 def _from_text(info: FieldInfo, text: str) -> Any:
-    """A variable's value; fields within a field are written as in the file, on one line."""
+    """Value of a variable; a mapping is written in YAML's one-line form."""
     annotation: Any = info.annotation
     if get_origin(annotation) is Mapping:
         return TypeAdapter(annotation).validate_python(parse_yaml(text))
@@ -127,36 +128,38 @@ def _from_text(info: FieldInfo, text: str) -> Any:
 
 
 def _explain(detail: Any) -> str:
-    """One problem of pydantic's in the words of the config."""
-    place = [str(part) for part in detail["loc"]]
+    """A pydantic error in terms of the config."""
+    location = [str(part) for part in detail["loc"]]
     known = {field.path: field for field in config_fields()}
-    field = known.get(".".join(place[:2]))
+    field = known.get(".".join(location[:2]))
     if detail["type"] == "extra_forbidden":
-        return f"{'.'.join(place)}: no such field{_guess(place[-1], _siblings(place, known))}"
-    if len(place) == 1 and detail["type"] == "value_error":
-        return f"{place[0]}: {detail['ctx']['error']}"
+        return (
+            f"{'.'.join(location)}: no such field{_guess(location[-1], _siblings(location, known))}"
+        )
+    if len(location) == 1 and detail["type"] == "value_error":
+        return f"{location[0]}: {detail['ctx']['error']}"
     if field is None:
-        return f"{'.'.join(place)}: must hold fields, not {_kind(detail['input'])}"
-    if len(place) > 3:
-        inner = _inner(field.info)[place[3]]
-        return f"{'.'.join(place)}: {_shown(detail['input'])} is not allowed; it must be " + (
-            _allowed(inner)
+        return f"{'.'.join(location)}: must be a mapping of fields, not {_kind(detail['input'])}"
+    if len(location) > 3:
+        inner = _inner(field.info)[location[3]]
+        return f"{'.'.join(location)}: {_shown(detail['input'])} is not allowed; it must be " + (
+            _allowed_values(inner)
         )
     reason = f" ({detail['ctx']['error']})" if detail["type"] == "value_error" else ""
     return f"{field.path}: {_not_allowed(detail['input'], field)}{reason}"
 
 
-def _siblings(place: list[str], known: Mapping[str, ConfigField]) -> list[str]:
-    """The fields that there are where an unknown one was found."""
-    field = known.get(".".join(place[:2]))
+def _siblings(location: list[str], known: Mapping[str, ConfigField]) -> list[str]:
+    """Known fields at the level of an unknown one."""
+    field = known.get(".".join(location[:2]))
     if field is not None:
         return list(_inner(field.info))
-    inside = [f.name for f in known.values() if [f.part] == place[:-1]]
+    inside = [f.name for f in known.values() if [f.part] == location[:-1]]
     return inside or list(Config.model_fields)
 
 
 def _inner(info: FieldInfo) -> dict[str, FieldInfo]:
-    """The fields within the values of a field that is a mapping."""
+    """Fields of the values of a mapping field."""
     model: type[Settings] = get_args(info.annotation)[1]
     return model.model_fields
 
@@ -166,14 +169,14 @@ def _not_allowed(value: object, field: ConfigField) -> str:
 
 
 def _shown(value: object) -> str:
-    """A value that is not allowed, without what may be a password in an address."""
+    """An invalid value, without passwords in addresses."""
     shown = re.sub(r"//[^/\s]*@", "//…@", repr(value))
     return re.sub(r"([?&][^=&\s]*=)[^&\s'\"]*", r"\1…", shown)[:80]
 
 
 def _guess(name: str, known: list[str]) -> str:
     close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {close[0]}?" if close else f"; known here: {', '.join(known)}"
+    return f"; did you mean {close[0]}?" if close else f"; known fields: {', '.join(known)}"
 
 
 def _link_hint(text: str) -> str:
@@ -188,13 +191,13 @@ def _kind(value: object) -> str:
     return "text" if isinstance(value, str) else type(value).__name__
 
 
-def _allowed(info: FieldInfo) -> str:
+def _allowed_values(info: FieldInfo) -> str:
     annotation = info.annotation
     options = [annotation]
     if get_origin(annotation) in (Union, types.UnionType):
         options = list(get_args(annotation))
     words = [_type_in_words(o, info.metadata) for o in options if o is not type(None)]
-    return " or ".join(words) + (", or nothing" if type(None) in options else "")
+    return " or ".join(words) + (", or null" if type(None) in options else "")
 
 
 def _type_in_words(option: Any, metadata: list[Any]) -> str:
@@ -207,7 +210,7 @@ def _type_in_words(option: Any, metadata: list[Any]) -> str:
     if get_origin(option) is Literal:
         return "one of " + ", ".join(map(str, get_args(option)))
     if get_origin(option) is Mapping:
-        return "names with fields: " + ", ".join(get_args(option)[1].model_fields)
+        return "a mapping of names to fields " + ", ".join(get_args(option)[1].model_fields)
     if option in (int, float):
         return ("a whole number" if option is int else "a number") + _range(metadata)
     words = {Path: "a path", bool: "true or false", str: "text"}
@@ -216,14 +219,14 @@ def _type_in_words(option: Any, metadata: list[Any]) -> str:
 
 def _range(metadata: list[Any]) -> str:
     """Such as ` from 1 to 5`, or ` above 0 and below 1`."""
-    found = {
+    bounds = {
         bound: getattr(m, bound)
         for m in metadata
         for bound in ("ge", "gt", "le", "lt")
         if getattr(m, bound, None) is not None
     }
-    if "ge" in found and "le" in found:
-        return f" from {found['ge']} to {found['le']}"
+    if "ge" in bounds and "le" in bounds:
+        return f" from {bounds['ge']} to {bounds['le']}"
     words = {"ge": "of at least", "gt": "above", "le": "of at most", "lt": "below"}
-    told = " and ".join(f"{word} {found[b]}" for b, word in words.items() if b in found)
-    return f" {told}" if told else ""
+    limits = " and ".join(f"{word} {bounds[b]}" for b, word in words.items() if b in bounds)
+    return f" {limits}" if limits else ""

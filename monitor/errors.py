@@ -8,7 +8,7 @@
     ├── TrafficError             a log or outcomes that cannot be read, written or changed
     ├── RequestError             a request that gets no prediction
     │   ├── BadRequestError      it says something that cannot be read or used
-    │   ├── UnknownModelError    it asks for a model, a version or an alarm that is not here
+    │   ├── NotFoundError        it names a model, a version or an alarm that does not exist
     │   ├── TooLargeError        it is larger than the config allows
     │   ├── NotReadyError        the sidecar does not answer yet, or no longer
     │   ├── OverloadedError      more is waiting than the sidecar takes on
@@ -25,7 +25,7 @@
         └── ClassifierError      a classifier that does not do what the manifest says
             └── UnsafeArchiveError   a model file that could run code while it is read
 
-None of them knows of a transport: each door maps a class to its own status.
+None of them knows of a transport: each transport maps a class to its own status.
 """
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "ForbiddenError",
     "KernelError",
     "ManifestError",
+    "NotFoundError",
     "NotOfferedError",
     "NotReadyError",
     "OverloadedError",
@@ -50,7 +51,6 @@ __all__ = [
     "ServeError",
     "TooLargeError",
     "TrafficError",
-    "UnknownModelError",
     "UnsafeArchiveError",
     "WithheldError",
     "first_line",
@@ -95,8 +95,8 @@ class BadRequestError(RequestError):
     """The request says something that cannot be read, or cannot be used."""
 
 
-class UnknownModelError(RequestError):
-    """The request asks for something that is not here."""
+class NotFoundError(RequestError):
+    """The request names a model, a version or an alarm that does not exist."""
 
 
 class TooLargeError(RequestError):

@@ -14,7 +14,7 @@ from pythonjsonlogger.json import JsonFormatter
 
 from monitor.settings import LogConfig
 
-__all__ = ["set_up_logs", "told_without_values"]
+__all__ = ["set_up_logs", "without_values"]
 
 _FIELDS = ("asctime", "levelname", "name", "message")
 
@@ -31,7 +31,7 @@ def set_up_logs(config: LogConfig) -> None:
         )
     else:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    handler.addFilter(_without_values)
+    handler.addFilter(_cut_values)
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(config.level.upper())
@@ -39,15 +39,15 @@ def set_up_logs(config: LogConfig) -> None:
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
 
 
-def _without_values(record: logging.LogRecord) -> bool:
+def _cut_values(record: logging.LogRecord) -> bool:
     """Cut the text of an exception that a library logs along with its trace."""
     if record.exc_info and record.exc_info[1] is not None:
-        record.msg = f"{record.getMessage()}: {told_without_values(record.exc_info[1])}"
+        record.msg = f"{record.getMessage()}: {without_values(record.exc_info[1])}"
         record.args, record.exc_info, record.exc_text = (), None, None
     return True
 
 
-def told_without_values(error: BaseException) -> str:
+def without_values(error: BaseException) -> str:
     """The kind of an exception and the last lines of code it came through, without its text."""
     frames = traceback.extract_tb(error.__traceback__)[-3:]
     places = " < ".join(f"{_short(f.filename)}:{f.lineno}" for f in reversed(frames))

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 
-from monitor.answers import TensorCard
 from monitor.bundle.reader import Bundle
+from monitor.response import TensorCard
 from monitor.settings import ServerConfig
 
 __all__ = ["EXTENSIONS", "NAME", "ModelCard", "server_version"]

@@ -1,6 +1,6 @@
-"""Policy: what is done about a prediction, given how it compares with the baseline.
+"""Policy: verdicts and actions from the p-values and flip probabilities of predictions.
 
-It looks at sensitivity only, never at anybody's predicted group.
+It uses sensitivity only, never the predicted group of a person.
 """
 
 from __future__ import annotations
@@ -12,25 +12,28 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.baseline import Baseline, Signal
 from monitor.errors import ConfigError
+from monitor.scoring.baseline import Baseline, Signal
 from monitor.settings import AttributePolicy, PolicyConfig, Rule
 
-__all__ = ["Action", "AttributeRule", "Policy", "Ruling", "VerdictCode"]
+__all__ = ["Action", "AttributeRule", "Policy", "Ruling", "Verdict"]
 
 Float = NDArray[np.float64]
 
 
-class VerdictCode(IntEnum):
-    """Outcome of a verdict, as a number that arrays can hold."""
+class Verdict(IntEnum):
+    """How a score compares with the baseline, the more severe the larger."""
 
     WITHIN = 0
-    ABOVE = 1
-    UNKNOWN = 2
+    UNKNOWN = 1
+    ABOVE = 2
+
+
+_ABOVE = np.int8(Verdict.ABOVE)
 
 
 class Action(IntEnum):
-    """What is done about a prediction, the stronger the larger."""
+    """What policy does about a prediction, the stronger the larger."""
 
     NONE = 0
     OBSERVE = 1
@@ -41,7 +44,7 @@ class Action(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttributeRule:
-    """What holds for one protected attribute."""
+    """The rule of one protected attribute."""
 
     action: Action
     rule: Rule
@@ -52,12 +55,12 @@ class AttributeRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ruling:
-    """What is done about n predictions as to a protected attributes.
+    """Verdicts and actions of n predictions for a protected attributes.
 
     Attributes:
-        verdicts: `VerdictCode`s, `[n, a]`.
+        verdicts: `Verdict` codes, `[n, a]`.
         called: Whether the attribute calls for its action, `[n, a]`.
-        actions: The strongest `Action` that is called for, `[n]`.
+        actions: Strongest `Action` that is called for, `[n]`.
     """
 
     verdicts: NDArray[np.int8]
@@ -69,9 +72,9 @@ class Policy:
     """Rules on predictions.
 
     Attributes:
-        config: What it was made from.
-        rules: By protected attribute.
-        looks_at_flips: Whether any rule asks for flip probabilities.
+        config: Configuration of the policy.
+        rules: Rule of every protected attribute, by name.
+        looks_at_flips: Whether any rule uses flip probabilities.
     """
 
     def __init__(self, config: PolicyConfig, attributes: Sequence[str]) -> None:
@@ -93,31 +96,31 @@ class Policy:
         self._withholds_unknown = config.on_fault == "withhold"
 
     def check(self, baseline: Baseline) -> None:
-        """Whether the baseline can show what the rules ask for.
+        """Check that the baseline supports the rules.
 
         Raises:
-            ConfigError: It cannot.
+            ConfigError: A signal is missing, or the baseline is too small for an alpha.
         """
         for name, rule in self.rules.items():
             reference = baseline.scores[name].get(rule.signal)
             if reference is None:
                 raise ConfigError(
-                    f"policy.signal: {rule.signal} cannot be computed for this classifier, of "
-                    "which no gradient can be taken"
+                    f"policy.signal: {rule.signal} cannot be computed for this classifier, which "
+                    "has no gradient; use expected_change or flip_probability"
                 )
             if len(reference) < 1 / rule.alpha - 1:
                 raise ConfigError(
-                    f"policy.alpha: a baseline of {len(reference)} rows cannot show {rule.alpha:g} "
-                    f"for {name}"
+                    f"policy.alpha: a baseline of {len(reference)} rows is too small for alpha "
+                    f"{rule.alpha:g} ({name}); the smallest is {1 / (len(reference) + 1):.2g}"
                 )
 
     def on(self, p_values: Float, flip_probability: NDArray[np.floating]) -> Ruling:
-        """Rule on n predictions: p-values and flip probabilities `[n, a]`, NaN for unknown.
+        """Verdicts and actions from p-values and flip probabilities `[n, a]`, NaN for unknown.
 
-        What is given as flip probabilities is not looked at unless a rule asks for them.
+        Flip probabilities are ignored unless a rule uses them.
         """
         above = p_values <= self._alpha
-        verdicts = above.astype(np.int8)
+        verdicts = above * _ABOVE
         called, unknown = above, np.isnan(p_values)
         if self.looks_at_flips:
             over = flip_probability >= self._bound
@@ -126,26 +129,26 @@ class Policy:
             unknown |= np.isnan(flip_probability) & self._by_flip
         actions = (called * self._actions).max(1)
         if unknown.any():
-            verdicts[unknown] = VerdictCode.UNKNOWN
+            verdicts[unknown] = Verdict.UNKNOWN
             if self._withholds_unknown:
                 actions[unknown.any(1) & (actions < Action.WITHHOLD)] = Action.WITHHOLD
         return Ruling(verdicts=verdicts, called=called, actions=actions)
 
     def on_fault(self, rows: int) -> Ruling:
-        """Rule on n predictions that could not be judged."""
+        """Verdicts and actions of n predictions without scores, as `policy.on_fault` says."""
         withheld = self.config.on_fault == "withhold"
         shape = (rows, len(self.rules))
         return Ruling(
-            verdicts=np.full(shape, VerdictCode.UNKNOWN, np.int8),
+            verdicts=np.full(shape, Verdict.UNKNOWN, np.int8),
             called=np.zeros(shape, bool),
             actions=np.full(rows, Action.WITHHOLD if withheld else Action.NONE, np.int8),
         )
 
     @property
     def in_words(self) -> str:
-        """What holds, on one line, as the sidecar says it when it starts."""
-        told = [_in_words(name, rule) for name, rule in self.rules.items()]
-        return "; ".join(told) + f"; what cannot be judged: {self.config.on_fault}"
+        """The rules on one line, as printed at the start."""
+        rules = [_in_words(name, rule) for name, rule in self.rules.items()]
+        return "; ".join(rules) + f"; without scores: {self.config.on_fault}"
 
 
 def _rule(config: PolicyConfig, own: AttributePolicy | None) -> AttributeRule:
@@ -162,10 +165,10 @@ def _rule(config: PolicyConfig, own: AttributePolicy | None) -> AttributeRule:
 def _in_words(name: str, rule: AttributeRule) -> str:
     by_p = f"p-value of {rule.signal} ≤ {rule.alpha:g}"
     by_flip = f"flip probability ≥ {rule.flip_probability:g}"
-    told = {
+    condition = {
         "p_value": by_p,
         "flip_probability": by_flip,
         "either": f"{by_p} or {by_flip}",
         "both": f"{by_p} and {by_flip}",
     }[rule.rule]
-    return f"{name}: {rule.action.name.lower()} if {told}"
+    return f"{name}: {rule.action.name.lower()} if {condition}"

@@ -1,7 +1,7 @@
-"""What policy sends to a person: a record a prediction, written before its answer leaves.
+"""Review records: predictions that policy sends to a person, written before the response leaves.
 
-One JSON object a line, in a file a day that only the sidecar's user can read. It holds the score
-and the features by name, since somebody has to decide on them; protected attributes that are
+One JSON object per line, in one file per day that only the sidecar's user can read. It holds the
+score and the features by name, since a person has to decide on them; protected attributes that are
 features are left out.
 """
 
@@ -18,9 +18,9 @@ import numpy as np
 from monitor.batching import Waiting
 from monitor.bundle.manifest import Manifest
 from monitor.errors import ServeError
-from monitor.judging import Judged, Judging
-from monitor.marks import TopFeatures
 from monitor.policy import Action
+from monitor.response_parameters import TopFeatures
+from monitor.scoring.scorer import Scorer, ScoringResult
 
 __all__ = ["ReviewLog"]
 
@@ -32,8 +32,8 @@ class ReviewLog:
         ServeError: The folder cannot be written to.
     """
 
-    def __init__(self, folder: Path, max_bytes: int, manifest: Manifest, judging: Judging) -> None:
-        self._judging = judging
+    def __init__(self, folder: Path, max_bytes: int, manifest: Manifest, scorer: Scorer) -> None:
+        self._scorer = scorer
         self._folder, self._max_bytes, self._manifest = folder, max_bytes, manifest
         self._top = TopFeatures(manifest)
         self._attributes = [attribute.name for attribute in manifest.protected_attributes]
@@ -45,56 +45,56 @@ class ReviewLog:
         except OSError as error:
             raise ServeError(f"policy.review_path: {folder}: {error.strerror or error}") from None
 
-    def record(self, batch: Sequence[Waiting], judged: Judged) -> None:
-        """Write down every prediction of a batch that goes to a person, in one write.
+    def record(self, batch: Sequence[Waiting], result: ScoringResult) -> None:
+        """Record every prediction of a batch whose action is `review`, in one write.
 
         Raises:
-            OSError: It cannot be written, or there is no room left.
+            OSError: The file cannot be written, or the folder is full.
         """
-        assert judged.actions is not None
+        assert result.actions is not None
         now, lines, start = dt.datetime.now(dt.UTC), [], 0
         for waiting in batch:
             stop = start + len(waiting.features)
-            for row in np.flatnonzero(judged.actions[start:stop] == Action.REVIEW).tolist():
-                found = self._record(waiting, row, judged.rows(start + row, start + row + 1), now)
-                lines.append(json.dumps(found, allow_nan=True) + "\n")
+            for row in np.flatnonzero(result.actions[start:stop] == Action.REVIEW).tolist():
+                record = self._record(waiting, row, result.rows(start + row, start + row + 1), now)
+                lines.append(json.dumps(record, allow_nan=True) + "\n")
             start = stop
         if lines:
             self._append("".join(lines).encode(), now)
 
     def _record(
-        self, waiting: Waiting, row: int, judged: Judged, now: dt.datetime
+        self, waiting: Waiting, row: int, result: ScoringResult, now: dt.datetime
     ) -> dict[str, object]:
         model, features = self._manifest.model, waiting.features[row].tolist()
-        decided = int(self._judging.decisions(judged.output)[0])
+        decided = int(self._scorer.decisions(result.output)[0])
         return {
             "request_id": waiting.request_id,
             "row": waiting.first_row + row,
             "time": now.isoformat(),
             "model": model.name,
             "version": model.version,
-            "score": judged.output[0].tolist(),
+            "score": result.output[0].tolist(),
             "decision": self._manifest.decision.class_names[decided],
-            "attributes": self._found(judged),
-            "features": {name: features[place] for place, name in self._shown},
+            "attributes": self._by_attribute(result),
+            "features": {name: features[index] for index, name in self._shown},
         }
 
-    def _found(self, judged: Judged) -> dict[str, object]:
+    def _by_attribute(self, result: ScoringResult) -> dict[str, object]:
         found: dict[str, object] = {}
-        for place, name in enumerate(self._attributes):
-            if judged.p_values is not None and judged.contributions is not None:
-                top = self._top.of(judged.contributions[0, place])
-                called = judged.called is not None and bool(judged.called[0, place])
+        for index, name in enumerate(self._attributes):
+            if result.p_values is not None and result.contributions is not None:
+                top = self._top.of(result.contributions[0, index])
+                called = result.called is not None and bool(result.called[0, index])
                 found[name] = {
                     "called": called,
-                    "p_value": float(judged.p_values[0, place]),
+                    "p_value": float(result.p_values[0, index]),
                     "top_features": {feature: round(share, 4) for feature, share in top},
                 }
         return found
 
     def _append(self, data: bytes, now: dt.datetime) -> None:
         if self._bytes + len(data) > self._max_bytes:
-            raise OSError("the review folder is full")
+            raise OSError("the review folder has reached policy.review_max_bytes")
         path = self._folder / f"review-{now:%Y-%m-%d}.jsonl"
         file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -103,10 +103,10 @@ class ReviewLog:
             os.close(file)
         self._bytes += written
         if written < len(data):
-            raise OSError("a review record was cut short")
+            raise OSError("a review record was written in part only")
 
 
 def _shown_features(manifest: Manifest) -> list[tuple[int, str]]:
-    """Places and names of the features that are not protected attributes themselves."""
+    """Indices and names of the features that are not protected attributes themselves."""
     names, hidden = [feature.name for feature in manifest.features], manifest.protected_features
-    return [(place, name) for place, name in enumerate(names) if name not in hidden]
+    return [(index, name) for index, name in enumerate(names) if name not in hidden]

@@ -1,4 +1,4 @@
-"""YAML files as YAML 1.2 reads them, with errors that say where."""
+"""YAML 1.2 files, with errors that name the file and the line."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["parse_yaml", "read_yaml"]
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML that reads plain words as YAML 1.2 does and refuses a key given twice.
+    """Loader that resolves scalars as YAML 1.2 does and rejects duplicate keys.
 
-    By YAML 1.1, PyYAML's own, 010 is eight, 1:30 is ninety and yes is true.
+    In YAML 1.1, PyYAML's default, 010 is 8, 1:30 is 90 and yes is true.
     """
 
     yaml_implicit_resolvers: ClassVar[dict[str, list[Any]]] = {}  # type: ignore[misc]
@@ -48,19 +48,23 @@ for _tag, _pattern, _first in (
 
 
 def parse_yaml(text: str) -> Any:
-    """What a text in YAML holds.
+    """Parse a YAML document.
 
     Raises:
-        yaml.YAMLError: It is no YAML.
+        yaml.YAMLError: The text is not valid YAML.
     """
     return yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
 
 
 def read_yaml(path: Path, error_class: type[EvenhandError]) -> dict[str, Any]:
-    """The fields of a YAML file; an empty file has none.
+    """Fields of a YAML file; none if it is empty.
+
+    Args:
+        path: Path of the file.
+        error_class: Class of the errors that are raised.
 
     Raises:
-        EvenhandError: Of the given class, where the file cannot be read or holds no fields.
+        EvenhandError: The file cannot be read, or is not a mapping of fields.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -79,5 +83,5 @@ def read_yaml(path: Path, error_class: type[EvenhandError]) -> dict[str, Any]:
         return {}
     if not isinstance(content, dict):
         kind = "a list" if isinstance(content, list) else type(content).__name__
-        raise error_class(f"{path}: must hold fields, such as 'model:', not {kind}")
+        raise error_class(f"{path}: must be a mapping of fields, such as 'model:', not {kind}")
     return content

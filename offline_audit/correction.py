@@ -1,4 +1,4 @@
-"""Many tests of one window: p-values that allow for how many were asked."""
+"""Corrections of p-values for multiple tests."""
 
 from __future__ import annotations
 
@@ -16,37 +16,40 @@ __all__ = ["Correction", "adjusted_p_values", "guarantee"]
 Correction = Literal["bh", "by", "holm", "none"]
 
 _GUARANTEES: dict[Correction, str] = {
-    "bh": "of the differences that are called, at most the level are expected to be none "
-    "(Benjamini and Hochberg; holds for tests that are independent or go together)",
-    "by": "of the differences that are called, at most the level are expected to be none, however "
-    "the tests depend on each other (Benjamini and Yekutieli)",
-    "holm": "the chance that any difference is called that is none is at most the level (Holm)",
-    "none": "each test on its own is wrong at most as often as the level says; of many, more are",
+    "bh": "The expected share of false positives among reported differences is at most α (false "
+    "discovery rate, Benjamini and Hochberg; for independent or positively dependent tests).",
+    "by": "The expected share of false positives among reported differences is at most α (false "
+    "discovery rate, Benjamini and Yekutieli; for any dependence between tests).",
+    "holm": "The probability of any false positive is at most α (family-wise error rate, Holm).",
+    "none": "Each test alone has a false positive rate of at most α; not corrected for the number "
+    "of tests.",
 }
 
 
 def adjusted_p_values(p_values: Sequence[float | None], method: Correction) -> list[float | None]:
-    """The level at which each test would be called, given all of them.
+    """p-values corrected for the number of tests.
 
     Args:
-        p_values: None where there was not enough data; such a test does not count as one.
-        method: How it is allowed for.
+        p_values: p-values; None where there was not enough data, which does not count as a test.
+        method: Correction method.
 
     Raises:
         AuditInputError: There is no such method.
     """
     if method not in _GUARANTEES:
-        raise AuditInputError(f"correction: {method!r} is none; there are {', '.join(_GUARANTEES)}")
-    tested = [place for place, p in enumerate(p_values) if p is not None]
-    raw = np.array([p_values[place] for place in tested], float)
-    found: list[float | None] = [None] * len(p_values)
-    for place, p in zip(tested, _adjusted(raw, method), strict=True):
-        found[place] = float(p)
-    return found
+        raise AuditInputError(
+            f"correction: unknown method {method!r}; use one of {', '.join(_GUARANTEES)}"
+        )
+    tested = [index for index, p in enumerate(p_values) if p is not None]
+    raw = np.array([p_values[index] for index in tested], float)
+    adjusted: list[float | None] = [None] * len(p_values)
+    for index, p in zip(tested, _adjusted(raw, method), strict=True):
+        adjusted[index] = float(p)
+    return adjusted
 
 
 def guarantee(method: Correction) -> str:
-    """What a method promises, in words."""
+    """Statistical guarantee of a method, in words."""
     return _GUARANTEES[method]
 
 
@@ -57,6 +60,6 @@ def _adjusted(p: np.ndarray, method: Correction) -> np.ndarray:
         return np.asarray(false_discovery_control(p, method=method))
     order = np.argsort(p, kind="stable")
     steps = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
-    found = np.empty_like(p)
-    found[order] = np.minimum(steps, 1.0)
-    return found
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum(steps, 1.0)
+    return adjusted

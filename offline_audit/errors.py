@@ -5,9 +5,9 @@
     ├── LogUnreadableError       an address that cannot be used, or a log that cannot be listed
     ├── ModelChoiceError         which model, or which version, is left open or is not there
     ├── SpanError                a span of time that is none
-    ├── UnknownColumnError       a protected attribute or a column that the window does not have
     ├── EngineError              an engine that fails while it computes
-    ├── AuditInputError          arrays, counts or options that a test cannot be run on
+    ├── AuditInputError          arrays, counts or options that an audit cannot use
+    │   └── UnknownColumnError   no such protected attribute or column
     ├── ModelFailedError         a model that gives no decision, whatever it is asked
     ├── ModelUnreachableError    an endpoint that is down, or too slow, for longer than is waited
     └── DecisionCacheError       a cache of decisions that is another model's, or cannot be used
@@ -52,16 +52,16 @@ class SpanError(OfflineAuditError):
     """A span of time has no time zone, or ends before it begins."""
 
 
-class UnknownColumnError(OfflineAuditError):
-    """The window has no such protected attribute or column."""
-
-
 class EngineError(OfflineAuditError):
     """The engine failed while it computed."""
 
 
 class AuditInputError(OfflineAuditError):
-    """What was given to a test is none of what it takes; the message says what and where."""
+    """Invalid input of an audit; the message says which argument, and what to do."""
+
+
+class UnknownColumnError(AuditInputError):
+    """There is no such protected attribute or column."""
 
 
 class ModelFailedError(OfflineAuditError):

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from offline_audit.correction import Correction, adjusted_p_values, guarantee
-from offline_audit.presentation import (
+from offline_audit.formatting import percent
+from offline_audit.rendering import (
     Estimate,
     TextTable,
     bounds,
@@ -19,7 +20,7 @@ from offline_audit.presentation import (
     to_html,
     to_text,
 )
-from offline_audit.window_facts import WindowFacts
+from offline_audit.window.facts import WindowFacts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,23 +40,27 @@ class Finding:
     """The answer to one question about one window. Evidence is aggregates only, never rows.
 
     Attributes:
-        audit: Which test: `permutation`, `projection`, `fliptest`.
-        question: In words.
-        attributes: The protected attributes; several where they are crossed or tested together.
-        groups: That are compared, the one that the question is about first.
-        metric: Or the criterion.
-        rows: Predictions by group.
-        effect: How much more the first group has of the metric; None where it is not known.
-        interval: That covers the effect with 95 % confidence.
-        statistic: Of the test.
-        p_value: Of this test alone; None where there was not enough data.
-        adjusted_p_value: With all tests of the same findings in mind.
-        level: At which a difference is called.
-        detectable: The smallest effect that this window would show four times in five.
+        audit: Name of the audit: `permutation`, `projection`, `fliptest`.
+        question: Question in words.
+        attributes: Protected attributes; several if they are crossed or tested jointly.
+        groups: Groups that are compared; the effect is the first minus the second.
+        metric: Metric or criterion.
+        rows: Number of predictions by group.
+        effect: Signed difference, first group minus second; None if it could not be estimated.
+        interval: 95% confidence interval of the effect.
+        unit: Unit of the effect: `rate`, `score`, `auc`; None if the audit has no difference.
+        direction: Direction of the effect in words; None without an effect.
+        share: Share of the first group whose decision would change; None for other audits.
+        share_interval: 95% confidence interval of the share.
+        statistic: Test statistic.
+        p_value: p-value of this test alone; None if there was not enough data.
+        adjusted_p_value: p-value corrected for all tests of the same findings.
+        alpha: Significance alpha.
+        smallest_detectable_effect: Smallest effect that the test detects with 80% power.
         reason: Why there is no p-value.
-        warnings: What to know before it is believed.
-        seed: Of the draws.
-        evidence: The test's whole result, as JSON has it.
+        warnings: Caveats.
+        seed: Seed of the random generator.
+        evidence: Full result of the test, ready for JSON.
     """
 
     audit: str
@@ -66,11 +71,15 @@ class Finding:
     rows: Mapping[str, int]
     effect: float | None
     interval: tuple[float, float] | None
+    unit: str | None = None
+    direction: str | None = None
+    share: float | None = None
+    share_interval: tuple[float, float] | None = None
     statistic: float | None
     p_value: float | None
     adjusted_p_value: float | None = None
-    level: float = 0.05
-    detectable: float | None
+    alpha: float = 0.05
+    smallest_detectable_effect: float | None
     reason: str | None
     warnings: tuple[str, ...] = ()
     seed: int
@@ -82,7 +91,7 @@ class Finding:
         p = self.p_value if self.adjusted_p_value is None else self.adjusted_p_value
         if p is None:
             return "not enough data"
-        return "difference" if p <= self.level else "no difference shown"
+        return "difference" if p <= self.alpha else "no difference shown"
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -97,7 +106,7 @@ class Finding:
 
     @property
     def _alone(self) -> Findings:
-        return Findings(findings=(self,), correction="none", level=self.level)
+        return Findings(findings=(self,), correction="none", alpha=self.alpha)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,14 +116,14 @@ class Findings:
     Attributes:
         findings: In the order in which they were asked.
         correction: How their number is allowed for.
-        level: At which a difference is called.
+        alpha: At which a difference is called.
         window: What they were asked of; None for arrays.
         versions: Of what computed them.
     """
 
     findings: tuple[Finding, ...]
     correction: Correction
-    level: float
+    alpha: float
     window: WindowFacts | None = None
     versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
@@ -124,20 +133,20 @@ class Findings:
         findings: Sequence[Finding],
         *,
         correction: Correction = "bh",
-        level: float = 0.05,
+        alpha: float = 0.05,
         window: WindowFacts | None = None,
         versions: Mapping[str, str] | None = None,
     ) -> Findings:
         """Findings that were asked together, each with a p-value that allows for the others."""
         adjusted = adjusted_p_values([finding.p_value for finding in findings], correction)
         held = tuple(
-            dataclasses.replace(finding, adjusted_p_value=p, level=level)
+            dataclasses.replace(finding, adjusted_p_value=p, alpha=alpha)
             for finding, p in zip(findings, adjusted, strict=True)
         )
         return cls(
             findings=held,
             correction=correction,
-            level=level,
+            alpha=alpha,
             window=window,
             versions=versions or {},
         )
@@ -159,7 +168,7 @@ class Findings:
             "findings": [finding.to_dict() for finding in self.findings],
             "correction": self.correction,
             "guarantee": guarantee(self.correction),
-            "level": self.level,
+            "alpha": self.alpha,
             "window": json_ready(self.window),
             "versions": dict(self.versions),
         }
@@ -188,18 +197,25 @@ class Findings:
     def _title(self) -> str:
         tested = [f for f in self.findings if f.p_value is not None]
         called, asked = len(self.differences), len(self.findings)
-        told = f"{called} of {len(tested)} tests show a difference at level {self.level:g}"
+        told = f"{called} of {len(tested)} tests show a difference at α = {self.alpha:g}"
         short = asked - len(tested)
         told += f"; {short} had not enough data" if short else ""
         return told if self.window is None else f"{self.window}: {told}"
 
     @property
     def _table(self) -> TextTable:
-        return TextTable(header=_HEADER, rows=tuple(map(_row, self.findings)), words=4)
+        rows = [_row(finding) for finding in self.findings]
+        header: tuple[str, ...] = _HEADER
+        if any(finding.share is not None for finding in self.findings):
+            # Only FlipTest has a share whose decision would change; it stands before the effect.
+            header = (*header[:4], "would change", *header[4:])
+            shares = [percent(finding.share) for finding in self.findings]
+            rows = [(*row[:4], share, *row[4:]) for row, share in zip(rows, shares, strict=True)]
+        return TextTable(header=header, rows=tuple(rows), words=4)
 
     @property
     def _notes(self) -> list[str]:
-        notes = [f"Level {self.level:g}: {guarantee(self.correction)}."]
+        notes = [f"α = {self.alpha:g}. {guarantee(self.correction)}"]
         reasons = dict.fromkeys(f.reason for f in self.findings if f.reason is not None)
         notes += [f"Not enough data: {reason}" for reason in reasons]
         warnings = dict.fromkeys(w for finding in self.findings for w in finding.warnings)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from monitor.bundle import (
+from monitor import (
     BundleSpec,
     ClassifierFile,
     Decision,
@@ -18,8 +18,8 @@ from monitor.bundle import (
     Model,
     OneHotGroup,
     ProtectedAttribute,
+    export_classifier,
 )
-from monitor.bundle.classifier import export_classifier
 
 WIDTH = 5
 

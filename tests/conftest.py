@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from monitor.bundle import write_bundle
+from monitor import write_bundle
 from tests.bundles import exported_classifier, small_spec
 
 # Small tensors gain nothing from threads, and wait for them on a busy machine.

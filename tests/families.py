@@ -5,13 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from monitor.bundle import ClassifierFile, ProtectedAttribute
-from monitor.bundle.classifier import Classifier, export_classifier, load_classifier
-from monitor.counterfactual import fit_transport_maps
-from monitor.first_layer import first_layer
-from monitor.sensitivity import Sensitivity
-from monitor.status_model import StatusModel
-from monitor.world import World
+from monitor import ClassifierFile, ProtectedAttribute, World, export_classifier
+from monitor.bundle.classifier import Classifier, load_classifier
+from monitor.scoring.counterfactual import fit_transport_maps
+from monitor.scoring.first_layer import first_layer
+from monitor.scoring.sensitivity import Sensitivity
+from monitor.scoring.status_model import StatusModel
 from tests.bundles import small_spec
 
 WORLD = World()

@@ -8,11 +8,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from monitor.bundle import Model
-from monitor.fit.spec import FitSpec, Output, ProtectedColumn
+from monitor import FitSpec, Model, World
+from monitor.fitting.spec import Output, ProtectedColumn
 from monitor.server import Server
 from monitor.settings import Config
-from monitor.world import World
 
 WORLD = World()
 PEOPLE = WORLD.people(3_000, seed=5)

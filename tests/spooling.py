@@ -89,10 +89,10 @@ def together(*records: tuple[int, int, bytes]) -> Records:
     return found
 
 
-def encoder(columns: TrafficColumns = COLUMNS, judging: Any = _NO_JUDGING) -> TrafficEncoder:
+def encoder(columns: TrafficColumns = COLUMNS, scorer: Any = _NO_JUDGING) -> TrafficEncoder:
     """Makes records of a log without pseudonyms."""
     names = Pseudonyms(None)
-    return TrafficEncoder(columns, _SCORES, FeatureGuard(columns, {}, names), names, judging)
+    return TrafficEncoder(columns, _SCORES, FeatureGuard(columns, {}, names), names, scorer)
 
 
 def judged(logits: NDArray[np.float32], **parts: Any) -> Any:

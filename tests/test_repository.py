@@ -78,15 +78,9 @@ def test_no_file_in_the_repository_is_a_pickle():
         assert not file.exists() or file.read_bytes()[:1] != b"\x80", name
 
 
-def python_blocks(page: str) -> list[str]:
-    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
-
-
-@pytest.mark.parametrize("block", python_blocks("README.md"))
-def test_the_python_of_the_readme_runs(block, tmp_path, monkeypatch):
+def test_the_example_of_the_bundle_page_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    exec(compile(block, "README.md", "exec"), {})  # noqa: S102 - our own words
-
-
-def test_the_readme_has_python_to_run():
-    assert len(python_blocks("README.md")) == 2
+    page = (ROOT / "docs/bundle.md").read_text()
+    example, _ = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(compile(example, "docs/bundle.md", "exec"), {})  # noqa: S102 - our own example
+    assert (tmp_path / "my-bundle" / "manifest.json").exists()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from benchmarks.claims import Claim, Say, report_parts
+from benchmarks.claims import Claim, Say, Scale, report_parts
 from benchmarks.papers.fliptest_arrests import measure_arrests
 from benchmarks.papers.fliptest_control import measure_control
 from benchmarks.papers.fliptest_hiring import measure_hiring
@@ -22,16 +22,16 @@ __all__ = ["measure"]
 
 
 def measure(
-    quick: bool,  # noqa: FBT001 - the signature of a benchmark
+    scale: Scale,
     say: Say,
     out: Path = OUT,
 ) -> list[Claim]:
     """All parts."""
     return [
-        *measure_stability(quick, say, out),
-        *measure_control(quick, say),
-        *measure_hiring(quick, say),
-        *measure_arrests(quick, say),
+        *measure_stability(scale, say, out),
+        *measure_control(scale, say),
+        *measure_hiring(scale, say),
+        *measure_arrests(scale, say),
     ]
 
 

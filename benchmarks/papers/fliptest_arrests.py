@@ -18,16 +18,16 @@ from numpy.typing import NDArray
 from rich import box
 from rich.table import Table
 
-from benchmarks.claims import Claim, Say, print_wide
+from benchmarks.claims import Claim, Say, Scale, print_wide
 from benchmarks.papers.fliptest_maps import WGAN, gan, map_methods
-from monitor.bundle import Feature
-from offline_audit.maps.columns import Columns
+from monitor import Feature
+from offline_audit import Columns
 from offline_audit.maps.transport_map import Features, TransportMap
 
 __all__ = ["ARRESTS", "Flips", "arrests", "flips_of", "high_risk", "measure_arrests", "one_to_one"]
 
 ARRESTS = Columns(features=(Feature(name="arrests", kind="integer"),))
-_PEOPLE, _QUICK_PEOPLE = 10_000, 4_000
+_PEOPLE, _QUICK_PEOPLE, _SMOKE_PEOPLE = 10_000, 4_000, 300
 _DRAWS = 128
 _PAPER_FLIPS, _PAPER_MORE, _PAPER_CORRELATION = 2_572, 1.44, (0.2452, 0.2941)
 _EXACT, _ONE = "exact, squared L2", "exact, each count to one"
@@ -88,27 +88,27 @@ def flips_of(
 def one_to_one(fitted: TransportMap, people: Features) -> Features:
     """Each count to the whole number nearest to the mean of its counterparts, `[1, n, 1]`."""
     counts, places = np.unique(people[:, 0], return_inverse=True)
-    means = fitted.carry(counts[:, None], 4 * _DRAWS).mean(0)
+    means = fitted.transport(counts[:, None], 4 * _DRAWS).mean(0)
     found: Features = np.round(means)[places][None]
     return found
 
 
-def measure_arrests(quick: bool, say: Say) -> list[Claim]:  # noqa: FBT001 - a benchmark's signature
+def measure_arrests(scale: Scale, say: Say) -> list[Claim]:
     """Count flips by every map and either coin, and correlate as FairTest does."""
     rng = np.random.default_rng(0)
-    n = _QUICK_PEOPLE if quick else _PEOPLE
+    n = scale.pick(full=_PEOPLE, quick=_QUICK_PEOPLE, smoke=_SMOKE_PEOPLE)
     here, there = arrests(n, 1 / 4, rng), arrests(n, 1 / 2, rng)
     carried: dict[str, Features] = {}
     for name, method in map_methods(rows=n).items():
         say(f"arrests, {name}")
         fitted = method.fit(here, there, ARRESTS)
-        carried[name] = fitted.carry(here, _DRAWS)
+        carried[name] = fitted.transport(here, _DRAWS)
         if name == _EXACT:
             carried[_ONE] = one_to_one(fitted, here)
     say(f"arrests, {WGAN}")
     # It knows of no counts: what it makes is rounded.
-    made = gan(quick=quick).fit(here, there, Columns.numeric(["arrests"])).carry(here)
-    carried[f"{WGAN}{', briefly' if quick else ''}"] = np.maximum(np.round(made), 0)
+    made = gan(scale=scale).fit(here, there, Columns.numeric(["arrests"])).transport(here)
+    carried[f"{WGAN}{', briefly' if scale.small else ''}"] = np.maximum(np.round(made), 0)
     found = {
         name: [flips_of(here, there, np.random.default_rng(1), shared=s) for s in (True, False)]
         for name, there in carried.items()

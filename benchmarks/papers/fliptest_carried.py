@@ -51,7 +51,7 @@ class Carried:
         started = time.perf_counter()
         fitted = method.fit(*groups, HIRING, seed=seed)
         took = time.perf_counter() - started
-        counterparts = fitted.carry(tests[0], _DRAWS)
+        counterparts = fitted.transport(tests[0], _DRAWS)
         flipset = Flipset(
             features=tests[0],
             counterparts=counterparts,

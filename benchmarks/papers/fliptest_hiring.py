@@ -9,7 +9,7 @@ import numpy as np
 from rich import box
 from rich.table import Table
 
-from benchmarks.claims import Claim, Say, print_wide
+from benchmarks.claims import Claim, Say, Scale, print_wide
 from benchmarks.papers.fliptest_carried import Carried
 from benchmarks.papers.fliptest_maps import EXACT_L1, WGAN, gan, map_methods
 from benchmarks.papers.lipton import HiringModel, applicants, fair_model
@@ -18,7 +18,7 @@ from offline_audit.maps.transport_map import Features, MapMethod
 
 __all__ = ["measure_hiring"]
 
-_PEOPLE, _QUICK_PEOPLE = 10_000, 1_500
+_PEOPLE, _QUICK_PEOPLE, _SMOKE_PEOPLE = 10_000, 1_500, 300
 _REFITS, _QUICK_REFITS = 5, 1
 _SEEDS = 3
 # Work experience and hair, less those of counterparts, in standard deviations.
@@ -49,29 +49,29 @@ class Both:
     refits: list[float]
 
 
-def measure_hiring(quick: bool, say: Say) -> list[Claim]:  # noqa: FBT001 - a benchmark's signature
+def measure_hiring(scale: Scale, say: Say) -> list[Claim]:
     """Train the model and the maps on some people, and flip others."""
     rng = np.random.default_rng(0)
-    n = _QUICK_PEOPLE if quick else _PEOPLE
+    n = scale.pick(full=_PEOPLE, quick=_QUICK_PEOPLE, smoke=_SMOKE_PEOPLE)
     women, men = (applicants(n, men=gender, rng=rng) for gender in (False, True))
     model = fair_model(women, men)
     groups, tests = (women.features, men.features), _groups(n, rng)
     found: dict[str, Both] = {}
     for name, method in map_methods().items():
         say(f"hiring, {name}")
-        refits = _QUICK_REFITS if quick else _REFITS
+        refits = _QUICK_REFITS if scale.small else _REFITS
         found[name] = _both(method, groups, tests, model, refits)
-    for seed in range(1 if quick else _SEEDS):
+    for seed in range(1 if scale.small else _SEEDS):
         say(f"hiring, {WGAN}, seed {seed}")
-        name = f"{WGAN}, {'briefly' if quick else f'seed {seed}'}"
-        found[name] = _both(gan(quick=quick), groups, tests, model, 0, seed)
+        name = f"{WGAN}, {'briefly' if scale.small else f'seed {seed}'}"
+        found[name] = _both(gan(scale=scale), groups, tests, model, 0, seed)
     rates = {
         gender: float(model.hires(test).mean())
         for gender, test in zip(("women", "men"), tests, strict=True)
     }
     _print(found, model, rates)
     of_model = _model_claims(model, rates, found[EXACT_L1].there, n)
-    if quick:
+    if scale is Scale.QUICK:
         return of_model
     gans = [both.there for name, both in found.items() if name.startswith(WGAN)]
     return [*of_model, *_gan_claims(gans)]

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from rich import box
 from rich.table import Table
 
-from benchmarks.claims import Claim, Say, print_wide
+from benchmarks.claims import Claim, Say, Scale, print_wide
 from benchmarks.papers.fliptest_maps import EXACT_L1, WGAN, gan, map_methods
 from benchmarks.papers.options import OUT
-from offline_audit.maps.columns import Columns
+from offline_audit import Columns
 from offline_audit.maps.transport_map import MapMethod
 
 __all__ = ["Stability", "measure_stability", "stability"]
@@ -27,7 +27,7 @@ __all__ = ["Stability", "measure_stability", "stability"]
 Float = NDArray[np.float64]
 _PEOPLE = 500
 _DIMENSIONS, _QUICK_DIMENSIONS = (1, 2, 3, 4, 5, 6, 7), (1, 4)
-_DRAWS, _QUICK_DRAWS = 100, 8
+_DRAWS, _QUICK_DRAWS, _SMOKE_DRAWS = 100, 8, 2
 # The GAN takes a minute a sample.
 _GAN_DIMENSIONS, _GAN_DRAWS = (1, 4, 7), 5
 
@@ -60,31 +60,32 @@ def stability(method: MapMethod, d: int, draws: int, n: int = _PEOPLE) -> Stabil
         rng = np.random.default_rng((d, draw))
         source, target = rng.normal(size=(2, n, d)).astype(np.float32)
         source[:2] = fixed
-        places[draw] = method.fit(source, target, columns, seed=draw).carry(fixed)[0]
+        places[draw] = method.fit(source, target, columns, seed=draw).transport(fixed)[0]
     return Stability(variances=places[:, 0].var(0, ddof=1), means=places[:, 1].mean(0), draws=draws)
 
 
 def measure_stability(
-    quick: bool,  # noqa: FBT001 - the signature of a benchmark
+    scale: Scale,
     say: Say,
     out: Path = OUT,
 ) -> list[Claim]:
     """Fit every map again and again, print, draw Figure 2."""
     found: dict[tuple[str, int], Stability] = {}
-    draws = _QUICK_DRAWS if quick else _DRAWS
-    for d in _QUICK_DIMENSIONS if quick else _DIMENSIONS:
+    draws = scale.pick(full=_DRAWS, quick=_QUICK_DRAWS, smoke=_SMOKE_DRAWS)
+    people = scale.pick(full=_PEOPLE, quick=_PEOPLE, smoke=60)
+    for d in scale.pick(full=_DIMENSIONS, quick=_QUICK_DIMENSIONS, smoke=_GAN_DIMENSIONS):
         for name, method in map_methods().items():
             say(f"stability, {name}, {d} features, {draws} samples")
-            found[name, d] = stability(method, d, draws)
-    for d in (1,) if quick else _GAN_DIMENSIONS:
+            found[name, d] = stability(method, d, draws, people)
+    for d in (1,) if scale is Scale.QUICK else _GAN_DIMENSIONS:
         say(f"stability, {WGAN}, {d} features")
-        found[WGAN, d] = stability(gan(quick=quick), d, 2 if quick else _GAN_DRAWS)
-    _print(found, quick=quick)
+        found[WGAN, d] = stability(gan(scale=scale), d, 2 if scale.small else _GAN_DRAWS, people)
+    _print(found, scale=scale)
     print(f"Figure 2: {_draw(found, out)}")
-    return [] if quick else _claims(found)
+    return [] if scale is Scale.QUICK else _claims(found)
 
 
-def _print(found: Found, *, quick: bool) -> None:
+def _print(found: Found, *, scale: Scale) -> None:
     dimensions = sorted({d for _, d in found})
     title = "Variance of where 0 goes | mean of where 1 goes, over features and samples"
     table = Table(title=title, box=box.SIMPLE, pad_edge=False)
@@ -96,7 +97,7 @@ def _print(found: Found, *, quick: bool) -> None:
         for d in dimensions:
             seen = found.get((name, d))
             cells.append(f"{seen.variances.mean():.2g} | {seen.means.mean():.2f}" if seen else "–")
-        told = f"{name}, briefly" if quick and name == WGAN else name
+        told = f"{name}, briefly" if scale.small and name == WGAN else name
         table.add_row(told, *cells)
     print_wide(table)
 

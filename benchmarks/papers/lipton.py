@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from offline_audit.maps.columns import Columns
+from offline_audit import Columns
 from offline_audit.maps.transport_map import Features
 
 __all__ = ["HIRING", "Applicants", "HiringModel", "applicants", "fair_model"]

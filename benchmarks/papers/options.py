@@ -7,16 +7,24 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.papers.smoke_data import smoke_folder
+
 __all__ = ["DATA", "OUT", "data_folder", "out_folder"]
 
 _ROOT = Path(__file__).resolve().parents[2]
 DATA = _ROOT / "../shared/data"
 OUT = _ROOT / "build/papers"
+_SMOKE = _ROOT / "build/smoke"
 
 
 def data_folder(files: Sequence[str]) -> Path:
-    """The folder of `--data`; without the files that are needed, say so and stop."""
+    """The folder of `--data`; without the files that are needed, say so and stop.
+
+    With `--smoke` a folder of short files, which are synthetic where the real ones lack.
+    """
     folder = _taken("--data", DATA)
+    if _smoke():
+        return smoke_folder(files, folder, _SMOKE / "data")
     if missing := [str(folder / name) for name in files if not (folder / name).is_file()]:
         print(
             f"missing: {', '.join(missing)}\n"
@@ -30,7 +38,11 @@ def data_folder(files: Sequence[str]) -> Path:
 
 def out_folder() -> Path:
     """The folder of `--out`, where figures go."""
-    return _taken("--out", OUT)
+    return _taken("--out", _SMOKE / "papers" if _smoke() else OUT)
+
+
+def _smoke() -> bool:
+    return "--smoke" in sys.argv
 
 
 def _taken(option: str, default: Path) -> Path:

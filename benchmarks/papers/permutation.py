@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
-from benchmarks.claims import Claim, Say, print_wide, report
+from benchmarks.claims import Claim, Say, Scale, print_wide, report
 from benchmarks.papers.audited_people import (
     PERMUTATION_FILES,
     People,
@@ -51,22 +51,25 @@ _OWN, _FAIRTEST = "ε/x²", "ε/x"
 
 
 def measure(
-    quick: bool,  # noqa: FBT001 - the signature of a benchmark
+    scale: Scale,
     say: Say,
     data: Path = DATA,
     out: Path = OUT,
 ) -> list[Claim]:
     """Repeat the simulations, sweep thresholds on real data, draw the figures."""
-    return [*_section_4(quick=quick, say=say, out=out), *_section_5(data, out, quick, say)]
+    return [*_section_4(scale=scale, say=say, out=out), *_section_5(data, out, scale, say)]
 
 
-def _section_4(*, quick: bool, say: Say, out: Path) -> list[Claim]:
-    data_sets = 30 if quick else 2_000
+def _section_4(*, scale: Scale, say: Say, out: Path) -> list[Claim]:
+    data_sets = scale.pick(full=2_000, quick=30, smoke=2)
     rejections = correlation_rejections(
-        simulations=data_sets, permutations=199 if quick else 499, n=2_000, say=say
+        simulations=data_sets,
+        permutations=scale.pick(full=499, quick=199, smoke=99),
+        n=2_000,
+        say=say,
     )
     _print_table_1(rejections, data_sets)
-    simulations = 500 if quick else 10_000
+    simulations = scale.pick(full=10_000, quick=500, smoke=5)
     p_values = rate_p_values(simulations=simulations, draws=1_000, say=say)
     shares = {test: float((values <= _ALPHA).mean()) for test, values in p_values.items()}
     _print_section_42(shares, simulations)
@@ -129,7 +132,7 @@ def _print_section_42(shares: Mapping[str, float], rounds: int) -> None:
     print_wide(table)
 
 
-def _section_5(data: Path, out: Path, quick: bool, say: Say) -> list[Claim]:  # noqa: FBT001
+def _section_5(data: Path, out: Path, scale: Scale, say: Say) -> list[Claim]:
     sweeps: dict[tuple[str, str], Sweep] = {}
     detected: dict[tuple[str, str], Detected] = {}
     claims = []
@@ -139,7 +142,9 @@ def _section_5(data: Path, out: Path, quick: bool, say: Say) -> list[Claim]:  # 
     for people in (adult_by_sex(data), compas_by_sex(data)):
         say(f"section 5, {people.name}")
         test, train = scored(people, 0)
-        aucs = np.array([scored(people, seed)[0].auc for seed in range(3 if quick else 10)])
+        aucs = np.array(
+            [scored(people, seed)[0].auc for seed in range(scale.pick(full=10, quick=3, smoke=2))]
+        )
         name = people.name
         table.add_row(
             *(name, f"{len(people):,}", f"{_ROWS[name]:,}", f"{aucs.mean():.4f}"),
@@ -148,11 +153,11 @@ def _section_5(data: Path, out: Path, quick: bool, say: Say) -> list[Claim]:  # 
         claims += _data_claims(people, aucs)
         # COMPAS has too few test rows for Figure 3, so the paper takes training rows.
         many = test if name == "Adult" else train
-        sizes = _sizes(many, 3 if quick else 8)
+        sizes = _sizes(many, scale.pick(full=8, quick=3, smoke=2))
         for metric in METRICS:
             sweeps[name, metric] = sweep(test, metric, draws=1_000)
             detected[name, metric] = detected_by_size(
-                many, metric, sizes, samples=3 if quick else 20
+                many, metric, sizes, samples=scale.pick(full=20, quick=3, smoke=1)
             )
     print_wide(table)
     _print_sweeps(sweeps)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from benchmarks.claims import Say
-from offline_audit.permutation import TableCounts, correlation_test, permutation_test
+from offline_audit import TableCounts, correlation_test, permutation_test
 
 __all__ = [
     "PRINTED",
@@ -70,8 +70,8 @@ def correlation_rejections(
 
 def _correlation_p_values(x: Float, error: Float, draws: int, seed: int) -> dict[str, float]:
     by_library = {
-        _STUDENTIZED: correlation_test(x, error, draws=draws, seed=seed),
-        _PLAIN: correlation_test(x, error, draws=draws, seed=seed, studentized=False),
+        _STUDENTIZED: correlation_test(x, error, n_resamples=draws, seed=seed),
+        _PLAIN: correlation_test(x, error, n_resamples=draws, seed=seed, studentized=False),
     }
     found = {test: told.p_value for test, told in by_library.items()}
     shuffled = shuffled_p_value(x, error, draws, np.random.default_rng([seed, 7]))
@@ -189,7 +189,7 @@ def _by_z(sample: FalseNegatives) -> float:
 
 def _by_library(counts: TableCounts) -> dict[str, float]:
     """As it comes."""
-    p_value = permutation_test("fnr", counts=counts)[0].p_value
+    p_value = permutation_test(metrics="fnr", counts=counts)[0].p_value
     return {"evenhand": float("nan") if p_value is None else p_value}
 
 

@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from benchmarks.papers.audited_people import People
-from offline_audit.permutation import TableCounts, permutation_test
+from offline_audit import TableCounts, permutation_test
 
 __all__ = [
     "METRICS",
@@ -123,7 +123,7 @@ def sweep(people: Scored, metric: str, *, draws: int, seed: int = 0) -> Sweep:
         counted = table[:, int(label), :]
         differences.append(_difference(counted[:, 1], counted.sum(axis=1)))
         percentiles.append(_percentile(table, label=label, draws=draws, rng=rng))
-        found = permutation_test(metric, counts=_counts(table, people.groups))[0]
+        found = permutation_test(metrics=metric, counts=_counts(table, people.groups))[0]
         rejected.append(found.p_value is not None and found.p_value <= _ALPHA)
         refused.append(found.p_value is None)
     return Sweep(

@@ -30,7 +30,7 @@ from sklearn.datasets import make_classification
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from benchmarks.claims import Claim, Say, report
+from benchmarks.claims import Claim, Say, Scale, report
 from benchmarks.papers.datasets import (
     FILES,
     PAPER_SHAPES,
@@ -43,25 +43,17 @@ from benchmarks.papers.datasets import (
 )
 from benchmarks.papers.options import DATA, data_folder
 from benchmarks.rival_scores import attribute_flip, linear_change
-from monitor.bundle import (
-    BundleSpec,
-    ClassifierFile,
-    Decision,
-    Feature,
-    Fitted,
-    Model,
-    ProtectedAttribute,
-)
-from monitor.counterfactual import fit_transport_maps
-from monitor.scores import Scores
-from monitor.sensitivity import Sensitivity
-from monitor.status_model import StatusModel, train_status_model
+from monitor import BundleSpec, ClassifierFile, Decision, Feature, Fitted, Model, ProtectedAttribute
+from monitor.scoring.counterfactual import fit_transport_maps
+from monitor.scoring.scores import Scores
+from monitor.scoring.sensitivity import Sensitivity
+from monitor.scoring.status_model import StatusModel, train_status_model
 
 _EPOCHS = (10, 40)
 # The paper names neither batch size nor scaling: a usual size, and inputs as they come.
 _BATCH = 64
 _TRIALS = 10
-_QUICK_ROWS = 800
+_QUICK_ROWS, _SMOKE_ROWS = 800, 200
 
 # Table 2 by case and epochs, each on the original and on the augmented test set.
 _PAPER_ACCURACY = {
@@ -124,17 +116,17 @@ Measured = Mapping[Cell, Sequence[Mapping[str, float]]]
 
 
 def measure(
-    quick: bool,  # noqa: FBT001 - the signature of a benchmark
+    scale: Scale,
     say: Say,
     data: Path = DATA,
 ) -> list[Claim]:
     """Repeat the paper's trials, print every score beside its figures, and claim agreement."""
     torch.set_num_threads(1)
-    trials = 2 if quick else _TRIALS
+    trials = scale.pick(full=_TRIALS, quick=2, smoke=1)
     sets = [load_adult(data), load_compas(data)]
     measured: dict[Cell, list[Mapping[str, float]]] = defaultdict(list)
     for trial in range(trials):
-        for name, run in _runs(sets, trial, quick=quick):
+        for name, run in _runs(sets, trial, scale=scale):
             say(f"{name}, trial {trial + 1} of {trials}")
             for cell, figures in run:
                 measured[cell].append(figures)
@@ -149,11 +141,15 @@ def measure(
     ]
 
 
-def _runs(sets: Sequence[Data], trial: int, *, quick: bool) -> Iterator[tuple[str, Run]]:
+def _runs(sets: Sequence[Data], trial: int, *, scale: Scale) -> Iterator[tuple[str, Run]]:
     """The synthetic experiment and those on real data, each under its name."""
-    yield _SYNTHETIC, _synthetic_trial(trial, _QUICK_ROWS if quick else 10_000)
+    yield (
+        _SYNTHETIC,
+        _synthetic_trial(trial, scale.pick(full=10_000, quick=_QUICK_ROWS, smoke=_SMOKE_ROWS)),
+    )
     for data in sets:
-        yield data.name, _real_trial(data, trial, _QUICK_ROWS if quick else len(data.features))
+        rows = scale.pick(full=len(data.features), quick=_QUICK_ROWS, smoke=_SMOKE_ROWS)
+        yield data.name, _real_trial(data, trial, rows)
 
 
 def _real_trial(data: Data, trial: int, rows: int) -> Run:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from offline_audit.projection.weighted_chi_square import upper_tail
+from offline_audit.projection.limiting_law import upper_tail
 
 __all__ = ["printed_p_value", "printed_weight"]
 

@@ -20,7 +20,7 @@ from rich import box
 from rich.table import Table
 from scipy.stats import ttest_ind
 
-from benchmarks.claims import Claim, Say, print_wide, report
+from benchmarks.claims import Claim, Say, Scale, print_wide, report
 from benchmarks.papers.audited_people import (
     PROJECTION_FILES,
     People,
@@ -31,7 +31,7 @@ from benchmarks.papers.fair_svm import LinearClassifier, fair_svm, naive_svm
 from benchmarks.papers.options import DATA, OUT, data_folder, out_folder
 from benchmarks.papers.printed_projection import printed_p_value, printed_weight
 from benchmarks.papers.projection_figure import draw_figure_1, trace_regularisation
-from offline_audit.projection import projection_test
+from offline_audit import projection_test
 
 _REPLICATIONS, _QUICK_REPLICATIONS = 1_000, 20
 _ALPHA = 0.05
@@ -83,21 +83,23 @@ Found = dict[tuple[str, str, str], Replicated]
 
 
 def measure(
-    quick: bool,  # noqa: FBT001 - the signature of a benchmark
+    scale: Scale,
     say: Say,
     data: Path = DATA,
     out: Path = OUT,
 ) -> list[Claim]:
     """Replicate the tables, draw the figure, and claim what agrees."""
     sets = [compas_by_race(data), drug_by_ethnicity(data)]
-    replications = _QUICK_REPLICATIONS if quick else _REPLICATIONS
+    replications = scale.pick(full=_REPLICATIONS, quick=_QUICK_REPLICATIONS, smoke=2)
     found: Found = {}
     for people in sets:
         for (machine, method), fit in _FITS.items():
             say(f"{people.name}, {machine}, {method}: {replications} splits")
             found[people.name, machine, method] = _replicate(people, fit, replications)
     _print(found, replications)
-    traces = trace_regularisation(sets[0], sets[1], splits=3 if quick else 20, say=say)
+    traces = trace_regularisation(
+        sets[0], sets[1], splits=scale.pick(full=20, quick=3, smoke=1), say=say
+    )
     print(f"Figure 1: {draw_figure_1(traces, out)}")
     return [*_agreement(found, replications), *_fairer(found), *traces[0].claims()]
 
@@ -131,9 +133,9 @@ def _test(
     decisions, distances = classifier.decisions(test.features), classifier.distances(test.features)
     ours = partial(
         projection_test,
-        decisions,
-        distances,
-        test.groups,
+        groups=test.groups,
+        decisions=decisions,
+        distances=distances,
         labels=test.labels,
         criterion=criterion.replace(" ", "_"),  # type: ignore[arg-type]
         alpha=_ALPHA,

@@ -17,7 +17,7 @@ from benchmarks.claims import Claim, Say
 from benchmarks.papers.audited_people import People
 from benchmarks.papers.fair_svm import LinearClassifier, naive_svm
 from benchmarks.papers.printed_projection import printed_weight
-from offline_audit.projection import projection_test
+from offline_audit import projection_test
 
 __all__ = ["Trace", "draw_figure_1", "logistic", "trace_regularisation"]
 
@@ -108,9 +108,9 @@ def _trace(
             decisions = classifier.decisions(test.features)
             distances = classifier.distances(test.features)
             found = projection_test(
-                decisions,
-                distances,
-                test.groups,
+                groups=test.groups,
+                decisions=decisions,
+                distances=distances,
                 labels=test.labels,
                 criterion="equal_opportunity",
                 smallest_expected=1,
@@ -154,6 +154,8 @@ def draw_figure_1(traces: tuple[Trace, Trace], out: Path) -> Path:
 def _draw(axes: Axes, powers: Float, values: Float, colour: str, style: str, words: str) -> None:
     # A machine that decides alike for all has no statistic; half of the splits must have one.
     seen = np.isfinite(values).mean(axis=0) >= 0.5
+    if not seen.any():
+        return
     low, middle, high = np.nanquantile(values[:, seen], [0.25, 0.5, 0.75], axis=0)
     axes.plot(powers[seen], middle, style, color=colour, label=words, linewidth=2)
     axes.fill_between(powers[seen], low, high, color=colour, alpha=0.15, linewidth=0)

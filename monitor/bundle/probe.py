@@ -1,4 +1,4 @@
-"""Made-up people on whom a classifier is tried before it meets real ones."""
+"""Probe rows: synthetic rows that a classifier is tested on before it is used."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["probe_features", "with_ranges"]
 
 
 def with_ranges(features: Sequence[Feature], rows: NDArray[np.float32]) -> tuple[Feature, ...]:
-    """Features with the range that holds the middle 98% of their values, from rows `[n, d]`."""
+    """Features with the 1% to 99% quantile range of their values in rows `[n, d]`."""
     lows, highs = np.quantile(rows, [0.01, 0.99], axis=0).tolist()
     return tuple(
         feature.model_copy(update={"low": low, "high": high})
@@ -24,7 +24,7 @@ def with_ranges(features: Sequence[Feature], rows: NDArray[np.float32]) -> tuple
 
 
 def probe_features(spec: BundleSpec, rows: int) -> NDArray[np.float32]:
-    """Made-up people who keep to each feature's kind and range, float32 `[rows, d]`."""
+    """Synthetic rows of each feature's kind and range, float32 `[rows, d]`."""
     rng = np.random.default_rng(0)
     features = np.zeros((rows, spec.width), np.float32)
     for column, feature in enumerate(spec.features):
@@ -37,7 +37,7 @@ def probe_features(spec: BundleSpec, rows: int) -> NDArray[np.float32]:
     columns = {feature.name: column for column, feature in enumerate(spec.features)}
     for group in spec.one_hot_groups:
         members = [columns[name] for name in group.features]
-        # One choice more than there are columns where a category was dropped: all zeros.
+        # One more choice if a category was dropped: all zeros.
         choice = rng.integers(len(members) + (group.dropped is not None), size=rows)
         for index, column in enumerate(members):
             features[:, column] = choice == index

@@ -17,12 +17,10 @@ from rich.console import Console
 from rich.progress import Progress, TaskID
 from rich.table import Table
 
-from monitor.bundle import Bundle, Decision, Model
+from monitor import Bundle, Decision, FitData, FitSpec, Model, Population, World
+from monitor.commands.fit import ProgressBars
 from monitor.errors import BundleTamperedError
-from monitor.fit.command import ProgressBars
-from monitor.fit.data import FitData
-from monitor.fit.spec import FitSpec, Output, ProtectedColumn
-from monitor.world import Population, World
+from monitor.fitting.spec import Output, ProtectedColumn
 
 if TYPE_CHECKING:
     from torch import nn
@@ -85,7 +83,7 @@ def _build_world(console: Console, people: int, seed: int) -> tuple[Population, 
 
 
 def _train(console: Console, train: Population, seed: int) -> dict[str, nn.Module]:
-    from monitor.world.classifiers import train_fair, train_proxy_biased
+    from monitor import train_fair, train_proxy_biased
 
     trainers = {_BANK_RECORDS: train_proxy_biased, _FAIRLY: train_fair}
     trained: dict[str, nn.Module] = {}
@@ -105,7 +103,7 @@ def _show_truth(
     console: Console, test: Population, classifiers: dict[str, nn.Module]
 ) -> dict[str, float]:
     """Print what each classifier does; the true flips of the one that learned from the bank."""
-    from monitor.world.classifiers import decide
+    from monitor import decide
 
     table = Table("learned from", "right", "men", "women", "flips by sex", "by ethnicity")
     sex = test.groups["sex"]
@@ -146,7 +144,7 @@ def _fit(
     *,
     compiled: bool,
 ) -> Bundle:
-    from monitor.fit.run import fit
+    from monitor import fit
 
     world, people = train.world, len(train)
 
@@ -187,7 +185,7 @@ def _show_cost(console: Console, bundle: Bundle, classifier: nn.Module, people: 
     """Print which code judges predictions, and what that costs beside making them."""
     import torch
 
-    from monitor.judge import Judge
+    from monitor import Judge
     from monitor.threads import one_thread
 
     with one_thread():

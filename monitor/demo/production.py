@@ -22,12 +22,11 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from monitor.bundle import Bundle, BundleSpec, Model, write_bundle
-from monitor.client import AsyncClient, Predictions
+from monitor import AsyncClient, Bundle, BundleSpec, FitData, Model, write_bundle
+from monitor.client import Predictions
+from monitor.commands.fit import ProgressBars
 from monitor.demo.lender import Lender, lending_spec
 from monitor.errors import ServeError
-from monitor.fit.command import ProgressBars
-from monitor.fit.data import FitData
 
 __all__ = ["production"]
 
@@ -98,7 +97,7 @@ def _hold_back(console: Console, found: Lender, out: Path) -> list[Predictions]:
 
 def _fit_fair(console: Console, found: Lender, people: int, seed: int, out: Path) -> Bundle:
     """A bundle of the fair classifier, uncompiled."""
-    from monitor.fit.run import fit
+    from monitor import fit
 
     console.print(
         "\nAlarmed, the bank deploys the fair classifier instead, with a baseline of its own.\n"
@@ -157,7 +156,7 @@ def _share_above(answers: list[Predictions]) -> float:
 
 def _retrained(found: Lender, fair: Bundle, out: Path) -> Bundle:
     """The fair one's bundle with another classifier in it."""
-    from monitor.bundle.classifier import export_classifier
+    from monitor import export_classifier
 
     spec = {name: getattr(fair.manifest, name) for name in BundleSpec.model_fields}
     classifier = export_classifier(found.biased, fair.manifest.width)
@@ -243,7 +242,7 @@ def _show_answers(console: Console, answers: list[Predictions], held: NDArray[np
 
 def _true_flips(found: Lender, count: int) -> NDArray[np.bool_]:
     """Of the people who were asked about: whether another sex or ethnicity would change it."""
-    from monitor.world.classifiers import decide
+    from monitor import decide
 
     decision = partial(decide, found.biased)
     flips = [found.test.true_flips(decision, name) for name in found.test.groups]

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitor.drift.layout import Layout, Predictions, Signals
-from monitor.drift.npz import read_npz, write_npz
 from monitor.drift.share import ShareSums, usable_sums
 from monitor.errors import BundleError, FitError
+from monitor.npz import read_npz, write_npz
 
 __all__ = ["DriftReference"]
 

@@ -7,8 +7,10 @@ What no stream could have is refused, so that damage is noticed and the watch ne
 from __future__ import annotations
 
 import math
+import os
 import re
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -16,12 +18,20 @@ import numpy as np
 from monitor.drift.alarms import Alarm, Alarms, Cause
 from monitor.drift.detector import LEAST_STEP, MOST_STEP, NOTHING, Detectors
 from monitor.drift.layout import Layout, Watcher
-from monitor.drift.npz import Arrays, read_npz, write_npz
 from monitor.drift.reference import DriftReference
 from monitor.drift.separation import BLOCKS, Separation
 from monitor.drift.share import usable_sums
+from monitor.errors import ServeError
+from monitor.npz import Arrays, read_npz, write_npz
 
-__all__ = ["MOST_STREAMS", "StateError", "read_state", "write_state"]
+__all__ = [
+    "MOST_STREAMS",
+    "StateError",
+    "read_state",
+    "read_state_file",
+    "write_state",
+    "write_state_file",
+]
 
 _VERSION = 1
 # Replicas whose predictions one state can hold; their names, in four bytes a letter, take most of a
@@ -183,3 +193,34 @@ def _is_int(value: Any, least: int, most: int) -> bool:
 def _require(holds: Any, otherwise: str) -> None:
     if not holds:
         raise StateError(f"the saved state {otherwise}")
+
+
+def read_state_file(path: Path) -> bytes | None:
+    """Read the saved state; None if there is none yet.
+
+    Raises:
+        ServeError: The file cannot be read, or its directory is not writable.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not os.access(path.parent, os.W_OK):
+            raise PermissionError(13, "its directory is not writable")
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ServeError(f"drift.state_path: {path}: {error.strerror or error}") from None
+
+
+def write_state_file(path: Path, data: bytes) -> None:
+    """Replace the saved state atomically.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    with draft.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)

@@ -1,7 +1,7 @@
-"""What Prometheus scrapes: counters and gauges of the sidecar, and of the stream that it watches.
+"""Prometheus metrics of the sidecar and of the stream that it monitors.
 
-Every label takes its values from the code, the config or the bundle, never from a request. Values
-of people are nowhere; request ids stand beside histograms as exemplars, if the config allows it.
+Labels take their values from the code, the config or the bundle, never from a request. No metric
+holds values of a person; request ids are shown as exemplars of histograms if the config allows it.
 """
 
 from monitor.metrics.drift_gauges import DriftGauges

@@ -16,23 +16,23 @@ __all__ = ["DriftGauges"]
 
 
 class DriftGauges(Collector):
-    """What a drift watch shows, as families of gauges.
+    """Shares, evidence and alarms of a drift watch, as gauges.
 
-    A share alarm has the margin's place in `attribute` empty where it belongs to none.
+    The label `attribute` is empty for a detector that belongs to no attribute.
     """
 
-    def __init__(self, drift: Drift, attributes: Sequence[str], settle: Callable[[], None]) -> None:
-        self._drift, self._attributes, self._settle = drift, attributes, settle
+    def __init__(self, drift: Drift, attributes: Sequence[str], flush: Callable[[], None]) -> None:
+        self._drift, self._attributes, self._flush = drift, attributes, flush
 
     def collect(self) -> Iterable[Metric]:
-        """All families, after taking in what waits to be taken in."""
-        self._settle()
+        """All metric families, after a flush of the stream statistics."""
+        self._flush()
         yield from self._shares()
         yield from self._evidence()
         yield self._alarms()
         yield GaugeMetricFamily(
             "evenhand_drift_predictions",
-            "Predictions that the drift watch has seen.",
+            "Predictions seen by the drift watch.",
             self._drift.seen,
         )
 
@@ -40,8 +40,8 @@ class DriftGauges(Collector):
         labels = ("attribute", "window")
         share = GaugeMetricFamily(
             "evenhand_flip_share_ratio",
-            "Estimated share of decisions that would flip for another group, of all predictions, "
-            "of the last ones, and of the baseline.",
+            "Estimated share of decisions that would flip for another group: over all predictions, "
+            "over the rolling window, and in the baseline.",
             labels=labels,
         )
         low, high = (
@@ -80,7 +80,7 @@ class DriftGauges(Collector):
         )
         unusable = GaugeMetricFamily(
             "evenhand_drift_unusable_predictions",
-            "Predictions whose score was not a number, since the detector started.",
+            "Predictions without a finite score since the start of the detector.",
             labels=labels,
         )
         for watcher, found in self._drift.evidence.items():
@@ -91,15 +91,15 @@ class DriftGauges(Collector):
         yield from (log_sr, log_e, unusable)
         yield GaugeMetricFamily(
             "evenhand_drift_log_sr_bound",
-            "Where the Shiryaev-Roberts statistics raise an alarm.",
+            "Log of the Shiryaev-Roberts statistic at which a detector raises an alarm.",
             math.log(self._drift.run_length),
         )
 
     def _alarms(self) -> Metric:
         alarm = GaugeMetricFamily(
             "evenhand_drift_alarm",
-            "1 for every alarm that nobody has acknowledged yet, with its likely cause. It tells "
-            "of change; of unfairness only where the detector is share.",
+            "1 for every unacknowledged alarm, with its likely cause. An alarm shows change; only "
+            "the detector share shows unfairness.",
             labels=("detector", "attribute", "cause"),
         )
         latched = {found.watcher: found for found in self._drift.alarms}
@@ -112,7 +112,7 @@ class DriftGauges(Collector):
         return alarm
 
     def _labels(self, watcher: Watcher) -> tuple[str, str] | None:
-        """Of a watcher; None where its attribute gets no series of its own."""
+        """Labels of a watcher; None if its attribute has no series."""
         if watcher.attribute is not None and watcher.attribute not in self._attributes:
             return None
         return watcher.kind, watcher.attribute or ""

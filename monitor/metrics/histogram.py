@@ -1,4 +1,4 @@
-"""A histogram that takes in a batch of values at the price of one."""
+"""A histogram that observes a batch of values at the cost of one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Series:
 
 
 class BatchHistogram(Collector):
-    """As prometheus_client's histogram, which takes one value at a time and a lock for each."""
+    """Like the histogram of prometheus_client, which observes one value at a time under a lock."""
 
     def __init__(
         self, name: str, documentation: str, labels: Sequence[str], bounds: Sequence[float]
@@ -35,37 +35,37 @@ class BatchHistogram(Collector):
         self._series: dict[tuple[str, ...], _Series] = {}
 
     def observe(self, values: Float, *labels: str, named: Sequence[tuple[int, str]] = ()) -> None:
-        """Count values; NaN is passed over.
+        """Observe values; NaN is ignored.
 
         Args:
-            values: `[n]`.
+            values: Values `[n]`.
             labels: Values of the labels.
-            named: Places of values, and the request ids to show beside their buckets.
+            named: Indices of values, and their request ids, shown as exemplars.
         """
         series = self._series.get(labels)
         if series is None:
             series = self._series[labels] = _Series(len(self._bounds) + 1)
-        places = np.searchsorted(self._bounds, values, side="left")
+        buckets_of = np.searchsorted(self._bounds, values, side="left")
         usable = ~np.isnan(values)
-        series.counts += np.bincount(places[usable], minlength=len(series.counts))
+        series.counts += np.bincount(buckets_of[usable], minlength=len(series.counts))
         series.total += float(values.sum(where=usable, dtype=np.float64))
-        for place, request_id in named:
-            if usable[place]:
-                series.exemplars[int(places[place])] = Exemplar(
-                    {"request_id": request_id}, float(values[place]), time.time()
+        for index, request_id in named:
+            if usable[index]:
+                series.exemplars[int(buckets_of[index])] = Exemplar(
+                    {"request_id": request_id}, float(values[index]), time.time()
                 )
 
     def collect(self) -> Iterable[Metric]:
-        """The family as it stands, for a scrape."""
+        """The metric family, for a scrape."""
         family = HistogramMetricFamily(self._name, self._documentation, labels=self._labels)
         bounds = [*(f"{bound:g}" for bound in self._bounds), "+Inf"]
         for labels, series in self._series.items():
             counts = np.cumsum(series.counts).tolist()
             buckets = [
-                (bound, count, series.exemplars[place])
-                if place in series.exemplars
+                (bound, count, series.exemplars[index])
+                if index in series.exemplars
                 else (bound, count)
-                for place, (bound, count) in enumerate(zip(bounds, counts, strict=True))
+                for index, (bound, count) in enumerate(zip(bounds, counts, strict=True))
             ]
             family.add_metric(labels, buckets, series.total)
         yield family

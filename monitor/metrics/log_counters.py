@@ -21,38 +21,40 @@ __all__ = ["LogCounters"]
 
 
 class LogCounters(Collector):
-    """What a sidecar's logs took in, what they lost, and what waits."""
+    """Rows written, lost and waiting in the logs of a sidecar."""
 
     def __init__(self, traffic: TrafficLog | None, outcomes: OutcomeLog | None) -> None:
         self._traffic, self._outcomes = traffic, outcomes
 
     def collect(self) -> Iterable[Metric]:
-        """All families of the logs that there are."""
+        """All metric families of the enabled logs."""
         if self._traffic is not None:
             spool = self._traffic.spool
             yield _counter("traffic_rows", "Rows written to the traffic log.", spool.appender.rows)
-            yield _lost("traffic", "Rows that are not in the traffic log.", self._traffic.lost)
+            yield _lost(
+                "traffic", "Rows missing from the traffic log, by cause.", self._traffic.lost
+            )
             yield _counter(
                 "traffic_late_writes",
-                "Writes to the traffic log that answers did not wait for.",
+                "Writes to the traffic log that took longer than traffic.max_write_seconds.",
                 self._traffic.late,
             )
             yield _counter(
                 "traffic_removed_rows",
-                "Rows of the traffic log's oldest files, which gave way for want of room.",
+                "Rows in the oldest files of the traffic log, evicted because of the disk quota.",
                 spool.removed_rows,
             )
             yield from _kept("traffic", spool)
         if self._outcomes is not None:
             yield self._recorded(self._outcomes)
-            yield _lost("outcomes", "Outcomes that are not in the log.", self._outcomes.lost)
+            yield _lost("outcomes", "Outcomes missing from the log, by cause.", self._outcomes.lost)
             yield from _kept("outcomes", self._outcomes.spool)
 
     @staticmethod
     def _recorded(outcomes: OutcomeLog) -> Metric:
         found = CounterMetricFamily(
             "evenhand_outcomes",
-            "Outcomes by where they came from and what became of them.",
+            "Outcomes by source and result.",
             labels=("source", "result"),
         )
         for source in get_args(Source):
@@ -77,16 +79,16 @@ def _kept(log: str, spool: Spool) -> Iterable[Metric]:
         f"evenhand_{log}_bytes", "Bytes in the local folder of the log.", spool.appender.used
     )
     yield GaugeMetricFamily(
-        f"evenhand_{log}_max_bytes", "Room in the local folder of the log.", spool.max_bytes
+        f"evenhand_{log}_max_bytes", "Disk quota of the local folder of the log.", spool.max_bytes
     )
     yield GaugeMetricFamily(
         f"evenhand_{log}_segments_waiting",
-        "Closed segments of the log that are still to become Parquet.",
+        "Closed segments of the log that wait for compaction to Parquet.",
         spool.waiting,
     )
     compactions = CounterMetricFamily(
         f"evenhand_{log}_compactions",
-        "Attempts to turn a segment of the log into Parquet.",
+        "Attempts to compact a segment of the log to Parquet.",
         labels=("outcome",),
     )
     compactions.add_metric(("ok",), spool.compacted)
@@ -94,6 +96,6 @@ def _kept(log: str, spool: Spool) -> Iterable[Metric]:
     yield compactions
     yield _counter(
         f"{log}_sync_failures",
-        "How often the disk refused to be made sure of.",
+        "Failed calls of fsync.",
         spool.appender.sync_failures,
     )

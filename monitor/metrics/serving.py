@@ -1,4 +1,4 @@
-"""Metrics of the sidecar itself and of the predictions that it judges."""
+"""Metrics of the sidecar itself and of the predictions that it scores."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry, Counter, Gauge, Info
 
-from monitor.baseline import SIGNALS, Baseline, Signal
 from monitor.metrics.histogram import BatchHistogram
-from monitor.policy import Action, VerdictCode
+from monitor.policy import Action, Verdict
+from monitor.scoring.baseline import SIGNALS, Baseline, Signal
 
 __all__ = ["OUTCOMES", "ServingMetrics"]
 
-# What becomes of a request.
+# Outcomes of a request.
 OUTCOMES = (
     *("ok", "withheld", "bad", "unknown", "too_large", "not_ready"),
     *("shed", "refused", "cancelled", "error"),
 )
-_DOORS = ("grpc", "rest")
-# What is put aside before it is counted.
-_AT_ONCE = 256
+_TRANSPORTS = ("grpc", "rest")
+# Number of buffered values at which they are added to the metrics.
+_FLUSH_SIZE = 256
 _SECONDS = (1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 _BOUNDS: dict[Signal, tuple[float, ...]] = {
@@ -32,53 +32,51 @@ _BOUNDS: dict[Signal, tuple[float, ...]] = {
 }
 _WORDS: dict[Signal, str] = {
     "expected_change": "Expected change of the classifier's logit for another group.",
-    "flip_probability": "Chance that a decision flips for another group.",
-    "prediction_sensitivity": "Prediction sensitivity, the paper's score.",
+    "flip_probability": "Probability that the decision flips for another group.",
+    "prediction_sensitivity": "Prediction sensitivity (Definition 3.2 of the paper).",
 }
 _QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
 
 
 class ServingMetrics:
-    """Everything that is counted while the sidecar serves.
+    """Counters and histograms of a serving sidecar.
 
     Args:
-        registry: Where it is registered.
-        attributes: Protected attributes that get series of their own.
+        registry: Registry of the metrics.
+        attributes: Protected attributes that have their own series.
     """
 
     def __init__(self, registry: CollectorRegistry, attributes: Sequence[str]) -> None:
         self.registry, self.attributes = registry, tuple(attributes)
         requests = Counter(
             "evenhand_requests",
-            "Requests for predictions, by what became of them.",
-            ("door", "outcome"),
+            "Requests for predictions, by transport and outcome.",
+            ("transport", "outcome"),
             registry=registry,
         )
-        self._requests = {(d, o): requests.labels(d, o) for d in _DOORS for o in OUTCOMES}
+        self._requests = {(d, o): requests.labels(d, o) for d in _TRANSPORTS for o in OUTCOMES}
         self._seconds = self._registered(
             BatchHistogram(
                 "evenhand_request_seconds",
-                "Time from a request's arrival at a door to its answer.",
-                ("door",),
+                "Time from the arrival of a request to its response.",
+                ("transport",),
                 _SECONDS,
             )
         )
-        self._predictions = Counter(
-            "evenhand_predictions", "Rows that were predicted.", registry=registry
-        )
+        self._predictions = Counter("evenhand_predictions", "Rows predicted.", registry=registry)
         verdicts = Counter(
             "evenhand_verdicts",
-            "Predictions by how they compare with the baseline.",
+            "Predictions by verdict: how their score compares with the baseline.",
             ("attribute", "verdict"),
             registry=registry,
         )
         self._verdicts = {
-            name: [verdicts.labels(name, code.name.lower()) for code in VerdictCode]
+            name: [verdicts.labels(name, code.name.lower()) for code in Verdict]
             for name in self.attributes
         }
         actions = Counter(
             "evenhand_actions",
-            "Predictions by what policy did about them.",
+            "Predictions by the action of policy.",
             ("action",),
             registry=registry,
         )
@@ -90,62 +88,62 @@ class ServingMetrics:
             for signal, bounds in _BOUNDS.items()
         }
         self._batch_rows = self._registered(
-            BatchHistogram("evenhand_batch_rows", "Rows that shared one pass.", (), _ROWS)
+            BatchHistogram("evenhand_batch_rows", "Rows per batch.", (), _ROWS)
         )
         self._added_seconds = self._registered(
             BatchHistogram(
                 "evenhand_added_seconds",
-                "What judging a batch took beyond the bare prediction, whose time was measured "
-                "when the sidecar started.",
+                "Time to score a batch beyond the classifier's forward pass, which is measured at "
+                "the start of the sidecar.",
                 (),
                 tuple(bound / 10 for bound in _SECONDS),
             )
         )
         self.faults = Counter(
             "evenhand_monitoring_faults",
-            "Batches that monitoring failed on; policy.on_fault says what became of them.",
+            "Batches whose monitoring failed; policy.on_fault defines their action.",
             registry=registry,
         )
         self.not_judged = Counter(
             "evenhand_not_judged",
-            "Rows that were answered and never judged, for want of room or by a fault.",
+            "Rows answered without scores, because async_rows was reached or monitoring failed.",
             registry=registry,
         )
         self.state_saves = Counter(
             "evenhand_drift_state_saves",
-            "Attempts to save the drift watch's state.",
+            "Attempts to save the state of the drift watch.",
             ("outcome",),
             registry=registry,
         )
         for outcome in ("ok", "failed"):
             self.state_saves.labels(outcome)
-        self._waiting: dict[str, list[float]] = {door: [] for door in _DOORS}
+        self._waiting: dict[str, list[float]] = {transport: [] for transport in _TRANSPORTS}
         self._outcomes = dict.fromkeys(self._requests, 0)
         self._batches: list[int] = []
         self._added: list[float] = []
 
     def show_in_flight(self, count: Callable[[], int]) -> None:
-        """Read the number of requests in flight from there."""
+        """Register the gauge of requests in flight."""
         gauge = Gauge(
-            "evenhand_requests_in_flight", "Requests without an answer.", registry=self.registry
+            "evenhand_requests_in_flight", "Requests without a response.", registry=self.registry
         )
         gauge.set_function(count)
 
     def show_info(self, *, bundle: dict[str, str], kernel: dict[str, str]) -> None:
-        """Say what runs."""
+        """Register the versions, the bundle and the kernel."""
         build = {name: version(name) for name in ("evenhand", "torch", "grpcio")}
         for name, words, values in (
-            ("build", "Versions that run.", build),
-            ("bundle", "The bundle that is served.", bundle),
-            ("kernel", "Which code judges predictions.", kernel),
+            ("build", "Versions of evenhand, torch and grpcio.", build),
+            ("bundle", "The served bundle.", bundle),
+            ("kernel", "The code that scores predictions.", kernel),
         ):
             Info(f"evenhand_{name}", words, registry=self.registry).info(values)
 
     def show_baseline(self, baseline: Baseline) -> None:
-        """The baseline's quantiles, to stand beside the histograms of the stream."""
+        """Register the quantiles of the baseline, to compare with the histograms of the stream."""
         gauge = Gauge(
             "evenhand_baseline_quantile",
-            "Quantiles of the signals when the baseline was taken.",
+            "Quantiles of the signals in the baseline.",
             ("attribute", "signal", "quantile"),
             registry=self.registry,
         )
@@ -155,57 +153,57 @@ class ServingMetrics:
                     shown = np.exp(value) if signal == "prediction_sensitivity" else value
                     gauge.labels(name, signal, f"{quantile:g}").set(float(shown))
 
-    def count_request(self, door: str, outcome: str, seconds: float) -> None:
-        """One request, answered or refused."""
-        self._outcomes[door, outcome] += 1
-        waiting = self._waiting[door]
+    def count_request(self, transport: str, outcome: str, seconds: float) -> None:
+        """Count one request."""
+        self._outcomes[transport, outcome] += 1
+        waiting = self._waiting[transport]
         waiting.append(seconds)
-        if len(waiting) >= _AT_ONCE:
-            self.settle()
+        if len(waiting) >= _FLUSH_SIZE:
+            self.flush()
 
     def count_batch(self, rows: int) -> None:
-        """One batch, predicted."""
+        """Count one batch."""
         self._batches.append(rows)
-        if len(self._batches) >= _AT_ONCE:
-            self.settle()
+        if len(self._batches) >= _FLUSH_SIZE:
+            self.flush()
 
     def count_added(self, seconds: float) -> None:
-        """What judging a batch took beyond the bare prediction."""
+        """Count the time that scoring a batch took beyond the classifier's forward pass."""
         self._added.append(seconds)
-        if len(self._added) >= _AT_ONCE:
-            self.settle()
+        if len(self._added) >= _FLUSH_SIZE:
+            self.flush()
 
-    def count_judged(
+    def count_scored(
         self,
         verdicts: NDArray[np.int8],
         actions: NDArray[np.int8],
         signals: dict[str, dict[Signal, NDArray[np.floating]]],
         named: Sequence[tuple[int, str]],
     ) -> None:
-        """Judged predictions.
+        """Count scored predictions.
 
         Args:
-            verdicts: Codes, `[n, a]`.
-            actions: Codes, `[n]`.
-            signals: By attribute and signal, `[n]` each; prediction sensitivity in logs.
-            named: Places of predictions whose request ids may be shown, and these.
+            verdicts: `Verdict` codes, `[n, a]`.
+            actions: `Action` codes, `[n]`.
+            signals: Values `[n]` by attribute and signal; the log of prediction sensitivity.
+            named: Rows whose request ids may be shown as exemplars, and the ids.
         """
         for action, count in zip(self._actions, np.bincount(actions, minlength=5), strict=True):
             action.inc(int(count))
-        for place, name in enumerate(self.attributes):
-            counts = np.bincount(verdicts[:, place], minlength=3)
+        for index, name in enumerate(self.attributes):
+            counts = np.bincount(verdicts[:, index], minlength=3)
             for verdict, count in zip(self._verdicts[name], counts, strict=True):
                 verdict.inc(int(count))
-        for name, found in signals.items():
+        for name, by_signal in signals.items():
             for signal in SIGNALS:
-                if signal in found:
-                    values = found[signal]
+                if signal in by_signal:
+                    values = by_signal[signal]
                     if signal == "prediction_sensitivity":
                         values = np.exp(values.astype(np.float64))
                     self._signals[signal].observe(values, name, named=named)
 
-    def settle(self) -> None:
-        """Count what was put aside: one at a time it would cost as much as judging does."""
+    def flush(self) -> None:
+        """Add the buffered values; one at a time they would cost as much as scoring."""
         for key, count in self._outcomes.items():
             if count:
                 self._requests[key].inc(count)
@@ -217,9 +215,9 @@ class ServingMetrics:
         if self._added:
             self._added_seconds.observe(np.array(self._added))
             self._added.clear()
-        for door, waiting in self._waiting.items():
+        for transport, waiting in self._waiting.items():
             if waiting:
-                self._seconds.observe(np.array(waiting), door)
+                self._seconds.observe(np.array(waiting), transport)
                 waiting.clear()
 
     def _registered(self, histogram: BatchHistogram) -> BatchHistogram:
@@ -228,7 +226,7 @@ class ServingMetrics:
 
 
 def _quantiles(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    # Of sorted scores, without interpolation: some logs are −∞.
-    places = np.minimum((np.array(_QUANTILES) * len(scores)).astype(int), len(scores) - 1)
-    found: NDArray[np.float64] = scores[places]
+    # Scores are sorted; no interpolation, since some logs are −∞.
+    indices = np.minimum((np.array(_QUANTILES) * len(scores)).astype(int), len(scores) - 1)
+    found: NDArray[np.float64] = scores[indices]
     return found

@@ -1,7 +1,6 @@
-"""Appends records to the segment that is open; the only place where the log is written to.
+"""Appends records to the open segment; the only writer of the log. Thread-safe.
 
-Any thread may write. What cannot be written is counted by cause, and the count is written down with
-the next record that can be.
+Rows that cannot be written are counted by cause, and the counts are written with the next record.
 """
 
 from __future__ import annotations
@@ -24,25 +23,25 @@ __all__ = ["Appender", "BoundedAppender", "ClosedSegment"]
 
 
 class _LeftBehindError(OSError):
-    """A part of a record stays at the end of its segment."""
+    """A partial record could not be removed from the end of its segment."""
 
 
 class ClosedSegment:
-    """A segment that nothing more is written to.
+    """A segment that is no longer written to.
 
     Attributes:
-        path: Its file.
+        path: Path of its file.
     """
 
     def __init__(self, path: Path, handle: int | None = None) -> None:
         self.path, self._handle = path, handle
         self._lock = threading.Lock()
 
-    def settle(self) -> None:
-        """Make sure of the disk, once; any thread may.
+    def sync(self) -> None:
+        """Call fsync once; thread-safe.
 
         Raises:
-            OSError: The disk refuses.
+            OSError: fsync failed.
         """
         with self._lock:
             if self._handle is not None:
@@ -54,14 +53,14 @@ class ClosedSegment:
 
 
 class Appender:
-    """One segment at a time in a folder.
+    """Writes one segment at a time in a directory.
 
     Attributes:
-        closed: Segments to be compacted, the oldest first.
-        rows: That were written.
-        lost: Rows that were not, by cause.
-        sync_failures: How often the disk refused to be made sure of.
-        used: Bytes in the folder, as its keeper last counted, and what was written since.
+        closed: Segments to be compacted, oldest first.
+        rows: Number of rows that were written.
+        lost: Number of rows that were not written, by cause.
+        sync_failures: Number of failed fsyncs.
+        used: Bytes in the directory: the last count of the spool, plus what was written since.
     """
 
     def __init__(
@@ -90,14 +89,17 @@ class Appender:
         self.lost: Counter[Cause] = Counter()
 
     def write(self, payload: bytes, rows: int, *, can_be_sent_again: bool = False) -> bool:
-        """Append rows; whether they were written. If not, they count as lost, unless sent again."""
+        """Append rows; False if they were not written.
+
+        Rows that were not written count as lost, unless the client can send them again.
+        """
         with self._lock:
             cause: Cause = "full"
             if self.used + len(payload) <= self._max_bytes:
                 try:
                     self._append(payload, rows)
                 except _LeftBehindError:
-                    # Whoever reads the segment will count it.
+                    # The reader of the segment counts the partial record.
                     return False
                 except OSError:
                     cause = "disk"
@@ -108,24 +110,24 @@ class Appender:
             return False
 
     def lose(self, cause: Cause, rows: int, since: int | None = None) -> None:
-        """Count rows that will not be written, the first of them at that time, or now."""
+        """Count rows as lost, the first of them at time `since`, by default now."""
         with self._lock:
             self._lose(cause, rows, since)
 
     def report(self, lost: Mapping[Cause, int], since: int | None) -> None:
-        """Write down once more what a segment told that is no longer there."""
+        """Report again the losses of a deleted segment."""
         with self._lock:
             for cause, rows in lost.items():
                 self._note(cause, rows, since)
 
     def roll(self, *, older_than: float = 0.0) -> None:
-        """Close the segment, if it is that old in seconds; the next record begins another."""
+        """Close the segment if it is older, in seconds; the next record starts another."""
         with self._lock:
             if self._handle >= 0 and time.monotonic() - self._begun >= older_than:
                 self._close()
 
     def finish(self) -> None:
-        """Write down what was lost last, and close the segment."""
+        """Write unreported losses, and close the segment."""
         with self._lock:
             if self._unreported:
                 with contextlib.suppress(OSError):
@@ -134,10 +136,10 @@ class Appender:
                 self._close()
 
     def sync(self) -> None:
-        """Make sure of the disk, without keeping anybody from writing.
+        """Call fsync on the open segment without blocking writers.
 
         Raises:
-            OSError: The disk refuses.
+            OSError: fsync failed.
         """
         with self._lock:
             if self._handle < 0 or not self._dirty:
@@ -154,22 +156,22 @@ class Appender:
     def _append(self, payload: bytes, rows: int) -> None:
         if self._handle < 0:
             self._begin()
-        # No row is older than its segment's name.
+        # After _begin, so that no row is older than the time in the segment's name.
         now = time.time_ns()
         data = (
             record_bytes(payload, rows=rows, first_row=self._first_row, time=now) if rows else b""
         )
         if self._unreported:
-            told = lost_bytes(self._unreported, since=self._lost_since, first_row=self._first_row)
-            data = told + data
+            lost = lost_bytes(self._unreported, since=self._lost_since, first_row=self._first_row)
+            data = lost + data
         written = -1
         try:
             written = os.write(self._handle, data)
         finally:
             if written < len(data):
-                self._take_back()
+                self._truncate()
         if written < len(data):
-            raise OSError("the record was cut short")
+            raise OSError("only a part of the record was written")
         self._unreported.clear()
         self._size += written
         self.used += written
@@ -182,7 +184,7 @@ class Appender:
             self._close()
 
     def _sync_now(self) -> None:
-        """It is written, whatever the disk says; but nothing more behind what it refuses."""
+        """Call fsync; a failure closes the segment, so that nothing follows what may be lost."""
         try:
             os.fsync(self._handle)
             if self._new:
@@ -192,13 +194,13 @@ class Appender:
             self.sync_failures += 1
             self._close()
 
-    def _take_back(self) -> None:
-        """Cut off what was written of a record that did not fit, or write no more behind it."""
+    def _truncate(self) -> None:
+        """Truncate a partial record, or close the segment if that fails."""
         try:
             os.ftruncate(self._handle, self._size)
         except OSError:
             self._close()
-            raise _LeftBehindError("a part of a record could not be taken back") from None
+            raise _LeftBehindError("a partial record could not be truncated") from None
 
     def _begin(self) -> None:
         moment = dt.datetime.now(dt.UTC)
@@ -216,7 +218,7 @@ class Appender:
                 os.close(handle)
                 path.unlink(missing_ok=True)
         if written < len(header):
-            raise OSError("the header was cut short")
+            raise OSError("only a part of the header was written")
         self._handle, self._path, self._size, self._first_row = handle, path, len(header), 0
         self._begun, self._new = time.monotonic(), True
         self.used += len(header)
@@ -236,16 +238,16 @@ class Appender:
 
 
 class BoundedAppender:
-    """Has another thread write, and waits for it no longer than it may.
+    """Writes in another thread, and waits for it for a limited time.
 
     Attributes:
-        late: Writes that took longer.
+        late: Number of writes that took longer.
     """
 
     def __init__(self, appender: Appender, seconds: float) -> None:
         self._appender, self._seconds = appender, seconds
         self._job: tuple[bytes, int, Mapping[Cause, int], int] | None = None
-        # Counted here while the appender may be held up; handed over with the next write.
+        # Counted here while the appender may be blocked; passed on with the next write.
         self._lost: Counter[Cause] = Counter()
         self._lost_since = 0
         self._go, self._done = threading.Lock(), threading.Lock()
@@ -263,9 +265,9 @@ class BoundedAppender:
         return self._appender.lost + self._lost
 
     def write(self, payload: bytes, rows: int) -> bool:
-        """Append rows; whether they may be written.
+        """Append rows; False if they are known to be lost.
 
-        While a write takes too long, what comes is counted as lost.
+        While an earlier write is pending, new rows are counted as lost.
         """
         if self._behind:
             if not self._done.acquire(blocking=False):
@@ -282,13 +284,13 @@ class BoundedAppender:
         return self._written
 
     def lose(self, cause: Cause, rows: int) -> None:
-        """Count rows that will not be written."""
+        """Count rows as lost."""
         if not self._lost:
             self._lost_since = time.time_ns()
         self._lost[cause] += rows
 
     def stop(self, seconds: float) -> None:
-        """End the thread once it has written, if that takes no longer."""
+        """Stop the thread after its last write, or give up after a time limit."""
         if self._behind and not self._done.acquire(timeout=seconds):
             return
         for cause, rows in self._lost.items():
@@ -311,6 +313,6 @@ class BoundedAppender:
             self._appender.lose(cause, count, since)
         try:
             self._written = self._appender.write(payload, rows)
-        except Exception:  # noqa: BLE001 - this thread has to outlive whatever happens
+        except Exception:  # noqa: BLE001 - the thread must not end
             self._written = False
             self._appender.lose("fault", rows)

@@ -1,7 +1,7 @@
-"""From a closed segment to Parquet files, partitioned, with an entry in the ledger.
+"""Converts a closed segment to partitioned Parquet files and an entry of the ledger.
 
-A segment's files are called after it, so doing the work again after a crash writes the same files
-again, and never a row twice. The segment is deleted when all of them, and the entry, are there.
+The files are named after the segment, so a retry after a crash overwrites them and never duplicates
+a row. The segment is deleted once all files and the entry are written.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ _LOT_ROWS = 65_536
 
 
 def compact(path: Path, store: Store, draft: Path) -> SegmentEntry:
-    """Turn a segment into files of a store. The segment is left where it is.
+    """Convert a segment to Parquet files of a store, without deleting it.
 
     Args:
-        path: The segment.
-        store: Where its files go.
-        draft: A local file that may be overwritten, and is deleted.
+        path: Path of the segment.
+        store: Store of the files.
+        draft: Path of a local temporary file.
 
     Raises:
-        TrafficError: It is no segment.
-        OSError: Something cannot be read or written; all of it can be tried again.
+        TrafficError: The file is not a segment.
+        OSError: A file cannot be read or written; the conversion can be retried.
     """
     segment = read_segment(path.read_bytes())
     about = segment.about
@@ -67,7 +67,7 @@ def compact(path: Path, store: Store, draft: Path) -> SegmentEntry:
 
 
 def _files(segment: Segment, store: Store, draft: Path, erased: Erased) -> list[LedgerFile]:
-    """What a segment becomes, without anybody who was erased, even meanwhile."""
+    """Write the files of a segment without erased requests; again if one is erased meanwhile."""
     name = segment.about["segment"]
     files = [
         _write(store, f"{folder}/{name}.parquet", schema, tables, draft, erased)
@@ -81,13 +81,13 @@ def write_table(store: Store, path: str, table: pa.Table, draft: Path) -> Ledger
     """Write one file of a store.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
     """
     return _write(store, path, table.schema, iter((table,)), draft, read_erased(store))
 
 
 def _partitions(segment: Segment) -> Iterator[tuple[str, pa.Schema, Iterator[pa.Table]]]:
-    """Folder, schema and tables of every file that a segment becomes."""
+    """Directory, schema and tables of each file of a segment."""
     about = segment.about
     if about["kind"] == "traffic":
         columns = TrafficColumns.from_json(about["columns"])
@@ -109,7 +109,7 @@ def _partitions(segment: Segment) -> Iterator[tuple[str, pa.Schema, Iterator[pa.
 
 
 def _lots(records: Records) -> Iterator[Records]:
-    """Records in lots of which a table can be made."""
+    """Records in lots of about `_LOT_ROWS` rows."""
     lot = np.cumsum(records.rows) // _LOT_ROWS
     cuts = [0, *(np.flatnonzero(np.diff(lot)) + 1).tolist(), len(records)]
     for start, stop in pairwise(cuts):
@@ -143,10 +143,10 @@ def _write(
 
 
 def parquet_options(schema: pa.Schema) -> Mapping[str, Any]:
-    """How the log's files are written.
+    """Options of the Parquet writer.
 
-    A dictionary pays for words and for features with few values: of a number that hardly comes
-    twice it would hold every value, and an index besides. Ids share their beginnings.
+    Dictionary encoding is used for strings and features with few distinct values only; for
+    continuous values it would be larger than the values. Request ids share prefixes.
     """
     types = pa.types
     words = [f.name for f in schema if types.is_dictionary(f.type) or types.is_integer(f.type)]

@@ -1,8 +1,8 @@
-"""Who was erased from a log, so that nobody comes back with a segment that was still somewhere.
+"""The list of erased requests, so that a segment compacted later does not restore them.
 
-A file an erasure, `_erased/…json` in the store, with a salted digest of each name and the time:
-whoever compacts a segment can tell that a request was erased, and nobody can read from it whose it
-was. What a client sends later under the same id is not meant by it.
+One file per erasure, `_erased/…json` in the store, with the time and a salted digest of each
+request id: compaction can recognise an erased request, but the id cannot be read from the file.
+Rows that are written later under the same id are kept.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ ERASED = "_erased"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Erased:
-    """When names were erased: times by digest, by the digests' salt."""
+    """Times of erasure by digest of the request id, by salt."""
 
     digests: Mapping[str, Mapping[str, dt.datetime]]
 
     def without(self, table: pa.Table) -> pa.Table:
-        """A table's rows but those of requests that were erased after they were written."""
+        """The table without rows of requests that were erased after they were written."""
         if not self.digests:
             return table
         names = pc.unique(table["request_id"]).to_pylist()
@@ -40,44 +40,45 @@ class Erased:
         if not gone:
             return table
         written = table["time" if "time" in table.column_names else "received_at"]
-        place = pc.index_in(table["request_id"], pa.array(list(gone), pa.string()))
-        erased_at = pc.take(pa.array(list(gone.values()), TIME), place)
+        index = pc.index_in(table["request_id"], pa.array(list(gone), pa.string()))
+        erased_at = pc.take(pa.array(list(gone.values()), TIME), index)
         erased = pc.fill_null(pc.less_equal(written, erased_at), fill_value=False)
         return fresh_words(table.filter(pc.invert(erased)))
 
     def _at(self, name: str) -> dt.datetime | None:
-        """When a name was erased last."""
-        found = (known.get(_digest(salt, name)) for salt, known in self.digests.items())
-        return max((at for at in found if at is not None), default=None)
+        """Time of the last erasure of a request id."""
+        times = (known.get(_digest(salt, name)) for salt, known in self.digests.items())
+        return max((at for at in times if at is not None), default=None)
 
 
 def read_erased(store: Store) -> Erased:
-    """Everybody who was erased from a store.
+    """Read the list of erased requests of a store.
 
     Raises:
-        OSError: The store does not say.
+        OSError: The store cannot be read.
     """
     digests: dict[str, dict[str, dt.datetime]] = {}
     for file in store.files(ERASED, ".json"):
-        found = json.loads(store.read(file.path))
-        at, known = dt.datetime.fromisoformat(found["at"]), digests.setdefault(found["salt"], {})
-        for digest in found["digests"]:
+        erasure = json.loads(store.read(file.path))
+        at = dt.datetime.fromisoformat(erasure["at"])
+        known = digests.setdefault(erasure["salt"], {})
+        for digest in erasure["digests"]:
             known[digest] = max(at, known.get(digest, at))
     return Erased(digests=digests)
 
 
 def remember_erased(store: Store, names: Iterable[str]) -> None:
-    """Remember that requests of these names are erased as of now.
+    """Add request ids to the list of erased requests, with the current time.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The list cannot be written.
     """
     salt = next(iter(read_erased(store).digests), secrets.token_hex(16))
     digests = sorted(_digest(salt, name) for name in names)
     now = dt.datetime.now(dt.UTC)
     path = f"{ERASED}/date={now:%Y-%m-%d}/{secrets.token_hex(8)}.json"
-    said = {"salt": salt, "at": now.isoformat(), "digests": digests}
-    store.put(path, json.dumps(said).encode())
+    erasure = {"salt": salt, "at": now.isoformat(), "digests": digests}
+    store.put(path, json.dumps(erasure).encode())
 
 
 def _digest(salt: str, name: str) -> str:

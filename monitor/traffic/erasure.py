@@ -1,7 +1,7 @@
-"""Erase a request from every file of a log and its outcomes, and say what was done.
+"""Erase a request from all files of a log and its outcomes, and return a receipt.
 
-Parquet files are rewritten without its rows; everything else in them stays as it is. What is still
-in segments becomes Parquet first, and what is in segments elsewhere never does.
+Parquet files are rewritten without the rows of the request. Local segments are converted to Parquet
+first; rows in segments on other machines are removed when those are converted.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class LogPlace:
     """Where a log is.
 
     Attributes:
-        store: Its Parquet files and its ledger.
-        home: The local folder of its segments, if it is on this machine.
+        store: Store of its Parquet files and its ledger.
+        home: Local directory of its segments; None if it is on another machine.
     """
 
     store: Store
@@ -55,12 +55,12 @@ class ErasedFile:
     """A file that held rows of the request.
 
     Attributes:
-        place: The log that it is of.
-        path: From the log's root.
-        erased: Rows that were taken out.
-        kept: Rows that are left; with none the file is deleted.
-        sha256_before: Its digest.
-        sha256_after: Its digest now; empty if it is deleted.
+        place: Path or address of the log.
+        path: Path relative to the log's root.
+        erased: Number of erased rows.
+        kept: Number of remaining rows; the file is deleted if there are none.
+        sha256_before: Digest before the erasure.
+        sha256_after: Digest after the erasure; empty if the file was deleted.
     """
 
     place: str
@@ -76,17 +76,17 @@ class Receipt:
     """What an erasure did.
 
     Attributes:
-        salt: Random, so that nobody can find the id by trying all.
-        salted_sha256: Digest of the salt and the request's id, so that the receipt holds no id and
-            can still be shown to belong to one.
-        at: When it was done.
-        searched: How many files were looked through.
-        segments: Folders whose segments were looked through too. What a sidecar elsewhere has not
-            yet turned into Parquet is left out when it does.
-        files: Those that held the request.
-        deleted: Files that nothing could be made of, and drafts that a crash had left.
-        blanked: Files of reviews of which lines were overwritten.
-        open: What could not be looked through or waited for, and why; empty if all is done.
+        salt: Random salt, so that the id cannot be found by trying all.
+        salted_sha256: Digest of the salt and the request id: the receipt does not contain the id,
+            but can be proven to belong to it.
+        at: Time of the erasure.
+        searched: Number of files that were searched.
+        segments: Directories whose segments were searched too. Segments of other sidecars are
+            converted to Parquet without the request.
+        files: Files that held the request.
+        deleted: Unreadable files, and temporary files of a crash.
+        blanked: Review files in which lines were overwritten.
+        open: What could not be searched, and why; empty if the erasure is complete.
     """
 
     salt: str
@@ -101,37 +101,37 @@ class Receipt:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing of the request is left."""
+        """Whether everything could be searched."""
         return not self.open
 
     @property
     def rows(self) -> int:
-        """How many were erased."""
+        """Number of erased rows."""
         return sum(file.erased for file in self.files)
 
     def __str__(self) -> str:
-        found = f"erased {_count(self.rows, 'row')} from {_count(len(self.files), 'file')}"
-        lines = [f"{found}; looked through {self.searched:,}"]
-        lines += [f"  {f.path}: {_count(f.erased, 'row')}, {f.kept:,} left" for f in self.files]
+        erased = f"erased {_count(self.rows, 'row')} from {_count(len(self.files), 'file')}"
+        lines = [f"{erased}; searched {_count(self.searched, 'file')}"]
+        lines += [f"  {f.path}: {_count(f.erased, 'row')}, {f.kept:,} remain" for f in self.files]
         lines += [f"  {path}: lines overwritten" for path in self.blanked]
-        lines += [f"  {path}: deleted, since nothing could be made of it" for path in self.deleted]
-        lines += [f"not done: {words}" for words in self.open]
-        done = "nothing of the request is left there"
-        lines.append(done if self.complete else "erase again once that is mended")
+        lines += [f"  {path}: deleted, because it could not be read" for path in self.deleted]
+        lines += [f"incomplete: {reason}" for reason in self.open]
+        done = "no rows of the request remain"
+        lines.append(done if self.complete else "fix the above and erase again")
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """For a file that is kept as evidence."""
+        """The receipt as a JSON-serializable dict."""
         return {**asdict(self), "at": self.at.isoformat(), "complete": self.complete}
 
 
 @dataclass(slots=True, kw_only=True)
-class _Erasing:
-    """An erasure under way."""
+class _Erasure:
+    """State of an erasure in progress."""
 
     names: frozenset[str]
     pseudonyms: Pseudonyms
-    tell: Callable[[str], None]
+    progress: Callable[[str], None]
     searched: int = 0
     files: list[ErasedFile] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
@@ -140,21 +140,21 @@ class _Erasing:
     other_keys: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def by_other_keys(self) -> Iterator[str]:
-        """What is open since other keys are needed for it."""
+        """Files that could not be searched because they were written with another key."""
         for (place, fingerprint), files in sorted(self.other_keys.items()):
             yield (
-                f"{place}: {files:,} files hold pseudonyms by another key ({fingerprint}); name "
-                "that in traffic.key_path, and erase again"
+                f"{place}: {files:,} files have pseudonyms of another key ({fingerprint}); set "
+                "traffic.key_path to that key and erase again"
             )
 
     @contextlib.contextmanager
     def of(self, place: str) -> Iterator[None]:
-        """Whatever fails with a place leaves it open, and nothing else."""
+        """Add an error with a location to `open` instead of raising it."""
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - a receipt is given in any case
-            # Not its text, which may quote what was read.
-            self.open.append(f"{place}: {type(error).__name__}, so it may still hold the request")
+        except Exception as error:  # noqa: BLE001 - a receipt is returned in any case
+            # Not the text of the error, which may quote personal data.
+            self.open.append(f"{place}: {type(error).__name__}; it may still contain the request")
 
 
 def erase(
@@ -163,43 +163,45 @@ def erase(
     pseudonyms: Pseudonyms,
     *,
     review: Path | None = None,
-    patience: float = 60.0,
-    tell: Callable[[str], None] = lambda _: None,
+    timeout: float = 60.0,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> Receipt:
-    """Take every row of a request out of logs.
+    """Erase all rows of a request from logs.
 
     Args:
-        request_id: As the sidecar returned it.
-        places: The logs.
-        pseudonyms: With the key that the logs were written with, if they were written with one.
-        review: The folder of what was sent to a person, if there is one.
-        patience: How long a running sidecar may take to turn its segments into Parquet, in seconds.
-        tell: Is told the path of every file that is looked through.
+        request_id: Request id that the sidecar returned.
+        places: Locations of the logs.
+        pseudonyms: Pseudonyms with the key of the logs, if they have one.
+        review: Directory of predictions for human review, if there is one.
+        timeout: Seconds to wait for a running sidecar to convert its segments to Parquet.
+        progress: Function that is called with the path of every searched file.
     """
-    doing = _Erasing(
-        names=frozenset({request_id, pseudonyms.of(request_id)}), pseudonyms=pseudonyms, tell=tell
+    erasure = _Erasure(
+        names=frozenset({request_id, pseudonyms.of(request_id)}),
+        pseudonyms=pseudonyms,
+        progress=progress,
     )
     for place in places:
-        with doing.of(place.store.place):
+        with erasure.of(place.store.place):
             if place.home is not None:
-                _empty_segments(place.home, place.store, patience, doing)
-            # From now on no segment, wherever it is, brings the request back.
-            remember_erased(place.store, doing.names)
-            _erase_from_store(place.store, doing)
+                _empty_segments(place.home, place.store, timeout, erasure)
+            # From now on no segment on any machine can restore the request.
+            remember_erased(place.store, erasure.names)
+            _erase_from_store(place.store, erasure)
     if review is not None:
-        with doing.of(str(review)):
-            _blank_lines(review, doing)
+        with erasure.of(str(review)):
+            _blank_lines(review, erasure)
     salt = secrets.token_hex(16)
     return Receipt(
         salt=salt,
         salted_sha256=hashlib.sha256(f"{salt}{request_id}".encode()).hexdigest(),
         at=dt.datetime.now(dt.UTC),
-        searched=doing.searched,
+        searched=erasure.searched,
         segments=tuple(place.home.place for place in places if place.home is not None),
-        files=tuple(doing.files),
-        deleted=tuple(doing.deleted),
-        blanked=tuple(doing.blanked),
-        open=(*doing.open, *doing.by_other_keys()),
+        files=tuple(erasure.files),
+        deleted=tuple(erasure.deleted),
+        blanked=tuple(erasure.blanked),
+        open=(*erasure.open, *erasure.by_other_keys()),
     )
 
 
@@ -207,38 +209,38 @@ def _count(n: int, what: str) -> str:
     return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
 
 
-def _empty_segments(home: Store, store: Store, patience: float, doing: _Erasing) -> None:
-    """Turn segments into Parquet, by the sidecar if one runs."""
+def _empty_segments(home: Store, store: Store, timeout: float, erasure: _Erasure) -> None:
+    """Convert segments to Parquet, by the sidecar if one is running."""
     folder = Path(home.path(SEGMENTS))
     if not folder.is_dir():
         return
     with _lock(folder / "lock") as free:
         if free:
-            _compact_left(folder, store, doing)
+            _compact_left(folder, store, erasure)
             (folder / DRAFT).unlink(missing_ok=True)
-        elif not _sidecar_rolled(folder, patience):
-            doing.open.append(
-                f"{folder}: a sidecar runs and has not turned its segments into Parquet within "
-                f"{patience:g} s"
+        elif not _sidecar_rolled(folder, timeout):
+            erasure.open.append(
+                f"{folder}: a sidecar is running and did not convert its segments to Parquet "
+                f"within {timeout:g} s"
             )
     for path in sorted(folder.glob("*.unreadable")):
-        # Nothing can be made of it, so nothing can be taken out of it; its rows count as lost.
-        doing.searched += 1
+        # Single rows cannot be erased from an unreadable file; its rows already count as lost.
+        erasure.searched += 1
         path.unlink()
-        doing.deleted.append(str(path))
+        erasure.deleted.append(str(path))
 
 
-def _compact_left(folder: Path, store: Store, doing: _Erasing) -> None:
+def _compact_left(folder: Path, store: Store, erasure: _Erasure) -> None:
     for path in sorted(folder.glob("*.segment")):
-        with doing.of(f"{path} (a sidecar that starts there sets it aside)"):
+        with erasure.of(f"{path} (a sidecar that starts there quarantines it)"):
             compact(path, store, folder / DRAFT)
             path.unlink()
 
 
-def _sidecar_rolled(folder: Path, patience: float) -> bool:
+def _sidecar_rolled(folder: Path, timeout: float) -> bool:
     request = folder / f"{ROLL_REQUEST}{secrets.token_hex(8)}"
     request.touch()
-    end = time.monotonic() + patience
+    end = time.monotonic() + timeout
     try:
         while request.exists():
             if time.monotonic() >= end:
@@ -251,7 +253,7 @@ def _sidecar_rolled(folder: Path, patience: float) -> bool:
 
 @contextlib.contextmanager
 def _lock(path: Path) -> Iterator[bool]:
-    """Whether no sidecar writes there; if so, none does until the end."""
+    """Try to lock a directory of segments; False if a sidecar holds the lock."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
@@ -264,38 +266,38 @@ def _lock(path: Path) -> Iterator[bool]:
         os.close(handle)
 
 
-def _erase_from_store(store: Store, doing: _Erasing) -> None:
-    doing.deleted += store.remove_old_drafts()
+def _erase_from_store(store: Store, erasure: _Erasure) -> None:
+    erasure.deleted += store.remove_old_drafts()
     for file in store.files(suffix=".parquet"):
-        doing.tell(file.path)
-        doing.searched += 1
-        with doing.of(f"{store.place}: {file.path}"), changing(store):
-            _erase_from_file(store, file.path, doing)
+        erasure.progress(file.path)
+        erasure.searched += 1
+        with erasure.of(f"{store.place}: {file.path}"), changing(store):
+            _erase_from_file(store, file.path, erasure)
 
 
-def _erase_from_file(store: Store, path: str, doing: _Erasing) -> None:
-    wanted = pa.array(sorted(doing.names))
+def _erase_from_file(store: Store, path: str, erasure: _Erasure) -> None:
+    wanted = pa.array(sorted(erasure.names))
     with store.open_file(path) as source:
         parquet = pq.ParquetFile(source)
         fingerprint = about_file(parquet.schema_arrow).get("pseudonyms")
-        if fingerprint is not None and fingerprint != doing.pseudonyms.fingerprint:
-            doing.other_keys[store.place, fingerprint] += 1
+        if fingerprint is not None and fingerprint != erasure.pseudonyms.fingerprint:
+            erasure.other_keys[store.place, fingerprint] += 1
             return
         if "request_id" not in parquet.schema_arrow.names:
-            doing.open.append(f"{store.place}: {path} is no file of a log")
+            erasure.open.append(f"{store.place}: {path} is not a file of a log")
             return
         found = sum(
             pc.sum(pc.is_in(batch.column(0), wanted)).as_py() or 0
             for batch in parquet.iter_batches(columns=["request_id"])
         )
         if found:
-            doing.files.append(_rewrite(store, path, parquet, wanted, found))
+            erasure.files.append(_rewrite(store, path, parquet, wanted, found))
 
 
 def _rewrite(
     store: Store, path: str, parquet: pq.ParquetFile, wanted: pa.Array, found: int
 ) -> ErasedFile:
-    """A file without some rows. The ledger comes first: doing it again then mends a crash."""
+    """Rewrite a file. The ledger is written first, so that a repeated erasure repairs a crash."""
     before, kept, after = store.sha256(path), parquet.metadata.num_rows - found, ""
     if kept:
         with store.draft() as draft:
@@ -324,7 +326,7 @@ def _rewrite(
 
 
 def _note(store: Store, now: LedgerFile) -> None:
-    """Say in the ledger what a file is about to be; saying it twice changes nothing."""
+    """Record the new state of a file in the ledger; idempotent."""
     entry = entry_of(store, now.path)
     if entry is None:
         return
@@ -337,18 +339,18 @@ def _note(store: Store, now: LedgerFile) -> None:
     write_entry(store, entry.model_copy(update={"files": files}))
 
 
-def _blank_lines(folder: Path, doing: _Erasing) -> None:
-    """Overwrite the request's lines with spaces: a sidecar may be adding lines at the end."""
-    wanted = [b'"request_id": ' + json.dumps(name).encode() for name in doing.names]
+def _blank_lines(folder: Path, erasure: _Erasure) -> None:
+    """Overwrite the lines of the request with spaces, since a sidecar may be appending lines."""
+    wanted = [b'"request_id": ' + json.dumps(name).encode() for name in erasure.names]
     for path in sorted(folder.glob("*.jsonl")):
-        doing.searched += 1
+        erasure.searched += 1
         with path.open("r+b") as file:
-            place, changed = 0, False
+            offset, changed = 0, False
             for line in file.read().splitlines(keepends=True):
                 if any(name in line for name in wanted):
-                    file.seek(place)
+                    file.seek(offset)
                     file.write(b" " * (len(line) - 1))
                     changed = True
-                place += len(line)
+                offset += len(line)
         if changed:
-            doing.blanked.append(str(path))
+            erasure.blanked.append(str(path))

@@ -1,4 +1,4 @@
-"""Delete what is older than it may be kept."""
+"""Deletes files that are older than the retention time."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Expired:
     """What was deleted.
 
     Attributes:
-        files: How many files.
-        bytes: How large they were.
-        rows: How many rows the ledger says they held.
+        files: Number of files.
+        bytes: Total size in bytes.
+        rows: Number of rows, according to the ledger.
     """
 
     files: int
@@ -32,17 +32,17 @@ class Expired:
 
 
 def expire(store: Store, before: dt.date, *, dry_run: bool = False) -> Expired:
-    """Delete every file of a day before that one; the ledger says so.
+    """Delete all files of the days before a date, and record that in the ledger.
 
-    Files of other days are not touched, nor anything outside of folders that name a day.
+    Only files in `date=…` directories are deleted.
 
     Args:
         store: A log, its outcomes, or findings.
-        before: The first day that is kept.
-        dry_run: Whether only to say what would be deleted.
+        before: First day that is kept.
+        dry_run: Whether to delete nothing and only count.
 
     Raises:
-        TrafficError: Something cannot be listed or deleted.
+        TrafficError: Files cannot be listed or deleted.
     """
     try:
         old = [
@@ -66,7 +66,7 @@ def expire(store: Store, before: dt.date, *, dry_run: bool = False) -> Expired:
 
 
 def _note(store: Store, paths: set[str], before: dt.date, *, dry_run: bool) -> int:
-    """Say in the ledger what is deleted; entries of which nothing is left go too."""
+    """Record deletions in the ledger, and delete entries whose files are all gone."""
     rows = 0
     for entry in read_ledger(store)[0]:
         gone = [file for file in entry.files if file.path in paths]
@@ -85,7 +85,7 @@ def _note(store: Store, paths: set[str], before: dt.date, *, dry_run: bool) -> i
 
 
 def _remove_unreadable(store: Store, before: dt.date) -> None:
-    """Segments that nothing could be made of are as old as their names say."""
+    """Delete quarantined segments, by the date in their names."""
     if store.is_local:
         for path in Path(store.path("_segments")).glob("*.unreadable"):
             if path.name[:8] < f"{before:%Y%m%d}":
@@ -93,5 +93,5 @@ def _remove_unreadable(store: Store, before: dt.date) -> None:
 
 
 def _is_before(path: str, day: dt.date) -> bool:
-    found = _DAY.search(path)
-    return found is not None and found[1] < day.isoformat()
+    match = _DAY.search(path)
+    return match is not None and match[1] < day.isoformat()

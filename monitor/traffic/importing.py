@@ -1,4 +1,4 @@
-"""Outcomes from a file: checked as a whole, then stored apart like those that arrive one by one."""
+"""Imports outcomes from a Parquet or CSV file, after validating all of its rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyarrow import csv
 from pyarrow import parquet as pq
 
 from monitor.errors import TrafficError
-from monitor.request_ids import LONGEST
+from monitor.request import MAX_ID_LENGTH
 from monitor.traffic.columns import (
     FORMAT,
     TIME,
@@ -41,14 +41,14 @@ _EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """What became of a file.
+    """Result of an import.
 
     Attributes:
-        rows: Outcomes that were stored.
-        skipped: Rows that could not be used.
-        labels: Of those stored, with a label.
-        groups: By protected attribute, with a group.
-        already: Whether the very same file had been imported before; then nothing was done.
+        rows: Number of stored outcomes.
+        skipped: Number of invalid rows.
+        labels: Number of stored outcomes with a label.
+        groups: Number of stored outcomes with a group, by protected attribute.
+        already: Whether the same file was imported before; then nothing was stored.
     """
 
     rows: int
@@ -69,23 +69,23 @@ def import_outcomes(
 ) -> Imported:
     """Store the outcomes of a Parquet or CSV file.
 
-    Columns: `request_id`; `row` (0 unless given); `label` (0 or 1); `group_<attribute>`, or plainly
-    the attribute's name where the attributes are known; `observed_at` (now unless given, with a
-    time zone). Label and groups may be missing or null, but not all of them in one row.
+    Columns: `request_id`; `row` (default 0); `label` (0 or 1); `group_<attribute>`, or the
+    attribute's name if the attributes are known; `observed_at` (with a time zone; default now).
+    Label and groups may be missing or null, but not all of them in one row.
 
     Args:
-        path: The file.
-        store: The outcomes.
-        pseudonyms: With the log's key, if it has one.
-        model: Whose predictions they are of.
-        known: Protected attributes and their groups; others are refused.
-        skip_bad: Whether to store the rest where single rows cannot be used.
+        path: Path of the file.
+        store: Store of the outcomes.
+        pseudonyms: Pseudonyms with the log's key, if it has one.
+        model: Name of the model.
+        known: Groups by protected attribute; others are invalid. None accepts all.
+        skip_bad: Whether to store the valid rows if some are invalid.
 
     Raises:
-        TrafficError: The file cannot be used; nothing of it was stored.
+        TrafficError: The file is invalid; nothing was stored.
     """
     _check_key(store, pseudonyms, model)
-    # Of two models that are given the same file each has its own entry in the ledger.
+    # The model is part of the name: two models may import the same file.
     name = f"import-{_digest(path)[:16]}-{model}"
     if any(e.segment == name and e.model == model for e in read_ledger(store)[0]):
         return Imported(rows=0, groups={}, already=True)
@@ -97,12 +97,12 @@ def import_outcomes(
         first = pc.index(bad, True).as_py()
         why = _flaw(table.slice(first, 1), attributes, known, now)
         raise TrafficError(
-            f"{path}: {skipped:,} of {len(table):,} rows cannot be used, the first is number "
-            f"{first + 1}: {why}; nothing was imported (--skip-bad imports the others)"
+            f"{path}: {skipped:,} of {len(table):,} rows are invalid. First invalid row: "
+            f"{first + 1} ({why}). Nothing was imported; --skip-bad imports the valid rows"
         )
     table = table.filter(pc.invert(bad))
     if not pseudonyms.kept:
-        ids = pa.array([pseudonyms.of(found) for found in table["request_id"].to_pylist()])
+        ids = pa.array([pseudonyms.of(name) for name in table["request_id"].to_pylist()])
         table = table.set_column(0, "request_id", ids)
     if len(table):
         _store(table, known or dict.fromkeys(attributes, ()), store, pseudonyms, model, name, now)
@@ -115,7 +115,7 @@ def import_outcomes(
 
 
 def _check_key(store: Store, pseudonyms: Pseudonyms, model: str) -> None:
-    """Refuse ids by another key than the newest file's: nothing could be joined with them."""
+    """Reject a key that differs from the newest file's: nothing could be joined by the ids."""
     try:
         files = store.files(f"model={model}", ".parquet")
         if not files:
@@ -123,15 +123,15 @@ def _check_key(store: Store, pseudonyms: Pseudonyms, model: str) -> None:
         with store.open_file(max(file.path for file in files)) as source:
             about = about_file(pq.read_schema(source))
     except (OSError, pa.ArrowException):
-        # Whatever is wrong with an older file does not keep new outcomes out.
+        # An unreadable older file does not prevent an import.
         return
     there, ours = about.get("pseudonyms"), pseudonyms.fingerprint
     if about and there != ours:
         names = [key or "none" for key in (there, ours)]
         raise TrafficError(
-            f"{store.place}: the outcomes there name requests by another key ({names[0]}) than "
-            f"traffic.key_path gives ({names[1]}), so they could not be joined; name the sidecar's "
-            "config by --config"
+            f"{store.place}: existing outcomes have pseudonyms of another key ({names[0]}) than "
+            f"traffic.key_path ({names[1]}), so they could not be joined; pass the sidecar's "
+            "config with --config"
         )
 
 
@@ -142,66 +142,69 @@ def _read(path: Path) -> pa.Table:
                 words = [n for n in reader.schema.names if n not in ("row", "label", "observed_at")]
             options = csv.ConvertOptions(
                 column_types=dict.fromkeys(words, pa.string()),
-                # Only nothing is nothing: NA may be a group.
+                # Only an empty field is null: NA may be a group.
                 null_values=[""],
                 strings_can_be_null=True,
             )
             return csv.read_csv(path, convert_options=options)
         return pq.read_table(path)
     except (OSError, pa.ArrowException) as error:
-        told = error.strerror if isinstance(error, OSError) else "it is neither Parquet nor CSV"
-        raise TrafficError(f"{path}: {told or 'cannot be read'}") from None
+        reason = error.strerror if isinstance(error, OSError) else "not a Parquet or CSV file"
+        raise TrafficError(f"{path}: {reason or 'cannot be read'}") from None
 
 
 def _columns(
-    found: pa.Table, path: Path, known: Mapping[str, Sequence[str]] | None, now: dt.datetime
+    content: pa.Table, path: Path, known: Mapping[str, Sequence[str]] | None, now: dt.datetime
 ) -> tuple[pa.Table, tuple[str, ...]]:
-    """The file's columns in the form that outcomes are stored in, and its attributes."""
-    if "request_id" not in found.column_names:
-        there = ", ".join(found.column_names[:_SHOWN_COLUMNS])
-        raise TrafficError(f"{path}: there is no column request_id; it has {there}")
+    """The columns of a file in the schema of outcomes, and its protected attributes."""
+    if "request_id" not in content.column_names:
+        names = ", ".join(content.column_names[:_SHOWN_COLUMNS])
+        raise TrafficError(f"{path}: column request_id is missing; columns: {names}")
     attributes, columns = {}, {}
-    for name in found.column_names:
+    for name in content.column_names:
         if name in ("request_id", "row", "label", "observed_at"):
             continue
         attribute = name.removeprefix(_GROUP)
         if (known is not None and attribute not in known) or (known is None and name == attribute):
-            raise TrafficError(f"{path}: column {name!r} is none of outcomes; {_expected(known)}")
+            raise TrafficError(f"{path}: unknown column {name!r}; {_expected(known)}")
         if attribute in attributes:
-            raise TrafficError(f"{path}: {attribute!r} and {group_column(attribute)!r} are one")
+            raise TrafficError(
+                f"{path}: columns {attribute!r} and {group_column(attribute)!r} are the same "
+                "attribute; keep one"
+            )
         attributes[attribute] = name
-    if not attributes and "label" not in found.column_names:
-        raise TrafficError(f"{path}: there is neither a label nor a group; {_expected(known)}")
-    empty = pa.nulls(len(found))
+    if not attributes and "label" not in content.column_names:
+        raise TrafficError(f"{path}: no column with labels or groups; {_expected(known)}")
+    empty = pa.nulls(len(content))
     attributes = {name: attributes.get(name, "") for name in known or attributes}
     schema = outcome_schema(tuple(attributes))
     for field in schema:
         name = attributes.get(field.name.removeprefix(_GROUP), field.name)
         columns[field.name] = _cast(
-            found[name] if name in found.column_names else empty, field, name, path
+            content[name] if name in content.column_names else empty, field, name, path
         )
     columns["row"] = pc.fill_null(columns["row"], 0)
     moment = pa.scalar(now, TIME)
     columns["observed_at"] = pc.fill_null(columns["observed_at"], moment)
     columns["received_at"] = pc.fill_null(columns["received_at"], moment)
-    columns["source"] = pa.array(["file"] * len(found)).cast(WORD)
+    columns["source"] = pa.array(["file"] * len(content)).cast(WORD)
     return pa.table(columns, schema=schema), tuple(attributes)
 
 
 def _cast(column: pa.ChunkedArray, field: pa.Field, name: str, path: Path) -> pa.ChunkedArray:
     if field.type == TIME and pa.types.is_timestamp(column.type) and column.type.tz is None:
-        raise TrafficError(f"{path}: column {name!r} has no time zone")
+        raise TrafficError(f"{path}: column {name!r} has no time zone; use a timestamp with one")
     if field.type == TIME and not (
         pa.types.is_timestamp(column.type) or pa.types.is_null(column.type)
     ):
-        raise TrafficError(f"{path}: column {name!r} is {column.type}, and no time")
+        raise TrafficError(f"{path}: column {name!r} is {column.type}; expected a timestamp")
     try:
         if field.type == WORD and not pa.types.is_dictionary(column.type):
             column = column.cast(pa.string())
         return column.cast(field.type)
     except (pa.ArrowException, ValueError):
         raise TrafficError(
-            f"{path}: column {name!r} is {column.type}, which does not become {field.type}"
+            f"{path}: column {name!r} is {column.type} and cannot be converted to {field.type}"
         ) from None
 
 
@@ -211,12 +214,12 @@ def _flaws(
     known: Mapping[str, Sequence[str]] | None,
     now: dt.datetime,
 ) -> pa.ChunkedArray:
-    """Which rows cannot be used."""
+    """Whether each row is invalid."""
     checks = [bad for _, bad in _checks(table, attributes, known, now)]
-    found = checks[0]
+    invalid = checks[0]
     for bad in checks[1:]:
-        found = pc.or_(found, bad)
-    return pc.fill_null(found, fill_value=True)
+        invalid = pc.or_(invalid, bad)
+    return pc.fill_null(invalid, fill_value=True)
 
 
 def _flaw(
@@ -245,24 +248,24 @@ def _checks(
     printable = pc.utf8_is_printable(table["request_id"])
     checks = [
         (
-            "request_id is no id that a request can have",
+            f"request_id must be 1 to {MAX_ID_LENGTH} printable characters",
             pc.or_(
-                pc.or_(pc.less(length, 1), pc.greater(length, LONGEST)),
+                pc.or_(pc.less(length, 1), pc.greater(length, MAX_ID_LENGTH)),
                 pc.fill_null(pc.invert(printable), fill_value=True),
             ),
         ),
-        ("row is no row that a request can have", pc.less(row, 0)),
-        ("label is neither 0 nor 1", pc.invert(pc.is_in(label, labels))),
-        ("neither label nor groups are given", nothing),
-        ("observed_at lies in the future", pc.greater(observed, ahead)),
-        ("observed_at lies before 1970", pc.less(observed, pa.scalar(_EPOCH, TIME))),
+        (f"row must be between 0 and {_LARGEST_ROW}", pc.less(row, 0)),
+        ("label must be 0 or 1", pc.invert(pc.is_in(label, labels))),
+        ("label and groups are both missing; at least one is required", nothing),
+        ("observed_at is in the future", pc.greater(observed, ahead)),
+        ("observed_at is before 1970", pc.less(observed, pa.scalar(_EPOCH, TIME))),
     ]  # fmt: skip
     for attribute in attributes if known is not None else ():
         assert known is not None
         group = table[group_column(attribute)].cast(pa.string())
-        strange = pc.invert(pc.is_in(group, pa.array([*known[attribute], None])))
-        there = ", ".join(known[attribute])
-        checks.append((f"no such group of {attribute}; there are {there}", strange))
+        unknown = pc.invert(pc.is_in(group, pa.array([*known[attribute], None])))
+        names = ", ".join(known[attribute])
+        checks.append((f"unknown group of {attribute}; known: {names}", unknown))
     return checks
 
 
@@ -280,7 +283,7 @@ def _store(
         "kind": "outcomes",
         "model": model,
         "segment": name,
-        "attributes": {attribute: list(found) for attribute, found in groups.items()},
+        "attributes": {attribute: list(names) for attribute, names in groups.items()},
         "pseudonyms": pseudonyms.fingerprint,
     }
     table = fresh_words(table.cast(with_metadata(table.schema, about)))
@@ -303,7 +306,7 @@ def _store(
 
 
 def _where(store: Store, model: str, name: str, now: dt.datetime) -> str:
-    """Where the file goes: to its place of an earlier try that broke off, if there was one."""
+    """Path of the new file; that of an earlier failed import if there was one."""
     for file in store.files(f"model={model}", f"/{name}.parquet"):
         return file.path
     return f"model={model}/date={now:%Y-%m-%d}/{name}.parquet"
@@ -319,7 +322,7 @@ def _digest(path: Path) -> str:
 
 def _expected(known: Mapping[str, Sequence[str]] | None) -> str:
     groups = "group_<attribute>" if known is None else ", ".join(map(group_column, known))
-    return f"there may be request_id, row, label, observed_at, {groups}"
+    return f"expected columns: request_id, row, label, observed_at, {groups}"
 
 
 def _present(column: pa.ChunkedArray) -> int:

@@ -1,7 +1,7 @@
-"""The ledger: of every segment, which files it became, and what of it was lost.
+"""The ledger: for every segment, its Parquet files and the rows that were lost.
 
-A JSON file a segment, `_ledger/date=…/<segment>.json` beside the log's files. A window reads it to
-say what is there, what is missing and what was never written down.
+One JSON file per segment, `_ledger/date=…/<segment>.json`, next to the log's files. A window reads
+it to report which files are there, which are missing and which rows were never written.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class LedgerFile(_Part):
     """A file of the log.
 
     Attributes:
-        path: From the log's root.
-        rows: How many it holds.
-        bytes: Its size.
-        sha256: Its digest.
-        erased: Rows of people who were erased from it since.
-        removed: Why it is no longer there, if it was taken away on purpose.
+        path: Path relative to the log's root.
+        rows: Number of rows.
+        bytes: Size in bytes.
+        sha256: SHA-256 digest.
+        erased: Number of rows that were erased from it.
+        removed: Reason of a deliberate deletion; None if it was not deleted.
     """
 
     path: str
@@ -60,22 +60,22 @@ class LedgerFile(_Part):
     bytes: Count
     sha256: Sha256
     erased: Count = 0
-    removed: Literal["expired", "room", "erased"] | None = None
+    removed: Literal["expired", "quota", "erased"] | None = None
 
 
 class SegmentEntry(_Part):
-    """What became of a segment.
+    """The ledger's entry of one segment.
 
     Attributes:
-        segment: Its name, which no other has.
-        kind: Which log it is of.
-        model: Whose predictions.
-        version: Of the model.
-        since: When it was begun, or the first row was lost that it tells of, whichever came first.
-        until: When its last record was written.
-        rows: That were found good in it.
-        lost: Rows that are not in the log, by cause.
-        files: What it became.
+        segment: Unique name of the segment.
+        kind: Traffic or outcomes.
+        model: Name of the model.
+        version: Version of the model.
+        since: Start of the segment, or time of the first loss that it reports, if earlier.
+        until: Time of its last record.
+        rows: Number of rows that could be read from it.
+        lost: Number of rows that are not in the log, by cause.
+        files: Parquet files that it was converted to.
     """
 
     format: Literal[1] = 1
@@ -91,17 +91,17 @@ class SegmentEntry(_Part):
 
     @property
     def path(self) -> str:
-        """Where it stands in the store: by the day that the segment was begun on."""
+        """Path in the store, by the start date of the segment."""
         begun = segment_begun(self.segment)
         day = self.since if begun is None else dt.datetime.fromtimestamp(begun / 1e9, dt.UTC)
         return f"{LEDGER}/date={day:%Y-%m-%d}/{self.segment}.json"
 
 
 def write_entry(store: Store, entry: SegmentEntry) -> None:
-    """Put an entry into the ledger, or in place of what it said before.
+    """Write or replace an entry of the ledger.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The entry cannot be written.
     """
     store.put(entry.path, entry.model_dump_json(indent=1).encode())
 
@@ -109,9 +109,9 @@ def write_entry(store: Store, entry: SegmentEntry) -> None:
 def read_ledger(
     store: Store, since: dt.datetime | None = None, until: dt.datetime | None = None
 ) -> tuple[list[SegmentEntry], list[str]]:
-    """Entries of segments that may hold rows of a span of time, and paths of unreadable ones.
+    """Entries of segments that may hold rows of a time span, and paths of unreadable entries.
 
-    A segment tells of losses before its time, so those of later days are read too.
+    A segment may report losses from before its start, so entries of later days are read too.
 
     Raises:
         TrafficError: The store cannot be listed.
@@ -135,21 +135,21 @@ def read_ledger(
 
 
 def _first(since: dt.datetime | None) -> str:
-    """The first day whose entries may reach into the span: a segment lives for a day at most."""
+    """First day whose entries may reach into the span: a segment is open for at most a day."""
     return "" if since is None else (since.date() - 2 * dt.timedelta(days=1)).isoformat()
 
 
 def _day(path: str) -> str:
-    found = re.search(r"date=(\d{4}-\d{2}-\d{2})", path)
-    return found[1] if found else ""
+    match = re.search(r"date=(\d{4}-\d{2}-\d{2})", path)
+    return match[1] if match else ""
 
 
 @contextlib.contextmanager
 def changing(store: Store) -> Iterator[None]:
-    """Nobody else changes files and what is said of them meanwhile; on local disks only.
+    """Lock the ledger and its files against changes by other processes; local stores only.
 
     Raises:
-        OSError: There can be no lock.
+        OSError: The lock file cannot be created.
     """
     if not store.is_local:
         yield
@@ -164,7 +164,7 @@ def changing(store: Store) -> Iterator[None]:
 
 
 def entry_of(store: Store, path: str) -> SegmentEntry | None:
-    """The entry that lists a file, if there is one that can be read."""
+    """Entry that lists a file; None if no readable entry does."""
     name = path.rpartition("/")[2].removesuffix(".parquet")
     for file in store.files(LEDGER, f"/{name}.json"):
         try:
@@ -177,12 +177,15 @@ def entry_of(store: Store, path: str) -> SegmentEntry | None:
 
 
 def mark_removed(
-    store: Store, entry: SegmentEntry, paths: set[str], reason: Literal["expired", "room", "erased"]
+    store: Store,
+    entry: SegmentEntry,
+    paths: set[str],
+    reason: Literal["expired", "quota", "erased"],
 ) -> SegmentEntry:
-    """Say in the ledger that files were taken away on purpose.
+    """Record in the ledger that files were deleted deliberately.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The entry cannot be written.
     """
     files = tuple(
         file.model_copy(update={"removed": reason}) if file.path in paths else file

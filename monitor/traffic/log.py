@@ -1,4 +1,4 @@
-"""The two logs of a sidecar: traffic, written before answers leave, and outcomes, kept apart."""
+"""The two logs of a sidecar: traffic, written before the response is sent, and outcomes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from monitor.batching import Waiting
 from monitor.bundle.reader import Bundle
 from monitor.errors import ConfigError, NotReadyError, OverloadedError
-from monitor.judging import Judged, Judging
-from monitor.logs import told_without_values
-from monitor.scores import ScoreColumns
-from monitor.settings import Config, OutcomesConfig, TrafficConfig
+from monitor.logs import without_values
+from monitor.scoring.scorer import Scorer, ScoringResult
+from monitor.scoring.scores import ScoreColumns
+from monitor.settings import Config
 from monitor.traffic.appender import BoundedAppender
 from monitor.traffic.columns import FORMAT, TrafficColumns
 from monitor.traffic.ledger import Kind
@@ -30,6 +30,7 @@ from monitor.traffic.outcome_records import OwnGroups, payload
 from monitor.traffic.privacy import FeatureGuard, Pseudonyms, treatments
 from monitor.traffic.records import TrafficEncoder
 from monitor.traffic.segment import Cause
+from monitor.traffic.settings import OutcomesConfig, TrafficConfig
 from monitor.traffic.spool import Spool
 from monitor.traffic.store import Store
 
@@ -37,15 +38,15 @@ __all__ = ["OutcomeLog", "TrafficLog", "open_logs"]
 
 _LOG = logging.getLogger(__name__)
 
-# Folders of people's groups and labels are for the sidecar's user only.
+# Groups and labels are readable by the sidecar's user only.
 OUTCOMES_MODE = 0o700
 _OUTCOME_ROLL_BYTES, _OUTCOME_SYNC_SECONDS = 16 << 20, 1.0
-# Messages of outcomes that may wait for the disk; more are refused.
+# Most outcome requests that wait for the disk; further ones are rejected.
 _MOST_WAITING = 64
 
 
 class OutcomeLog:
-    """Records what becomes known of predictions."""
+    """Records outcomes: true labels and protected groups."""
 
     def __init__(self, config: Config, bundle: Bundle) -> None:
         settings: OutcomesConfig = config.outcomes
@@ -73,7 +74,7 @@ class OutcomeLog:
         self.recorded: Counter[Source] = Counter()
         self.refused: Counter[Source] = Counter()
         self._waiting = 0
-        # They wait for the disk as long as it takes, and nobody else does.
+        # Outcomes wait for the disk without a time limit, in their own thread.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="traffic-outcomes")
         seconds = config.traffic.max_write_seconds
         self._own = OwnGroups(manifest)
@@ -85,17 +86,22 @@ class OutcomeLog:
     async def record(
         self, read: Callable[[], Sequence[Outcome]], source: Source
     ) -> tuple[int, list[Refusal]]:
-        """Record outcomes that can be: how many, and why not the others, by their places.
+        """Record the valid ones of some outcomes.
 
         Args:
-            read: Gives the outcomes; large messages take a while, so it is called off the loop.
-            source: Where they come from.
+            read: Function that decodes the outcomes; called outside of the event loop.
+            source: Source of the outcomes.
+
+        Returns:
+            The number of recorded outcomes, and the index and reason of every rejected one.
 
         Raises:
-            RequestError: They cannot be read, or not be written now; nothing was recorded.
+            RequestError: They cannot be decoded or written; nothing was recorded.
         """
         if self._waiting >= _MOST_WAITING:
-            raise OverloadedError(f"{_MOST_WAITING} messages of outcomes wait already")
+            raise OverloadedError(
+                f"{_MOST_WAITING} requests with outcomes are already waiting; send it again later"
+            )
         self._waiting += 1
         loop = asyncio.get_running_loop()
         try:
@@ -110,7 +116,7 @@ class OutcomeLog:
         now = dt.datetime.now(dt.UTC)
         flaws = [self._check.flaw(outcome, now) for outcome in outcomes]
         good = [o for o, flaw in zip(outcomes, flaws, strict=True) if flaw is None]
-        refusals = [(place, flaw) for place, flaw in enumerate(flaws) if flaw is not None]
+        refusals = [(index, flaw) for index, flaw in enumerate(flaws) if flaw is not None]
         data = payload(good, self._pseudonyms, source, now)
         written = not good or self.spool.appender.write(data, len(good), can_be_sent_again=True)
         self.recorded[source] += len(good) if written else 0
@@ -120,27 +126,27 @@ class OutcomeLog:
         return len(good), refusals
 
     def record_own(self, batch: Sequence[Waiting], features: NDArray[np.float32]) -> None:
-        """Record groups that can be read from the features `[n, d]` of a batch."""
+        """Record the groups that are features themselves, from the features `[n, d]` of a batch."""
         if not self._own:
             return
-        found = self._own.outcomes(batch, features)
-        if found:
+        outcomes = self._own.outcomes(batch, features)
+        if outcomes:
             now = dt.datetime.now(dt.UTC)
-            data = payload(found, self._pseudonyms, "feature", now)
-            if self._writer.write(data, len(found)):
-                self.recorded["feature"] += len(found)
+            data = payload(outcomes, self._pseudonyms, "feature", now)
+            if self._writer.write(data, len(outcomes)):
+                self.recorded["feature"] += len(outcomes)
 
     @property
     def lost(self) -> Counter[Cause]:
-        """Outcomes that were not written, by cause."""
+        """Number of lost outcomes, by cause."""
         return self._writer.lost + self.spool.found_lost
 
     def lose_own(self, rows: int) -> None:
-        """Count groups that could not be recorded."""
+        """Count groups that could not be recorded as lost."""
         self._writer.lose("fault", rows)
 
     def stop(self, seconds: float) -> None:
-        """Write down what is there, and close."""
+        """Convert segments to Parquet within a time limit, and close the log."""
         self._thread.shutdown(wait=False)
         if self._bounded is not None:
             self._bounded.stop(seconds)
@@ -148,13 +154,13 @@ class OutcomeLog:
 
 
 class TrafficLog:
-    """Writes down every prediction."""
+    """Records every prediction."""
 
     def __init__(
         self,
         config: Config,
         bundle: Bundle,
-        judging: Judging,
+        scorer: Scorer,
         scores: ScoreColumns,
         outcomes: OutcomeLog | None,
     ) -> None:
@@ -162,12 +168,12 @@ class TrafficLog:
         assert settings.path is not None
         manifest = bundle.manifest
         pseudonyms = Pseudonyms.read(settings.key_path)
-        told = treatments(manifest, settings.features)
-        columns = TrafficColumns.of(manifest, {n: t.treatment for n, t in told.items()})
+        treated = treatments(manifest, settings.features)
+        columns = TrafficColumns.of(manifest, {n: t.treatment for n, t in treated.items()})
         self._outcomes = outcomes
         self._check_own_groups(OwnGroups(manifest))
-        guard = FeatureGuard(columns, told, pseudonyms)
-        self._encoder = TrafficEncoder(columns, scores, guard, pseudonyms, judging)
+        guard = FeatureGuard(columns, treated, pseudonyms)
+        self._encoder = TrafficEncoder(columns, scores, guard, pseudonyms, scorer)
         home = Store.open(settings.path)
         about = {**_about(bundle, "traffic", pseudonyms), **_meaning(bundle, columns)}
         self.spool = Spool(
@@ -188,31 +194,31 @@ class TrafficLog:
         self._is_pseudonymous = not pseudonyms.kept
 
     def record(
-        self, batch: Sequence[Waiting], features: NDArray[np.float32], judged: Judged
+        self, batch: Sequence[Waiting], features: NDArray[np.float32], result: ScoringResult
     ) -> None:
-        """Write down a batch, whose features are `[n, d]`. It never raises: an answer waits."""
+        """Record a batch with features `[n, d]`. Never raises, since responses wait for it."""
         try:
-            data = self._encoder.payload(batch, features, judged)
+            data = self._encoder.payload(batch, features, result)
             self._writer.write(data, len(features))
-        except Exception as error:  # noqa: BLE001 - the prediction leaves, logged or not
+        except Exception as error:  # noqa: BLE001 - the response is sent in any case
             self._writer.lose("fault", len(features))
-            _LOG.error("predictions were not logged: %s", told_without_values(error))
+            _LOG.error("predictions were not logged: %s", without_values(error))
         try:
             if self._outcomes is not None:
                 self._outcomes.record_own(batch, features)
-        except Exception as error:  # noqa: BLE001 - likewise
+        except Exception as error:  # noqa: BLE001 - the response is sent in any case
             assert self._outcomes is not None
             self._outcomes.lose_own(len(features))
-            _LOG.error("people's groups were not logged: %s", told_without_values(error))
+            _LOG.error("protected groups were not logged: %s", without_values(error))
 
     @property
     def lost(self) -> Counter[Cause]:
-        """Rows that are not in the log, by cause."""
+        """Number of lost rows, by cause."""
         return self._writer.lost + self.spool.found_lost
 
     @property
     def late(self) -> int:
-        """Writes that took longer than answers wait."""
+        """Number of writes that took longer than responses wait."""
         return 0 if self._bounded is None else self._bounded.late
 
     @property
@@ -223,7 +229,7 @@ class TrafficLog:
         return f"{self._place}, {names}" + (f"; {left} segments to recover" if left else "")
 
     def stop(self, seconds: float) -> None:
-        """Write down what is there, and close."""
+        """Convert segments to Parquet within a time limit, and close the log."""
         if self._bounded is not None:
             self._bounded.stop(seconds)
         self.spool.stop(seconds)
@@ -267,20 +273,20 @@ def _meaning(bundle: Bundle, columns: TrafficColumns) -> dict[str, Any]:
 
 
 def open_logs(
-    config: Config, bundle: Bundle, judging: Judging, scores: ScoreColumns
+    config: Config, bundle: Bundle, scorer: Scorer, scores: ScoreColumns
 ) -> tuple[TrafficLog | None, OutcomeLog | None]:
-    """The logs that a config asks for.
+    """Open the logs that the config enables.
 
     Raises:
-        ConfigError: Both are to lie in one folder, or a setting does not fit the bundle.
-        ServeError: A folder cannot be used.
+        ConfigError: Both logs are in one directory, or a setting does not match the bundle.
+        ServeError: A directory cannot be used.
     """
     traffic, outcomes = config.traffic.path, config.outcomes.path
     if traffic is not None and outcomes is not None:
         _check_apart(config)
     kept = None if outcomes is None else OutcomeLog(config, bundle)
     try:
-        log = None if traffic is None else TrafficLog(config, bundle, judging, scores, kept)
+        log = None if traffic is None else TrafficLog(config, bundle, scorer, scores, kept)
     except BaseException:
         if kept is not None:
             kept.stop(config.server.drain_seconds)
@@ -289,9 +295,9 @@ def open_logs(
 
 
 def _check_apart(config: Config) -> None:
-    """Outcomes lie apart from the traffic, neither inside the other."""
+    """Neither log may be in a directory of the other."""
     traffic, outcomes = (
-        [_place(place) for place in (part.path, part.store) if place is not None]
+        [_location(path) for path in (part.path, part.store) if path is not None]
         for part in (config.traffic, config.outcomes)
     )
     for kind, one in traffic:
@@ -299,13 +305,14 @@ def _check_apart(config: Config) -> None:
             inside = f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
             if kind == other_kind and inside:
                 raise ConfigError(
-                    f"outcomes.path: {other} is not apart from the traffic log in {one}"
+                    f"outcomes.path: {other} and the traffic log in {one} overlap; use separate "
+                    "directories"
                 )
 
 
-def _place(named: str | Path) -> tuple[str, str]:
-    """What kind of storage, and where in it, however it is spelled."""
-    store = Store.open(named)
+def _location(address: str | Path) -> tuple[str, str]:
+    """Kind of storage, and the resolved path in it."""
+    store = Store.open(address)
     return store.filesystem.type_name, (
         str(Path(store.root).resolve()) if store.is_local else store.root
     )

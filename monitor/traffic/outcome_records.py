@@ -1,4 +1,4 @@
-"""Rows of the outcomes' log: from outcomes to the bytes of a record, and on to named columns."""
+"""Encoding of outcomes: from outcomes to the payload of a record, and on to Parquet columns."""
 
 from __future__ import annotations
 
@@ -27,32 +27,33 @@ _DAY = 86_400_000_000_000
 
 
 class OwnGroups:
-    """Groups of people that can be read from their features: those are kept with the outcomes."""
+    """Protected groups that are features; they are recorded with the outcomes."""
 
     def __init__(self, spec: BundleSpec) -> None:
-        place = {feature.name: index for index, feature in enumerate(spec.features)}
+        column_of = {feature.name: index for index, feature in enumerate(spec.features)}
         onehot = {group.name: group for group in spec.one_hot_groups}
         self._columns: dict[str, tuple[list[int], tuple[str, ...]]] = {}
         for attribute in spec.protected_attributes:
-            if attribute.feature in place:
-                self._columns[attribute.name] = ([place[attribute.feature]], attribute.groups)
+            if attribute.feature in column_of:
+                self._columns[attribute.name] = ([column_of[attribute.feature]], attribute.groups)
             elif attribute.feature in onehot:
-                columns = [place[name] for name in onehot[attribute.feature].features]
+                columns = [column_of[name] for name in onehot[attribute.feature].features]
                 self._columns[attribute.name] = (columns, attribute.groups)
 
     def __bool__(self) -> bool:
         return bool(self._columns)
 
     def outcomes(self, batch: Sequence[Waiting], features: NDArray[np.float32]) -> list[Outcome]:
-        """What the features `[n, d]` of a batch say of people's groups."""
+        """Groups in the features `[n, d]` of a batch, as outcomes."""
         named = {name: self._named(name, features) for name in self._columns}
-        found, start = [], 0
+        outcomes: list[Outcome] = []
+        start = 0
         for waiting in batch:
             for row in range(len(waiting.features)):
                 groups = {name: all_[start + row] for name, all_ in named.items()}
                 known = {name: group for name, group in groups.items() if group is not None}
                 if known:
-                    found.append(
+                    outcomes.append(
                         Outcome(
                             request_id=waiting.request_id,
                             row=waiting.first_row + row,
@@ -60,7 +61,7 @@ class OwnGroups:
                         )
                     )
             start += len(waiting.features)
-        return found
+        return outcomes
 
     def _named(self, attribute: str, features: NDArray[np.float32]) -> list[str | None]:
         columns, groups = self._columns[attribute]
@@ -70,7 +71,7 @@ class OwnGroups:
         else:
             codes = np.where((values == 1).sum(1) == 1, values.argmax(1), -1)
             if len(groups) > len(columns):
-                # None of the columns stands for the category that was dropped, the last.
+                # All zeros is the dropped category, the last group.
                 codes = np.where((values == 0).all(1), len(columns), codes)
         return [None if code < 0 else groups[code] for code in codes.tolist()]
 
@@ -78,7 +79,7 @@ class OwnGroups:
 def payload(
     outcomes: Sequence[Outcome], pseudonyms: Pseudonyms, source: Source, now: dt.datetime
 ) -> bytes:
-    """What a record says of outcomes that arrived together."""
+    """Payload of a record of outcomes that arrived together."""
     arrived = _microseconds(now)
     lines = [
         [
@@ -94,7 +95,7 @@ def payload(
 
 
 def outcome_table(records: Records, attributes: Sequence[str]) -> pa.Table:
-    """The named columns of some records."""
+    """Table of some records."""
     columns: list[list[object]] = [[] for _ in range(6 + len(attributes))]
     for record in records:
         source, arrived, lines = json.loads(bytes(record.payload))
@@ -115,13 +116,13 @@ def outcome_table(records: Records, attributes: Sequence[str]) -> pa.Table:
 
 
 def days(records: Records) -> list[tuple[str, Records]]:
-    """Records by the day that they were written on, in order of the day."""
-    found: dict[int, list[int]] = {}
-    for place, time in enumerate(records.times):
-        found.setdefault(time // _DAY, []).append(place)
+    """Records by the day of writing, in order."""
+    by_day: dict[int, list[int]] = {}
+    for index, time in enumerate(records.times):
+        by_day.setdefault(time // _DAY, []).append(index)
     return [
-        (f"{_EPOCH + dt.timedelta(days=day):%Y-%m-%d}", records.chosen(places))
-        for day, places in sorted(found.items())
+        (f"{_EPOCH + dt.timedelta(days=day):%Y-%m-%d}", records.chosen(indices))
+        for day, indices in sorted(by_day.items())
     ]
 
 

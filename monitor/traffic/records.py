@@ -1,4 +1,4 @@
-"""Rows of the traffic log: from a judged batch to the bytes of a record, and on to named columns.
+"""Rows of the traffic log: from a result batch to the bytes of a record, and on to named columns.
 
 A payload is the request ids, a line each, and then every row with a fixed width, so that thousands
 of records become columns in one go.
@@ -15,22 +15,24 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from monitor.policy import Action, VerdictCode
+from monitor.policy import Action, Verdict
 from monitor.traffic.columns import SIGNALS, TIME, WORD, TrafficColumns
 from monitor.traffic.privacy import FeatureGuard, Pseudonyms
 from monitor.traffic.segment import Records
 
 if TYPE_CHECKING:
     from monitor.batching import Waiting
-    from monitor.judging import Judged, Judging
-    from monitor.scores import ScoreColumns
+    from monitor.scoring.scorer import Scorer, ScoringResult
+    from monitor.scoring.scores import ScoreColumns
 
 __all__ = ["TrafficEncoder", "hours", "traffic_table"]
 
 _IDS = struct.Struct("<II")
 _NOTHING = -1
 _SIGNALS_PER_ATTRIBUTE = 3
-_VERDICTS = pa.array([code.name.lower() for code in VerdictCode])
+# Codes of verdicts in segments, whatever the order of `Verdict`.
+_VERDICTS = pa.array(["within", "above", "unknown"])
+_VERDICT_CODES = np.array([_VERDICTS.to_pylist().index(v.name.lower()) for v in Verdict], np.int8)
 _ACTIONS = pa.array([action.name.lower() for action in Action])
 
 
@@ -43,9 +45,9 @@ class TrafficEncoder:
         scores: ScoreColumns,
         guard: FeatureGuard,
         pseudonyms: Pseudonyms,
-        judging: Judging,
+        scorer: Scorer,
     ) -> None:
-        self._guard, self._pseudonyms, self._judging = guard, pseudonyms, judging
+        self._guard, self._pseudonyms, self._scorer = guard, pseudonyms, scorer
         self._dtype = _row_dtype(columns)
         self._hashes = "hashed" in (self._dtype.names or ())
         places = [scores.logit, scores.boundary_distance]
@@ -56,7 +58,7 @@ class TrafficEncoder:
         self._margin = scores.signed_margin
 
     def payload(
-        self, batch: Sequence[Waiting], features: NDArray[np.float32], judged: Judged
+        self, batch: Sequence[Waiting], features: NDArray[np.float32], result: ScoringResult
     ) -> bytes:
         """What a record says of a batch, whose features are `[n, d]`."""
         rows = np.zeros(len(features), self._dtype)
@@ -64,17 +66,17 @@ class TrafficEncoder:
         rows["features"] = self._guard.kept(features)
         if self._hashes:
             rows["hashed"] = self._guard.hashed(features)
-        if judged.scores is None:
+        if result.scores is None:
             rows["scores"] = np.nan
-            rows["scores"][:, 0] = self._judging.logits(judged.output)
-            rows["decision"] = _decisions(self._judging.margins(judged.output))
+            rows["scores"][:, 0] = self._scorer.logits(result.output)
+            rows["decision"] = _decisions(self._scorer.margins(result.output))
             rows["p_values"] = np.nan
         else:
-            rows["scores"] = judged.scores[:, self._places]
-            rows["decision"] = _decisions(judged.scores[:, self._margin])
-            rows["p_values"] = judged.p_values
-        rows["verdicts"] = _NOTHING if judged.verdicts is None else judged.verdicts
-        rows["action"] = Action.NONE if judged.actions is None else judged.actions
+            rows["scores"] = result.scores[:, self._places]
+            rows["decision"] = _decisions(result.scores[:, self._margin])
+            rows["p_values"] = result.p_values
+        rows["verdicts"] = _NOTHING if result.verdicts is None else _VERDICT_CODES[result.verdicts]
+        rows["action"] = Action.NONE if result.actions is None else result.actions
         name = self._pseudonyms.of
         ids = "\n".join([name(waiting.request_id) for waiting in batch]).encode()
         return b"".join((_IDS.pack(len(batch), len(ids)), ids, rows.tobytes()))

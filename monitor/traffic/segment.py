@@ -1,12 +1,11 @@
-"""A segment: what was answered, batch by batch, in the order in which it was written down.
+"""A segment: an append-only file of batches of predictions or outcomes.
 
-    header   magic, size, JSON that says what the records hold, checksum; twice
+    header   magic, size, JSON that describes the records, checksum; written twice
     record   magic, kind, payload size, rows, number of the first row, time, two checksums; payload
 
-A record is written in one piece. The reader takes every record whose checksum is right. One that is
-not is skipped, and since rows are numbered, it is known how many were in it; an end that was cut
-off is left out. A record of kind `lost` holds how many rows were not written, by cause, and since
-when.
+A record is written by one write. The reader takes every record with a valid checksum and skips
+others; rows are numbered, so the number of skipped rows is known. A truncated end is skipped too. A
+record of kind `lost` holds the number of rows that were not written, by cause, and since when.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ __all__ = [
     "segment_begun",
 ]
 
-# Why rows are not in the log: the write took too long; the disk refused it; there was no room left
-# and writing was to stop; a crash cut them off (they may never have been answered); bytes changed
-# on the disk; the encoder failed on them.
+# Why rows are not in the log: a slow write was pending; the disk failed; the disk quota was
+# reached; a crash truncated them (their responses may not have been sent); bytes changed on the
+# disk; the encoder failed.
 Cause = Literal["slow", "disk", "full", "torn", "damaged", "fault"]
 
 _FILE_MAGIC, _MAGIC = b"EVHSEG01", b"EVHR"
@@ -56,8 +55,8 @@ class Record(NamedTuple):
 
     Attributes:
         time: Nanoseconds since 1970.
-        rows: How many.
-        payload: What is known of them.
+        rows: Number of rows.
+        payload: Encoded rows.
     """
 
     time: int
@@ -67,14 +66,14 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """Many records, by columns: an object for each would keep the garbage collector busy.
+    """Many records as columns; one object per record would slow down garbage collection.
 
     Attributes:
-        data: What their payloads are parts of.
+        data: Bytes of the segment.
         times: Nanoseconds since 1970.
-        rows: How many rows each has.
-        starts: Where its payload begins.
-        stops: Where it ends.
+        rows: Number of rows per record.
+        starts: Offset of each payload.
+        stops: Offset of the end of each payload.
     """
 
     data: bytes
@@ -94,31 +93,29 @@ class Records:
             yield Record(time, rows, view[start:stop])
 
     def append(self, time: int, rows: int, start: int, stop: int) -> None:
-        """Take in one more."""
+        """Add a record."""
         self.times.append(time)
         self.rows.append(rows)
         self.starts.append(start)
         self.stops.append(stop)
 
-    def chosen(self, places: Iterable[int]) -> Records:
-        """Some of them, by their places."""
-        found = Records(data=self.data)
-        for place in places:
-            found.append(
-                *(self.times[place], self.rows[place], self.starts[place], self.stops[place])
-            )
-        return found
+    def chosen(self, indices: Iterable[int]) -> Records:
+        """The records at some indices."""
+        records = Records(data=self.data)
+        for i in indices:
+            records.append(self.times[i], self.rows[i], self.starts[i], self.stops[i])
+        return records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """What could be read of a segment.
+    """The readable content of a segment.
 
     Attributes:
         about: The header's JSON.
-        records: In the order in which they were written.
-        lost: Rows that are not among them, by cause.
-        lost_since: When the first of those was lost that it tells of, in nanoseconds since 1970.
+        records: Records in the order of writing.
+        lost: Number of lost rows, by cause.
+        lost_since: Time of the first reported loss, in nanoseconds since 1970.
     """
 
     about: Mapping[str, Any]
@@ -128,12 +125,12 @@ class Segment:
 
     @property
     def rows(self) -> int:
-        """How many could be read."""
+        """Number of rows that could be read."""
         return sum(self.records.rows)
 
 
 def header_bytes(about: Mapping[str, Any]) -> bytes:
-    """The start of a segment's file."""
+    """Header of a segment."""
     text = json.dumps(about).encode()
     return 2 * (_FILE_HEAD.pack(_FILE_MAGIC, len(text)) + text + _crc(text))
 
@@ -144,31 +141,31 @@ def record_bytes(payload: bytes, *, rows: int, first_row: int, time: int) -> byt
 
 
 def lost_bytes(lost: Mapping[Cause, int], *, since: int, first_row: int) -> bytes:
-    """A record of rows that were not written, the first of them at that time."""
+    """A record of lost rows, the first of them lost at `since`."""
     return _record(_LOST, json.dumps(lost).encode(), sum(lost.values()), first_row, since)
 
 
 def read_segment(data: bytes) -> Segment:
-    """Everything good in a segment's bytes.
+    """Read all valid records of a segment.
 
     Raises:
-        TrafficError: Not even its header can be read.
+        TrafficError: The header cannot be read.
     """
-    about, place = _header(data)
+    about, offset = _header(data)
     view, size = memoryview(data), len(data)
     records, lost = Records(data=data), Counter[Cause]()
     lost_since: int | None = None
     expected, keep = 0, records.append
     unpack, unpack_sums, crc32 = _HEAD.unpack_from, _SUMS.unpack_from, zlib.crc32
-    while place + _HEAD_SIZE <= size:
-        magic, kind, length, rows, first_row, time = unpack(data, place)
-        start, stop = place + _HEAD_SIZE, place + _HEAD_SIZE + length
-        head_sum, whole_sum = unpack_sums(data, place + _HEAD.size)
-        sum_so_far = crc32(view[place : place + _HEAD.size])
+    while offset + _HEAD_SIZE <= size:
+        magic, kind, length, rows, first_row, time = unpack(data, offset)
+        start, stop = offset + _HEAD_SIZE, offset + _HEAD_SIZE + length
+        head_sum, whole_sum = unpack_sums(data, offset + _HEAD.size)
+        sum_so_far = crc32(view[offset : offset + _HEAD.size])
         if magic != _MAGIC or head_sum != sum_so_far:
-            place = _next_record(data, place + 1)
-            if place == size:
-                # With the head went how many rows there were: one at least.
+            offset = _next_record(data, offset + 1)
+            if offset == size:
+                # The number of rows was in the damaged head: at least one.
                 lost["torn"] += 1
             continue
         if first_row > expected:
@@ -180,9 +177,9 @@ def read_segment(data: bytes) -> Segment:
             lost_since = time if lost_since is None else min(time, lost_since)
         else:
             keep(time, rows, start, stop)
-        expected, place = first_row + (rows if kind == _DATA else 0), stop
-    if place < size:
-        # The end of a head is missing.
+        expected, offset = first_row + (rows if kind == _DATA else 0), stop
+    if offset < size:
+        # Truncated within a head.
         lost["torn"] += 1
     return Segment(about=about, records=records, lost=lost, lost_since=lost_since)
 
@@ -194,7 +191,7 @@ def _record(kind: int, payload: bytes, rows: int, first_row: int, time: int) -> 
 
 
 def _header(data: bytes) -> tuple[Mapping[str, Any], int]:
-    """What the records hold, and where they begin. The header stands there twice."""
+    """The header's JSON, from the first intact copy, and the offset of the first record."""
     half = data.find(_FILE_MAGIC, 1)
     for start in (0, half):
         if start < 0 or len(data) < start + _FILE_HEAD.size:
@@ -207,14 +204,14 @@ def _header(data: bytes) -> tuple[Mapping[str, Any], int]:
     raise TrafficError("the header of the segment cannot be read")
 
 
-def _next_record(data: bytes, place: int) -> int:
-    """Where the next record begins whose head is whole; the end if there is none."""
-    found = data.find(_MAGIC, place)
-    while 0 <= found <= len(data) - _HEAD_SIZE:
-        (head_sum, _) = _SUMS.unpack_from(data, found + _HEAD.size)
-        if head_sum == zlib.crc32(data[found : found + _HEAD.size]):
-            return found
-        found = data.find(_MAGIC, found + 1)
+def _next_record(data: bytes, offset: int) -> int:
+    """Offset of the next record with an intact head; the end of the data if there is none."""
+    candidate = data.find(_MAGIC, offset)
+    while 0 <= candidate <= len(data) - _HEAD_SIZE:
+        (head_sum, _) = _SUMS.unpack_from(data, candidate + _HEAD.size)
+        if head_sum == zlib.crc32(data[candidate : candidate + _HEAD.size]):
+            return candidate
+        candidate = data.find(_MAGIC, candidate + 1)
     return len(data)
 
 
@@ -223,7 +220,7 @@ def _crc(data: bytes) -> bytes:
 
 
 def segment_begun(name: str) -> int | None:
-    """When a segment was begun, by the name of its file, in nanoseconds since 1970."""
+    """Start time of a segment, from its file name, in nanoseconds since 1970."""
     try:
         moment = dt.datetime.strptime(name[:16], "%Y%m%dT%H%M%SZ").replace(tzinfo=dt.UTC)
     except ValueError:
@@ -232,15 +229,15 @@ def segment_begun(name: str) -> int | None:
 
 
 def holds_records(data: bytes) -> bool:
-    """Whether any record was ever begun in a segment; none was in one that a crash cut short."""
+    """Whether a segment contains any record, complete or not."""
     return _MAGIC in data
 
 
 def rows_in(data: bytes) -> int:
-    """How many rows a segment holds whose header cannot be read, by the heads of its records."""
-    rows, place = 0, _next_record(data, 0)
-    while place < len(data):
-        _, kind, length, count, _, _ = _HEAD.unpack_from(data, place)
+    """Number of rows of a segment with an unreadable header, from the heads of its records."""
+    rows, offset = 0, _next_record(data, 0)
+    while offset < len(data):
+        _, kind, length, count, _, _ = _HEAD.unpack_from(data, offset)
         rows += count if kind == _DATA else 0
-        place = _next_record(data, place + _HEAD_SIZE + length)
+        offset = _next_record(data, offset + _HEAD_SIZE + length)
     return rows

@@ -1,8 +1,8 @@
-"""A log's segments on the local disk, and the thread that keeps them in order.
+"""The segments of a log on the local disk, and the background threads that maintain them.
 
-One process at a time writes to a folder. The keeper makes sure of the disk, closes segments that
-are large or old enough, turns them into Parquet, and makes room. What a crash left is compacted
-like any other segment. Where the store fails, segments wait.
+One process at a time writes to a directory. The maintenance thread closes segments that are large
+or old enough, converts them to Parquet and enforces the disk quota; another thread calls fsync.
+Segments that a crash left behind are compacted like any other. While the store fails, they wait.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from monitor.errors import ServeError, TrafficError, first_line
-from monitor.logs import told_without_values
+from monitor.logs import without_values
 from monitor.traffic.appender import Appender, ClosedSegment
 from monitor.traffic.compaction import compact
-from monitor.traffic.room import drop_oldest_file, used_bytes
+from monitor.traffic.quota import evict_oldest_file, used_bytes
 from monitor.traffic.segment import Cause, holds_records, read_segment, rows_in, segment_begun
 from monitor.traffic.store import Store
 
@@ -32,35 +32,35 @@ __all__ = ["ROLL_REQUEST", "SEGMENTS", "Spool"]
 _LOG = logging.getLogger(__name__)
 
 SEGMENTS = "_segments"
-# Whoever puts a file of a name that begins so among the segments asks for all that is written to
-# become Parquet; the keeper takes it away when that is done.
+# A file with this prefix among the segments requests that everything written so far is converted to
+# Parquet; the maintenance thread deletes it when that is done.
 ROLL_REQUEST = "roll-"
 DRAFT = ".draft"
 _TICK = 0.5
 _NICE = 10
 _RECOUNT_SECONDS = 30.0
 _LONGEST_PAUSE = 60.0
-# Files give way before there is no room at all, so that writing need not stop.
+# Files are evicted before the quota is reached, so that writing does not have to stop.
 _NEARLY_FULL = 0.9
 _LEAST_SEGMENTS = 8
-# What a file raises that is no segment, or says what no segment says.
-_NO_SEGMENT = (TrafficError, ValueError, KeyError, TypeError, IndexError, struct.error)
+# Errors of reading a file that is not a valid segment.
+_NOT_A_SEGMENT = (TrafficError, ValueError, KeyError, TypeError, IndexError, struct.error)
 
 
 class Spool:
     """The segments of one log.
 
     Attributes:
-        appender: Writes to them.
-        compacted: How many became Parquet.
-        failed: How often that did not work; it is tried again.
-        removed_rows: Rows of files that gave way to newer ones.
-        found_lost: Rows that segments lost while they lay on the disk, by cause.
-        recovered: Segments that were found at the start.
-        max_bytes: Room in the folder.
+        appender: Writer of the open segment.
+        compacted: Number of segments that were converted to Parquet.
+        failed: Number of failed conversions; each is retried.
+        removed_rows: Rows of evicted files.
+        found_lost: Rows that could not be read back from segments, by cause.
+        recovered: Number of segments of an earlier process that were found at the start.
+        max_bytes: Disk quota of the directory.
 
     Raises:
-        ServeError: The folder cannot be used, or another process uses it.
+        ServeError: The directory cannot be used, or another process uses it.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Spool:
         self.appender = Appender(
             self._folder,
             about,
-            # So that there is always something older to give way.
+            # So that there is always an older segment to evict.
             roll_bytes=min(roll_bytes, max_bytes // _LEAST_SEGMENTS),
             max_bytes=max_bytes,
             always_sync=durability == "always",
@@ -107,68 +107,70 @@ class Spool:
         self.compacted = self.failed = self.removed_rows = 0
         self.found_lost: Counter[Cause] = Counter()
         self._counted = time.monotonic()
-        self._asked: dict[Path, set[Path]] = {}
+        self._requests: dict[Path, set[Path]] = {}
         self._pause, self._next_try = 0.0, 0.0
         self._stopping = threading.Event()
-        self._keeper = threading.Thread(target=self._keep, name="traffic-keeper", daemon=True)
-        self._keeper.start()
-        threading.Thread(target=self._make_sure, name="traffic-sync", daemon=True).start()
+        self._maintenance = threading.Thread(
+            target=self._run, name="traffic-maintenance", daemon=True
+        )
+        self._maintenance.start()
+        threading.Thread(target=self._sync_all, name="traffic-sync", daemon=True).start()
 
     @property
     def waiting(self) -> int:
-        """Segments that are still to become Parquet."""
+        """Number of segments that are not yet converted to Parquet."""
         return len(self.appender.closed)
 
     def stop(self, seconds: float) -> None:
-        """Turn what is there into Parquet, for so long at most; the rest waits for a start."""
+        """Convert segments to Parquet within a time limit; the rest waits for the next start."""
         self._stopping.set()
-        self._keeper.join(seconds)
-        if self._keeper.is_alive():
-            # The folder stays ours until the process ends.
-            _LOG.warning("%d segments are left for the next start", self.waiting)
+        self._maintenance.join(seconds)
+        if self._maintenance.is_alive():
+            # The lock stays held until the process ends.
+            _LOG.warning("%d segments are left to convert at the next start", self.waiting)
         else:
             os.close(self._guard)
 
-    def _keep(self) -> None:
-        # Threads have priorities of their own on Linux. Predictions come first.
+    def _run(self) -> None:
+        # Linux has priorities per thread: serving predictions comes first.
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         while not self._stopping.wait(_TICK):
-            self._try("keep it in order", self._tidy)
+            self._try("maintain the segments", self._maintain)
         self.appender.finish()
         self._next_try = 0.0
         self._try("compact", self._compact_all)
 
-    def _tidy(self) -> None:
+    def _maintain(self) -> None:
         now = time.monotonic()
-        asked = set(self._folder.glob(f"{ROLL_REQUEST}*")) - self._asked.keys()
-        self.appender.roll(older_than=0.0 if asked else self._roll_seconds)
+        requested = set(self._folder.glob(f"{ROLL_REQUEST}*")) - self._requests.keys()
+        self.appender.roll(older_than=0.0 if requested else self._roll_seconds)
         left = {segment.path for segment in self.appender.closed}
-        self._asked.update(dict.fromkeys(asked, left))
+        self._requests.update(dict.fromkeys(requested, left))
         self._try("compact", self._compact_all)
-        self._answer()
+        self._finish_requests()
         if now - self._counted >= _RECOUNT_SECONDS:
             self._counted = now
             self.appender.used = used_bytes(self._home)
         if self._drops:
-            self._try("make room", self._make_room)
+            self._try("enforce the disk quota", self._enforce_quota)
 
-    def _answer(self) -> None:
-        """Say to whoever asked that all which was written by then is Parquet."""
+    def _finish_requests(self) -> None:
+        """Delete requests for which everything written by then is converted to Parquet."""
         left = {segment.path for segment in self.appender.closed}
-        for request, wanted in list(self._asked.items()):
+        for request, wanted in list(self._requests.items()):
             if not wanted & left:
                 request.unlink(missing_ok=True)
-                del self._asked[request]
+                del self._requests[request]
 
-    def _make_sure(self) -> None:
-        """In a thread of its own, since a store may keep the other one waiting."""
+    def _sync_all(self) -> None:
+        """Call fsync, in its own thread since a slow store blocks the maintenance thread."""
         seconds = self._sync_seconds or _TICK
         while not self._stopping.wait(seconds):
             if self._sync_seconds is not None:
-                self._try("make sure of the disk", self._sync)
+                self._try("call fsync", self._sync)
             for segment in list(self.appender.closed):
-                self._try("make sure of the disk", segment.settle)
+                self._try("call fsync", segment.sync)
 
     def _sync(self) -> None:
         try:
@@ -177,33 +179,33 @@ class Spool:
             self.appender.sync_failures += 1
             raise
 
-    def _try(self, words: str, step: Any) -> None:
-        """The keeper goes on whatever happens."""
+    def _try(self, action: str, step: Any) -> None:
+        """Run one step; an error is logged and does not stop the thread."""
         try:
             step()
         except Exception as error:  # noqa: BLE001 - predictions do not depend on it
-            _LOG.error("the log's keeper could not %s: %s", words, told_without_values(error))
+            _LOG.error("maintenance of the log: could not %s: %s", action, without_values(error))
 
     def _compact_all(self) -> None:
         while self.appender.closed and time.monotonic() >= self._next_try:
             segment = self.appender.closed[0]
             try:
-                segment.settle()
+                segment.sync()
                 self._compact(segment.path)
-            except Exception as error:  # noqa: BLE001 - the others shall not wait for this one
+            except Exception as error:  # noqa: BLE001 - other segments do not wait for this one
                 self.failed += 1
                 if not segment.path.exists():
-                    # Somebody took it away: nobody need wait for it.
+                    # Deleted by another process: nothing is left to retry.
                     self.appender.closed.popleft()
-                    _LOG.error("a segment is gone that was to become Parquet")
+                    _LOG.error("a segment was deleted before it was converted to Parquet")
                     continue
-                # Another may fare better, and the next try is for that one.
+                # Try another segment next.
                 self.appender.closed.rotate(-1)
                 self._pause = min(max(2 * self._pause, 1.0), _LONGEST_PAUSE)
                 self._next_try = time.monotonic() + self._pause
                 _LOG.error(
-                    "a segment did not become Parquet in %s, tried again in %g s: %s",
-                    *(self._target.place, self._pause, _words(error)),
+                    "a segment could not be converted to Parquet in %s, next try in %g s: %s",
+                    *(self._target.place, self._pause, _description(error)),
                 )
                 return
             self._pause = 0.0
@@ -212,24 +214,24 @@ class Spool:
     def _compact(self, path: Path) -> None:
         try:
             entry = compact(path, self._target, self._folder / DRAFT)
-        except _NO_SEGMENT:
-            self._set_aside(path)
+        except _NOT_A_SEGMENT:
+            self._quarantine(path)
             return
         size = path.stat().st_size
         path.unlink()
-        found: dict[Cause, int] = {
+        lost: dict[Cause, int] = {
             cause: rows for cause, rows in entry.lost.items() if cause in ("torn", "damaged")
         }
-        if found:
-            self.found_lost.update(found)
-            _LOG.error("rows of a segment could not be read: %s", found)
+        if lost:
+            self.found_lost.update(lost)
+            _LOG.error("rows of a segment could not be read: %s", lost)
         self.appender.used -= size
         if self._target.root == self._home.root:
             self.appender.used += sum(file.bytes for file in entry.files)
         self.compacted += 1
 
-    def _set_aside(self, path: Path) -> None:
-        """A segment that nothing can be made of, but for the number of its rows."""
+    def _quarantine(self, path: Path) -> None:
+        """Rename a segment that cannot be read, and count its rows as lost."""
         data = path.read_bytes()
         if not holds_records(data):
             path.unlink()
@@ -237,17 +239,19 @@ class Spool:
         rows = max(rows_in(data), 1)
         path.rename(path.with_suffix(".unreadable"))
         self.appender.lose("damaged", rows, segment_begun(path.name))
-        _LOG.error("a segment of %d rows cannot be read and was set aside", rows)
+        _LOG.error("a segment of %d rows cannot be read and was quarantined", rows)
 
-    def _make_room(self) -> None:
+    def _enforce_quota(self) -> None:
         while self.appender.used > _NEARLY_FULL * self.max_bytes:
-            dropped = drop_oldest_file(self._home) if self._is_home else None
+            dropped = evict_oldest_file(self._home) if self._is_home else None
             if dropped is not None:
                 self.appender.used -= dropped.bytes
                 self.removed_rows += dropped.rows
-                _LOG.warning("no room: the oldest file gave way, %d rows", dropped.rows)
+                _LOG.warning(
+                    "disk quota reached: the oldest file was deleted, %d rows", dropped.rows
+                )
             elif self.appender.closed:
-                # Those that failed stand behind the others.
+                # Segments whose conversion failed are at the end of the queue.
                 oldest = min(self.appender.closed, key=lambda segment: segment.path.name)
                 self.appender.closed.remove(oldest)
                 self._drop_segment(oldest)
@@ -257,18 +261,18 @@ class Spool:
     def _drop_segment(self, segment: ClosedSegment) -> None:
         data = segment.path.read_bytes()
         try:
-            found = read_segment(data)
-            rows = found.rows
-            since = min(found.records.times, default=None)
-            self.appender.report(found.lost, found.lost_since)
+            content = read_segment(data)
+            rows = content.rows
+            since = min(content.records.times, default=None)
+            self.appender.report(content.lost, content.lost_since)
         except TrafficError:
             rows, since = rows_in(data), None
         with contextlib.suppress(OSError):
-            segment.settle()
+            segment.sync()
         segment.path.unlink()
         self.appender.used -= len(data)
         self.appender.lose("full", rows, since)
-        _LOG.warning("no room: the oldest segment gave way, %d rows", rows)
+        _LOG.warning("disk quota reached: the oldest segment was deleted, %d rows", rows)
 
     @property
     def _is_home(self) -> bool:
@@ -280,11 +284,11 @@ class Spool:
         trial.unlink()
 
 
-def _words(error: Exception) -> str:
-    """What a disk or a store says of itself holds nothing of people; anything else may."""
+def _description(error: Exception) -> str:
+    """Text of an error; an OSError of a disk or a store holds no personal data, others may."""
     if isinstance(error, OSError):
         return f"{type(error).__name__}: {error.strerror or first_line(error)}"
-    return told_without_values(error)
+    return without_values(error)
 
 
 def _unusable(home: Store, setting: str, error: OSError) -> ServeError:
@@ -292,11 +296,11 @@ def _unusable(home: Store, setting: str, error: OSError) -> ServeError:
 
 
 def _locked(path: Path, setting: str) -> int:
-    """The folder's lock, held until the process ends.
+    """Lock of the directory, held until the process ends.
 
     Raises:
-        ServeError: Another process holds it.
-        OSError: There can be no lock.
+        ServeError: Another process holds the lock.
+        OSError: The lock file cannot be created.
     """
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -304,7 +308,7 @@ def _locked(path: Path, setting: str) -> int:
     except BlockingIOError:
         os.close(handle)
         raise ServeError(
-            f"{setting}.path: {path.parent.parent}: another process writes there; give each "
-            f"sidecar a folder of its own (they may share {setting}.store)"
+            f"{setting}.path: {path.parent.parent}: another process writes to this directory; "
+            f"use one directory per sidecar (they may share {setting}.store)"
         ) from None
     return handle

@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from monitor.errors import TrafficError
-from monitor.settings import holds_credentials
+from monitor.setting_types import holds_credentials
 
 __all__ = ["Store", "StoredFile", "sync_folder"]
 

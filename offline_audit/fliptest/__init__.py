@@ -6,8 +6,9 @@ identification ─► transparency report, marginals, subgroup ─► result
 
 from __future__ import annotations
 
+from offline_audit.fliptest.direction import FlipDirection
 from offline_audit.fliptest.flipset import Flipset
-from offline_audit.fliptest.result import FlipDirection, FlipTestResult
-from offline_audit.fliptest.run import flip_test
+from offline_audit.fliptest.result import FlipTestResult
+from offline_audit.fliptest.test import flip_test
 
 __all__ = ["FlipDirection", "FlipTestResult", "Flipset", "flip_test"]

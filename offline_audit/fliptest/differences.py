@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from offline_audit.fliptest.disclosure import Counts
-from offline_audit.permutation.intervals import Interval, combined, skewed_t_interval, wilson
+from offline_audit.intervals import Interval, combined, skewed_t_interval, wilson
 
 __all__ = [
     "category_length",
@@ -27,7 +27,7 @@ _FEWEST_EXPECTED = 5
 _DRAWS = 9_999
 
 
-def mean_difference_interval(one: Float, other: Float, level: float) -> Interval:
+def mean_difference_interval(one: Float, other: Float, confidence_level: float) -> Interval:
     """Of the difference of two means, `[n]` and `[m]`: Welch's, bent for skewness."""
     difference = float(one.mean() - other.mean())
     parts = [float(x.var(ddof=1)) / len(x) for x in (one, other)]
@@ -38,12 +38,16 @@ def mean_difference_interval(one: Float, other: Float, level: float) -> Interval
         part**2 / (len(x) - 1) for part, x in zip(parts, (one, other), strict=True)
     )
     skewness = (thirds[0] - thirds[1]) / sum(parts) ** 1.5
-    return skewed_t_interval(difference, sum(parts), skewness, freedom, level)
+    return skewed_t_interval(difference, sum(parts), skewness, freedom, confidence_level)
 
 
-def share_difference_interval(one: float, n: int, other: float, m: int, level: float) -> Interval:
+def share_difference_interval(
+    one: float, n: int, other: float, m: int, confidence_level: float
+) -> Interval:
     """Of a share of n people less a share of m others (Newcombe's hybrid)."""
-    return combined(one, wilson(one, n, level), other, wilson(other, m, level))
+    return combined(
+        one, wilson(one, n, confidence_level), other, wilson(other, m, confidence_level)
+    )
 
 
 def category_length(
@@ -65,13 +69,13 @@ def category_length(
 
 
 def standardised_shares(
-    table: Counts, level: float, *, signed: bool
+    table: Counts, confidence_level: float, *, signed: bool
 ) -> tuple[float | None, Interval | None]:
     """First row less second, in standard deviations of both together, with its interval.
 
     Args:
         table: Counts by category, `[2, c]`.
-        level: Of the interval.
+        confidence_level: Of the interval.
         signed: Of two categories, tells the difference of the second; else the length of all.
 
     Returns:
@@ -83,7 +87,7 @@ def standardised_shares(
         return None, None
     shares = [(a / n, b / m) for a, b in table.T.tolist()]
     differences = [p - q for p, q in shares]
-    ends = [share_difference_interval(p, n, q, m, level) for p, q in shares]
+    ends = [share_difference_interval(p, n, q, m, confidence_level) for p, q in shares]
     if not signed:
         return category_length(differences, ends, spread)
     # Two categories tell the same twice.

@@ -1,20 +1,24 @@
-"""How one variable differs between those who flip and their counterparts."""
+"""Change of one variable between those who flip and their counterparts, and what undoes a flip."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from offline_audit.errors import AuditInputError
 from offline_audit.fliptest.differences import category_length
+from offline_audit.fliptest.flipset import Side
 from offline_audit.fliptest.weighted_flips import WeightedFlips
-from offline_audit.maps.columns import Variable
+from offline_audit.intervals import Interval
+from offline_audit.maps.columns import Columns, Variable
 from offline_audit.maps.dependence import category_places
-from offline_audit.permutation.intervals import Interval
+from offline_audit.maps.transport_map import Features
 
-__all__ = ["CategoryShift", "FeatureChange", "feature_change"]
+__all__ = ["CategoryShift", "Decide", "FeatureChange", "feature_change", "with_undoing"]
 
 Float = NDArray[np.float64]
 
@@ -78,7 +82,7 @@ class FeatureChange:
 
 
 def feature_change(
-    flips: WeightedFlips, variable: Variable, scale: Float, level: float, smallest: int
+    flips: WeightedFlips, variable: Variable, scale: Float, confidence_level: float, smallest: int
 ) -> FeatureChange:
     """Compare one variable.
 
@@ -86,18 +90,20 @@ def feature_change(
         flips: The people and the counterparts that are decided otherwise.
         variable: Which.
         scale: Standard deviation of each column, above zero, `[d]`.
-        level: Of the intervals.
+        confidence_level: Of the intervals.
         smallest: Changes of category that fewer people have are not named.
     """
     if variable.kind == "category":
-        return _category_change(flips, variable, scale, level, smallest)
+        return _category_change(flips, variable, scale, confidence_level, smallest)
     column = variable.columns[0]
     difference = flips.own[:, column].astype(np.float64) - flips.other[:, column]
     signs = np.sign(difference).astype(np.int8)
     mean, spread = float(difference.mean()), float(scale[column])
-    same_way = flips.net_interval(signs, level)
+    same_way = flips.net_interval(signs, confidence_level)
     # 0 and 1 differ by their sign, whose interval holds where no one in the sample differs too.
-    ends = same_way if variable.kind == "binary" else flips.mean_interval(difference, level)
+    ends = (
+        same_way if variable.kind == "binary" else flips.mean_interval(difference, confidence_level)
+    )
     return FeatureChange(
         name=variable.name,
         kind=variable.kind,
@@ -111,7 +117,7 @@ def feature_change(
 
 
 def _category_change(
-    flips: WeightedFlips, variable: Variable, scale: Float, level: float, smallest: int
+    flips: WeightedFlips, variable: Variable, scale: Float, confidence_level: float, smallest: int
 ) -> FeatureChange:
     own, other = (category_places(rows, variable) for rows in (flips.own, flips.other))
     shifts = []
@@ -121,7 +127,7 @@ def _category_change(
             CategoryShift(
                 name=name,
                 difference=float(signs.mean()),
-                interval=flips.net_interval(signs, level),
+                interval=flips.net_interval(signs, confidence_level),
             )
         )
     encoded, spread = shifts[: len(variable.columns)], float(scale[variable.columns[0]])
@@ -170,3 +176,78 @@ def _commonest(
         return None, None
     before, after = divmod(top, len(names))
     return (names[before], names[after]), float(counts[top] / len(pairs))
+
+
+# Whether each row has the favourable decision: 1, 0, or −1 where there is no answer, `[n]`.
+Decide = Callable[[Features], NDArray[np.int8]]
+
+
+def with_undoing(
+    changes: Sequence[FeatureChange],
+    flips: WeightedFlips,
+    side: Side,
+    columns: Columns,
+    decide: Decide,
+    confidence_level: float,
+) -> tuple[tuple[FeatureChange, ...], float | None]:
+    """Changes with the share of flips that each undoes, and the share that none undoes alone.
+
+    Args:
+        changes: Of the variables, in their order.
+        flips: That the model is asked about, once for each variable that differs.
+        side: Which flips these are.
+        columns: What the columns are.
+        decide: The model.
+        confidence_level: Of the intervals.
+
+    Raises:
+        AuditInputError: The model's answers are none.
+    """
+    undone = np.stack([_undone(flips, variable, side, decide) for variable in columns.variables])
+    told = tuple(
+        _with_undone(change, each, flips, confidence_level)
+        for change, each in zip(changes, undone, strict=True)
+    )
+    answered = (undone >= 0).all(0)
+    none = float((undone[:, answered] == 0).all(0).mean()) if answered.any() else None
+    return told, none
+
+
+def _undone(
+    flips: WeightedFlips, variable: Variable, side: Side, decide: Decide
+) -> NDArray[np.int8]:
+    """Whether each flip turns back with the person's own value: 1, 0, −1 without answer, `[r]`."""
+    at = list(variable.columns)
+    differs = (flips.own[:, at] != flips.other[:, at]).any(1)
+    found = np.zeros(len(differs), np.int8)
+    if not differs.any():
+        return found
+    rows = flips.other[differs]
+    rows[:, at] = flips.own[differs][:, at]
+    answers = np.asarray(decide(rows))
+    if answers.shape != (len(rows),) or not np.isin(answers, (-1, 0, 1)).all():
+        raise AuditInputError(
+            f"decide: for {len(rows)} rows as many answers of 1, 0 or -1 are needed, not an array "
+            f"of shape {answers.shape}"
+        )
+    if (answers < 0).all():
+        # What does not differ would make it look as if nothing were undone.
+        return np.full(len(differs), -1, np.int8)
+    back = 1 if side == "advantaged" else 0
+    found[differs] = np.where(answers < 0, -1, answers == back)
+    return found
+
+
+def _with_undone(
+    change: FeatureChange, undone: NDArray[np.int8], asked: WeightedFlips, confidence_level: float
+) -> FeatureChange:
+    answered = undone >= 0
+    if not answered.any():
+        return replace(change, unanswered=len(undone))
+    told, hits = asked.take(answered), undone[answered] == 1
+    return replace(
+        change,
+        undone=float(hits.mean()),
+        undone_interval=told.share_interval(hits, confidence_level),
+        unanswered=int((~answered).sum()),
+    )

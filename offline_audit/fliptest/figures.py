@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from offline_audit.fliptest.disclosure import Bin
 from offline_audit.fliptest.feature_changes import FeatureChange
-from offline_audit.fliptest.marginal_bins import Bin
 from offline_audit.fliptest.marginals import Marginal, Marginals
 from offline_audit.fliptest.transparency import TransparencyReport
-from offline_audit.permutation.intervals import Interval
-from offline_audit.presentation import blank_figure
+from offline_audit.intervals import Interval
+from offline_audit.rendering import blank_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

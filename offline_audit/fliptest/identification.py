@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import ot
 
-from offline_audit.fliptest.counterparts import Asked
+from offline_audit.fliptest.flipset import Asked
 from offline_audit.maps.costs import Cost
 from offline_audit.maps.scaling import Scaling
 

@@ -1,4 +1,4 @@
-"""Marginals of a flipset: how its members differ from the rest of their group, and by chance?"""
+"""Marginals of a flipset: variables that differ between its members and the rest of the group."""
 
 from __future__ import annotations
 
@@ -17,15 +17,20 @@ from offline_audit.fliptest.differences import (
     mean_difference_interval,
     standardised_shares,
 )
-from offline_audit.fliptest.disclosure import member_counts
+from offline_audit.fliptest.disclosure import (
+    Bin,
+    bins_of,
+    folded_categories,
+    member_counts,
+    range_bins,
+)
 from offline_audit.fliptest.flipset import Flipset, Side
-from offline_audit.fliptest.marginal_bins import Bin, bins_of, folded_categories, range_bins
-from offline_audit.fliptest.marginals_text import marginals_words
+from offline_audit.formatting import percent
+from offline_audit.intervals import Interval
 from offline_audit.maps.columns import Columns, Variable
 from offline_audit.maps.dependence import category_places
 from offline_audit.maps.transport_map import Features
-from offline_audit.permutation.intervals import Interval
-from offline_audit.presentation import json_ready, to_html, to_text
+from offline_audit.rendering import TextTable, json_ready, p_words, to_html, to_text
 
 __all__ = ["Marginal", "Marginals", "flipset_marginals"]
 
@@ -78,7 +83,7 @@ class Marginals:
         others: The rest of the group; None if withheld.
         variables: The largest difference first; empty if withheld.
         reason: Why there are no figures; None if there are.
-        level: Of the intervals.
+        confidence_level: Of the intervals.
         smallest_cell: Figures of fewer people are withheld.
         seed: Of p-values by simulation.
     """
@@ -88,7 +93,7 @@ class Marginals:
     others: int | None
     variables: tuple[Marginal, ...]
     reason: str | None
-    level: float
+    confidence_level: float
     smallest_cell: int
     seed: int
 
@@ -115,7 +120,7 @@ class Marginals:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Options:
     smallest: int
-    level: float
+    confidence_level: float
     rng: np.random.Generator
 
 
@@ -125,7 +130,7 @@ def flipset_marginals(
     columns: Columns,
     *,
     smallest_cell: int = 10,
-    level: float = 0.95,
+    confidence_level: float = 0.95,
     seed: int = 0,
 ) -> Marginals:
     """Compare the members of a flipset with the rest of their group.
@@ -141,7 +146,7 @@ def flipset_marginals(
         columns: What the columns are.
         smallest_cell: With fewer members, or others, figures are withheld; bins have none or as
             many.
-        level: Of the intervals.
+        confidence_level: Of the intervals.
         seed: Of p-values by simulation.
 
     Raises:
@@ -163,7 +168,11 @@ def flipset_marginals(
     )
     found: list[Marginal] = []
     if reason is None:
-        options = _Options(smallest=smallest_cell, level=level, rng=np.random.default_rng(seed))
+        options = _Options(
+            smallest=smallest_cell,
+            confidence_level=confidence_level,
+            rng=np.random.default_rng(seed),
+        )
         found = [_marginal(flipset.features, inside, v, options) for v in columns.variables]
         adjusted = adjusted_p_values([each.p_value for each in found], "bh")
         found = [replace(x, adjusted_p_value=p) for x, p in zip(found, adjusted, strict=True)]
@@ -175,7 +184,7 @@ def flipset_marginals(
         others=None if few else sizes[1],
         variables=tuple(found),
         reason=reason,
-        level=level,
+        confidence_level=confidence_level,
         smallest_cell=smallest_cell,
         seed=seed,
     )
@@ -198,7 +207,7 @@ def _of_numbers(values: Float, inside: Bools, variable: Variable, options: _Opti
     means = float(members.mean()), float(others.mean())
     # The asymptotic law; the exact one warns and gives up on large samples.
     p_value = None if constant else float(stats.ks_2samp(members, others, method="asymp").pvalue)
-    low, high = mean_difference_interval(members, others, options.level)
+    low, high = mean_difference_interval(members, others, options.confidence_level)
     bins, coarse = range_bins(values, inside, options.smallest, whole=variable.kind == "integer")
     return Marginal(
         name=variable.name,
@@ -227,7 +236,7 @@ def _of_shares(
     told, kept = folded_categories(table, names, options.smallest)
     binary = variable.kind == "binary" and len(kept) == 2
     shares = told / told.sum(1, keepdims=True)
-    difference, interval = standardised_shares(told, options.level, signed=binary)
+    difference, interval = standardised_shares(told, options.confidence_level, signed=binary)
     return Marginal(
         name=variable.name,
         kind=variable.kind,
@@ -241,3 +250,67 @@ def _of_shares(
         bins=bins_of(kept, told),
         coarse=told.shape != table.shape or bool((told != table).any()),
     )
+
+
+_MOST_SHOWN = 12
+_NAME_WIDTH = 24
+_HEADER = ("variable", "members", "others", "in sd", "interval", "p", "adjusted p")
+
+
+def marginals_words(found: Marginals) -> tuple[str, TextTable | None, list[str]]:
+    """A title, a table of the variables that differ most, and notes."""
+    shown = found.variables[:_MOST_SHOWN]
+    table = TextTable(header=_HEADER, rows=tuple(map(_cells, shown))) if shown else None
+    return _title(found), table, _notes(found)
+
+
+def _title(found: Marginals) -> str:
+    if found.members is None or found.others is None:
+        return f"Members of the flipset, {found.side}, against the rest of their group"
+    return (
+        f"{found.members:,} members of the flipset, {found.side}, against the {found.others:,} "
+        "others of their group"
+    )
+
+
+def _cells(each: Marginal) -> tuple[str, ...]:
+    name = each.name
+    shown = percent if each.kind == "binary" else _short
+    figure = "{:.2f}" if each.kind == "category" else "{:+.2f}"
+    return (
+        name if len(name) <= _NAME_WIDTH else f"{name[: _NAME_WIDTH - 1]}…",
+        shown(each.members),
+        shown(each.others),
+        "–" if each.difference is None else figure.format(each.difference),
+        "–" if each.interval is None else f"{figure} to {figure}".format(*each.interval),
+        p_words(each.p_value),
+        p_words(each.adjusted_p_value),
+    )
+
+
+def _short(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.4g}"
+
+
+def _notes(found: Marginals) -> list[str]:
+    if found.reason is not None:
+        return [f"No figures: {found.reason}."]
+    meant = (
+        "In sd: members less others in standard deviations of the group, with "
+        f"{100 * found.confidence_level:g}% intervals; p for H0: same distribution in both, "
+        "adjusted over all variables (Benjamini-Hochberg)."
+    )
+    categories = [each for each in found.variables[:_MOST_SHOWN] if each.kind == "category"]
+    notes = [meant, *(_shares(each, found) for each in categories if len(each.bins) > 1)]
+    if any(each.coarse for each in found.variables):
+        notes.append(f"Fewer than {found.smallest_cell} people are told as none or put together.")
+    hidden = len(found.variables) - _MOST_SHOWN
+    return [*notes, f"{hidden} more variables are not shown."] if hidden > 0 else notes
+
+
+def _shares(each: Marginal, found: Marginals) -> str:
+    members, others = found.members or 1, found.others or 1
+    told = (
+        f"{b.name} {percent(b.members / members)} ({percent(b.others / others)})" for b in each.bins
+    )
+    return f"{each.name}, members (others): {', '.join(told)}."

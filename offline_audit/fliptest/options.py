@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from offline_audit.criteria import CRITERIA, Criterion
 from offline_audit.errors import AuditInputError
-from offline_audit.group_names import word_of
+from offline_audit.formatting import some
+from offline_audit.groups import word_of
 from offline_audit.maps.transport_map import MapMethod
-from offline_audit.plain_words import some
-from offline_audit.projection.criteria import CRITERIA, Criterion
 
 __all__ = ["Options", "checked_options"]
 
@@ -25,11 +25,11 @@ class Options:
     criterion: Criterion
     method: MapMethod
     reference: str | None
-    draws: int
-    permutations: int
-    resamples: int
-    level: float
-    most_rows: int
+    n_counterparts: int
+    n_resamples: int
+    n_bootstrap: int
+    alpha: float
+    max_rows: int
     smallest_group: int
     smallest_cell: int
     explain: bool
@@ -37,7 +37,7 @@ class Options:
 
     @property
     def labels(self) -> tuple[int | None, ...]:
-        """Within which outcomes people are carried; None: whatever the outcome."""
+        """Within which outcomes people are transported; None: whatever the outcome."""
         return CRITERIA[self.criterion]
 
 
@@ -46,11 +46,11 @@ def checked_options(
     criterion: Any,
     method: MapMethod,
     reference: Any,
-    draws: Any,
-    permutations: Any,
-    resamples: Any,
-    level: Any,
-    most_rows: Any,
+    n_counterparts: Any,
+    n_resamples: Any,
+    n_bootstrap: Any,
+    alpha: Any,
+    max_rows: Any,
     smallest_group: Any,
     smallest_cell: Any,
     explain: bool,
@@ -63,17 +63,17 @@ def checked_options(
     """
     if not any(criterion == each for each in CRITERIA):
         raise AuditInputError(f"criterion: {criterion!r} is none of {some(list(CRITERIA), 9)}")
-    if not isinstance(level, int | float) or not 0 < level < 1:
-        raise AuditInputError(f"level: {level!r} is not between 0 and 1")
+    if not isinstance(alpha, int | float) or not 0 < alpha < 1:
+        raise AuditInputError(f"alpha: {alpha!r} is not between 0 and 1")
     return Options(
         criterion=criterion,
         method=method,
         reference=None if reference is None else word_of(reference),
-        draws=_whole("draws", draws, 1),
-        permutations=_whole("permutations", _default(permutations, method, _PERMUTATIONS), 0),
-        resamples=_whole("resamples", _default(resamples, method, _RESAMPLES), 0),
-        level=float(level),
-        most_rows=_whole("most_rows", most_rows, 1),
+        n_counterparts=_whole("n_counterparts", n_counterparts, 1),
+        n_resamples=_whole("n_resamples", _default(n_resamples, method, _PERMUTATIONS), 0),
+        n_bootstrap=_whole("n_bootstrap", _default(n_bootstrap, method, _RESAMPLES), 0),
+        alpha=float(alpha),
+        max_rows=_whole("max_rows", max_rows, 1),
         smallest_group=_whole("smallest_group", smallest_group, 10),
         smallest_cell=_whole("smallest_cell", smallest_cell, 1),
         explain=bool(explain),

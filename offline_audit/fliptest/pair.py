@@ -6,41 +6,45 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from offline_audit.fliptest.counterparts import Asked, Decides, counterparts_of
-from offline_audit.fliptest.estimates import (
-    net_estimate,
-    rate_mismatch,
-    share_estimate,
-    unseen_share,
-)
-from offline_audit.fliptest.flipset import Flipset, Side
+from scipy import stats
+
+from offline_audit.fliptest.direction import FlipDirection
+from offline_audit.fliptest.flipset import Asked, Decides, Flipset, Side, counterparts_of
 from offline_audit.fliptest.identification import Identification, identify
 from offline_audit.fliptest.marginals import flipset_marginals
 from offline_audit.fliptest.options import Options
-from offline_audit.fliptest.progress import Watch
-from offline_audit.fliptest.resampling import Resampled, bootstrap, null_sizes
-from offline_audit.fliptest.result import FlipDirection
+from offline_audit.fliptest.resampling import (
+    Resampled,
+    bootstrap,
+    net_estimate,
+    null_sizes,
+    share_estimate,
+)
 from offline_audit.fliptest.sample import pair_warnings
 from offline_audit.fliptest.subgroup import name_subgroup
 from offline_audit.fliptest.transparency import transparency_report
-from offline_audit.fliptest.validated_map import ValidatedMap, fit_validated
+from offline_audit.formatting import count, percent
 from offline_audit.maps.columns import Columns
+from offline_audit.maps.quantile import FAMILY_LEVEL
 from offline_audit.maps.scaling import Scaling
 from offline_audit.maps.transport_map import SparseMethod
-from offline_audit.plain_words import count, percent
+from offline_audit.maps.validation import ValidatedMap, fit_validated
+from offline_audit.progress import Reporter
 
-__all__ = ["Pair", "pair_steps"]
+__all__ = ["Pair", "pair_steps", "rate_mismatch", "unseen_share"]
 
 Two = tuple[FlipDirection, FlipDirection]
 
 # Steps of a pair beside its refits: fitting, validating, identifying, explaining.
 _STEPS = 4
+# Largest difference of the transported rows' rate from the target's, beyond noise.
+_RATE = 0.05
 _SIDES: tuple[Side, Side] = ("advantaged", "disadvantaged")
 
 
 def pair_steps(options: Options) -> int:
-    """How many steps a watch counts for one pair."""
-    return _STEPS + options.permutations + options.resamples
+    """Number of steps of one pair."""
+    return _STEPS + options.n_resamples + options.n_bootstrap
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,37 +83,39 @@ class Pair:
         )
         return one, other
 
-    def stages(self, blank: Two, watch: Watch) -> Iterator[Two]:
+    def stages(self, blank: Two, reporter: Reporter) -> Iterator[Two]:
         """Both directions, each time with more known of them than in a blank."""
         if blank[0].reason is not None:
-            watch.step(pair_steps(self.options))
+            reporter.step(pair_steps(self.options))
             return
-        watch.on(f"{' and '.join(self.names)}: maps")
-        fitted = self._fit(0, watch), self._fit(1, watch)
-        watch.step()
+        reporter.doing(f"{' and '.join(self.names)}: maps")
+        fitted = self._fit(0, reporter), self._fit(1, reporter)
+        reporter.step()
         flipsets, left = zip(
             *(
-                counterparts_of(self.people[d], fitted[d].map, self.model, self.options.draws)
+                counterparts_of(
+                    self.people[d], fitted[d].map, self.model, self.options.n_counterparts
+                )
                 for d in (0, 1)
             ),
             strict=True,
         )
-        watch.step()
+        reporter.step()
         found = self._shared(blank, fitted, flipsets, left, (None, None))
         yield found
-        errors = self._errors(fitted, watch)
+        errors = self._errors(fitted, reporter)
         found = self._shared(blank, fitted, flipsets, left, errors)
         yield found
-        found = self._against_chance(found, watch)
+        found = self._against_chance(found, reporter)
         yield found
-        watch.on(f"{' and '.join(self.names)}: identification")
+        reporter.doing(f"{' and '.join(self.names)}: identification")
         found = self._identified(found)
-        watch.step()
+        reporter.step()
         yield found
         if self.options.explain:
-            watch.on(f"{' and '.join(self.names)}: explanation")
+            reporter.doing(f"{' and '.join(self.names)}: explanation")
             found = self._explained(found[0]), self._explained(found[1])
-        watch.step()
+        reporter.step()
         yield found
 
     @property
@@ -130,9 +136,9 @@ class Pair:
         ]
         return f"{' and '.join(short)}; {least} are needed." if short else None
 
-    def _fit(self, here: int, watch: Watch) -> ValidatedMap:
+    def _fit(self, here: int, reporter: Reporter) -> ValidatedMap:
         def tell(done: int, total: int) -> None:
-            watch.on(
+            reporter.doing(
                 f"{' and '.join(self.names)}: map {here + 1} of 2, {done:,} of {total:,} steps"
             )
 
@@ -190,13 +196,13 @@ class Pair:
             reason=fitted.unsound
             or rate_mismatch(flipset, self.people[1 - here])
             or self._untested(),
-            detectable=self._detectable(None if errors is None else errors.gross),
+            smallest_detectable_effect=self._detectable(None if errors is None else errors.gross),
             warnings=tuple(warnings),
             flipset=flipset,
         )
 
     def _untested(self) -> str | None:
-        if self.options.permutations:
+        if self.options.n_resamples:
             return None
         name = self.options.method.name
         return f"it was not held against chance: {name} was not fitted to permuted groups."
@@ -209,38 +215,38 @@ class Pair:
         return unseen_share(first, second, len(self.columns.variables))
 
     def _errors(
-        self, fitted: tuple[ValidatedMap, ValidatedMap], watch: Watch
+        self, fitted: tuple[ValidatedMap, ValidatedMap], reporter: Reporter
     ) -> tuple[Resampled | None, Resampled | None]:
-        if self.options.resamples < 2:
-            watch.step(self.options.resamples)
+        if self.options.n_bootstrap < 2:
+            reporter.step(self.options.n_bootstrap)
             return None, None
-        watch.on(f"{' and '.join(self.names)}: intervals")
+        reporter.doing(f"{' and '.join(self.names)}: intervals")
         return bootstrap(
             *self.people,
             (fitted[0].map, fitted[1].map),
             self.options.method,
             self.columns,
             self.model,
-            resamples=self.options.resamples,
+            n_bootstrap=self.options.n_bootstrap,
             seed=self.options.seed,
-            tick=watch.step,
+            tick=reporter.step,
         )
 
-    def _against_chance(self, found: Two, watch: Watch) -> Two:
-        if not self.options.permutations:
+    def _against_chance(self, found: Two, reporter: Reporter) -> Two:
+        if not self.options.n_resamples:
             return found
         # Where nothing was found, nothing is as large.
         one, other = (math.inf if each.gross is None else each.gross.value for each in found)
-        watch.on(f"{' and '.join(self.names)}: permuted groups")
+        reporter.doing(f"{' and '.join(self.names)}: permuted groups")
         nulls = null_sizes(
             *self.people,
             self.options.method,
             self.columns,
             self.model,
             (one, other),
-            permutations=self.options.permutations,
+            n_resamples=self.options.n_resamples,
             seed=self.options.seed,
-            tick=watch.step,
+            tick=reporter.step,
         )
         first, second = (
             each if each.gross is None else replace(each, null=null)
@@ -297,3 +303,31 @@ class Pair:
                 for side in _SIDES
             },
         )
+
+
+def rate_mismatch(flipset: Flipset, target: Asked) -> str | None:
+    """Why the map is wrong: the rate of transported rows differs from the target group's rate.
+
+    A map onto the target's distribution gives transported rows the target's rate. This check
+    sees differences that add up over many features, each too small for the map to move.
+    """
+    transported = float(flipset.counterpart_decisions.mean())
+    rate = float(target.decisions.mean())
+    pooled = (transported + rate) / 2
+    noise = math.sqrt(pooled * (1 - pooled) * (1 / len(flipset) + 1 / len(target)))
+    if abs(transported - rate) <= _RATE + 3 * noise:
+        return None
+    return (
+        f"the map fails validation: {percent(transported)} of the transported rows get the "
+        f"favourable decision, but {percent(rate)} of the target group."
+    )
+
+
+def unseen_share(first: int, second: int, variables: int) -> float:
+    """What may flip through a feature that differs too little for its test to see.
+
+    The largest distance of two distributions that a test at the level of one variable does not find
+    four times in five, in groups of these sizes.
+    """
+    gap = float(stats.kstwo.isf(FAMILY_LEVEL / variables, round(first * second / (first + second))))
+    return min(gap + 0.842 * 0.5 * math.sqrt(1 / first + 1 / second), 1.0)

@@ -17,11 +17,20 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from offline_audit.fliptest.counterparts import Asked, Decides, counterparts_of, gross_share
+from offline_audit.fliptest.flipset import Asked, Decides, Flipset, counterparts_of, gross_share
 from offline_audit.maps.columns import Columns
 from offline_audit.maps.transport_map import MapMethod, SparseMethod, TransportMap
 
-__all__ = ["NullSizes", "Resampled", "bootstrap", "null_sizes", "share_interval"]
+__all__ = [
+    "NullSizes",
+    "Resampled",
+    "ShareEstimate",
+    "bootstrap",
+    "net_estimate",
+    "null_sizes",
+    "share_estimate",
+    "share_interval",
+]
 
 Float = NDArray[np.float64]
 # Called after each refit.
@@ -35,6 +44,20 @@ _FEWEST = 1_000
 _DRAWS = 2
 # Sizes that differ by less are equal: sums in another order.
 _NEAR = 1e-12
+_CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareEstimate:
+    """A share of a group, or a difference of two, with its interval.
+
+    Attributes:
+        value: The estimate.
+        interval: That covers it with 95% confidence.
+    """
+
+    value: float
+    interval: tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,13 +67,13 @@ class NullSizes:
     Attributes:
         mean: Mean share of a group that flips.
         bound: Nineteen of twenty stay at or below this.
-        permutations: How many.
+        n_resamples: How many.
         p_value: Share of permutations with as many flips as found, itself counted.
     """
 
     mean: float
     bound: float
-    permutations: int
+    n_resamples: int
     p_value: float
 
 
@@ -72,7 +95,7 @@ def null_sizes(
     model: Decides,
     found: tuple[float, float],
     *,
-    permutations: int,
+    n_resamples: int,
     seed: int,
     tick: Tick,
 ) -> tuple[NullSizes, NullSizes]:
@@ -85,7 +108,7 @@ def null_sizes(
         columns: What the columns are.
         model: Asked about counterparts of those that move.
         found: Gross shares from first to second, and from second to first.
-        permutations: How many.
+        n_resamples: How many.
         seed: Of the permutations.
         tick: Called after each.
     """
@@ -99,8 +122,8 @@ def null_sizes(
     # The same rule for the groups as they are.
     if still is not None and still(labels):
         found = 0.0, 0.0
-    sizes = np.zeros((permutations, 2))
-    for number in range(permutations):
+    sizes = np.zeros((n_resamples, 2))
+    for number in range(n_resamples):
         mask = rng.permutation(labels)
         if still is None or not still(mask):
             parts = people.take(np.flatnonzero(mask)), people.take(np.flatnonzero(~mask))
@@ -117,7 +140,7 @@ def _null(sizes: Float, found: float) -> NullSizes:
     return NullSizes(
         mean=float(sizes.mean()),
         bound=float(np.quantile(sizes, 0.95, method="inverted_cdf")),
-        permutations=len(sizes),
+        n_resamples=len(sizes),
         p_value=(1 + as_large) / (1 + len(sizes)),
     )
 
@@ -130,7 +153,7 @@ def bootstrap(
     columns: Columns,
     model: Decides,
     *,
-    resamples: int,
+    n_bootstrap: int,
     seed: int,
     tick: Tick,
 ) -> tuple[Resampled, Resampled]:
@@ -143,8 +166,8 @@ def bootstrap(
     groups = first, second
     part = min(1.0, _MOST / max(map(len, groups)))
     sizes = [max(math.ceil(part * len(group)), min(len(group), _FEWEST)) for group in groups]
-    shares = np.zeros((2, resamples, 4))
-    for number in range(resamples):
+    shares = np.zeros((2, n_bootstrap, 4))
+    for number in range(n_bootstrap):
         drawn = [
             group.take(rng.integers(len(group), size=size))
             for group, size in zip(groups, sizes, strict=True)
@@ -159,7 +182,7 @@ def bootstrap(
     # Both groups add to the scatter; a small one is drawn whole, and its part must not shrink.
     scale = math.sqrt(max(size / len(group) for size, group in zip(sizes, groups, strict=True)))
     # Few resamples know the scatter badly.
-    sure = float(stats.t.ppf(0.975, resamples - 1) / stats.norm.ppf(0.975))
+    sure = float(stats.t.ppf(0.975, n_bootstrap - 1) / stats.norm.ppf(0.975))
     errors = shares.std(1, ddof=1) * scale * sure
     one, other = (
         Resampled(advantaged=e[0], disadvantaged=e[1], gross=e[2], net=e[3])
@@ -182,7 +205,7 @@ def _refit(
 
 
 def share_interval(
-    share: float, error: float | None, rows: int, level: float
+    share: float, error: float | None, rows: int, confidence_level: float
 ) -> tuple[float, float]:
     """Wilson's interval for a share, with as many people as would have this error.
 
@@ -190,9 +213,9 @@ def share_interval(
         share: The estimate.
         error: Its standard error; None for that of as many independent people as there are.
         rows: People.
-        level: Confidence.
+        confidence_level: Confidence.
     """
-    z = float(stats.norm.ppf((1 + level) / 2))
+    z = float(stats.norm.ppf((1 + confidence_level) / 2))
     plain = share * (1 - share)
     n = float(rows)
     if error is not None and error > 0 and plain > 0:
@@ -200,3 +223,16 @@ def share_interval(
     middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
     half = z / (1 + z**2 / n) * math.sqrt(plain / n + z**2 / (4 * n**2))
     return max(min(middle - half, share), 0.0), min(max(middle + half, share), 1.0)
+
+
+def share_estimate(value: float, error: float | None, rows: int) -> ShareEstimate:
+    """A share of so many people, by its standard error."""
+    return ShareEstimate(value=value, interval=share_interval(value, error, rows, _CONFIDENCE))
+
+
+def net_estimate(flipset: Flipset, errors: Resampled | None) -> ShareEstimate:
+    """Advantaged less disadvantaged, by its standard error."""
+    gross, net = flipset.gross, flipset.net
+    plain = math.sqrt(max(gross - net**2, 0.0) / len(flipset))
+    reach = float(stats.norm.ppf((1 + _CONFIDENCE) / 2)) * (plain if errors is None else errors.net)
+    return ShareEstimate(value=net, interval=(max(net - reach, -1.0), min(net + reach, 1.0)))

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from offline_audit.checked_arrays import MISSING, binary, require_length
 from offline_audit.errors import AuditInputError
-from offline_audit.fliptest.counterparts import Asked
+from offline_audit.fliptest.features import People
+from offline_audit.fliptest.flipset import Asked
 from offline_audit.fliptest.options import Options
-from offline_audit.fliptest.people import People
-from offline_audit.group_names import UNKNOWN, require_names, to_codes
+from offline_audit.formatting import are, count, some
+from offline_audit.groups import UNKNOWN, require_names, to_codes
 from offline_audit.maps.columns import Columns
 from offline_audit.maps.dependence import category_places
-from offline_audit.plain_words import are, count, some
+from offline_audit.validation import MISSING, binary, require_length
 
 __all__ = ["Sample", "pair_warnings"]
 
@@ -99,7 +99,7 @@ class Sample:
         Some without a label too, to see whether labels hang on decisions.
         """
         rng = np.random.default_rng(options.seed)
-        wanted = [(label, options.most_rows) for label in options.labels]
+        wanted = [(label, options.max_rows) for label in options.labels]
         if self.labels is not None:
             wanted.append((MISSING, _UNLABELLED))
         parts = [
@@ -111,13 +111,13 @@ class Sample:
 
     def left(self, options: Options) -> list[str]:
         """How many take no part since there are enough."""
-        groups, most = range(len(self.groups)), options.most_rows
+        groups, most = range(len(self.groups)), options.max_rows
         sizes = [len(self.rows(group, label)) for group in groups for label in options.labels]
         taken = sum(min(size, most) for size in sizes)
         each = "group" if self.labels is None else "group and label"
         told = (
             f"{count(taken, 'row')} {are(taken)} a sample of {sum(sizes):,}: at most {most:,} of "
-            f"each {each} (`most_rows`)."
+            f"each {each} (`max_rows`)."
         )
         return [told] if taken < sum(sizes) else []
 

@@ -1,4 +1,4 @@
-"""A short rule that names who is in a flipset, found on one half and tested on the other."""
+"""A short rule for who is in a flipset, fitted on one half of the group and tested on the other."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from offline_audit.errors import AuditInputError
-from offline_audit.fliptest.condition import Condition, all_hold
 from offline_audit.fliptest.differences import share_difference_interval
 from offline_audit.fliptest.disclosure import Counts, few_people, member_counts, told_counts
 from offline_audit.fliptest.flipset import Flipset, Side
-from offline_audit.fliptest.rule_search import best_rule
-from offline_audit.fliptest.subgroup_text import subgroup_words
+from offline_audit.fliptest.rules import Condition, all_hold, best_rule
+from offline_audit.formatting import percent
+from offline_audit.intervals import Interval
 from offline_audit.maps.columns import Columns
 from offline_audit.maps.transport_map import Features
-from offline_audit.permutation.intervals import Interval
-from offline_audit.presentation import json_ready, to_html, to_text
+from offline_audit.rendering import TextTable, json_ready, p_words, to_html, to_text
 
 __all__ = ["Half", "Subgroup", "name_subgroup"]
 
@@ -73,7 +72,7 @@ class Subgroup:
         tested: On the other half; None likewise.
         interval: Of the share of flips inside less that outside, on the other half.
         p_value: That inside no more flip than outside, on the other half (Fisher, one-sided).
-        level: At which it is confirmed.
+        alpha: At which it is confirmed.
         reason: Why there is no rule; None if there is one.
         smallest_cell: Fewer people are told as none.
         seed: Of the halves.
@@ -85,7 +84,7 @@ class Subgroup:
     tested: Half | None = None
     interval: Interval | None = None
     p_value: float | None = None
-    level: float
+    alpha: float
     reason: str | None = None
     smallest_cell: int
     seed: int
@@ -93,7 +92,7 @@ class Subgroup:
     @property
     def confirmed(self) -> bool:
         """Whether the rule holds on the other half too."""
-        return self.p_value is not None and self.p_value <= self.level
+        return self.p_value is not None and self.p_value <= self.alpha
 
     @property
     def rule(self) -> str | None:
@@ -124,7 +123,7 @@ def name_subgroup(
     seed: int = 0,
     smallest_cell: int = 10,
     most_conditions: int = 3,
-    level: float = 0.05,
+    alpha: float = 0.05,
 ) -> Subgroup:
     """Find a short rule for who is in the flipset, and test it on people it has not seen.
 
@@ -142,7 +141,7 @@ def name_subgroup(
         smallest_cell: Each half needs as many members and as many others; limits are rounded, so
             that they are no one's own value.
         most_conditions: In the rule.
-        level: At which the rule is confirmed.
+        alpha: At which the rule is confirmed.
 
     Raises:
         AuditInputError: Widths do not agree, or no condition is allowed.
@@ -158,7 +157,7 @@ def name_subgroup(
         else flipset.parts(side)
     )
     members = parts >= 0.5
-    made = partial(Subgroup, side=side, level=level, smallest_cell=smallest_cell, seed=seed)
+    made = partial(Subgroup, side=side, alpha=alpha, smallest_cell=smallest_cell, seed=seed)
     for who, whom in ((members, "members"), (~members, "others")):
         if who.sum() < 2 * smallest_cell:
             return made(reason=f"there are fewer than {2 * smallest_cell} {whom}")
@@ -181,7 +180,7 @@ def name_subgroup(
         conditions=conditions,
         found=_half_figures(found, smallest_cell),
         tested=told,
-        interval=_interval(told, 1 - level),
+        interval=_interval(told, 1 - alpha),
         p_value=float(stats.fisher_exact(tested, alternative="greater").pvalue),
     )
 
@@ -209,9 +208,57 @@ def _half_figures(table: Counts, smallest: int) -> Half | None:
     )
 
 
-def _interval(half: Half | None, level: float) -> Interval | None:
+def _interval(half: Half | None, confidence_level: float) -> Interval | None:
     if half is None or not half.inside or not half.outside:
         return None
     return share_difference_interval(
-        half.share_inside, half.inside, half.share_outside, half.outside, level
+        half.share_inside, half.inside, half.share_outside, half.outside, confidence_level
     )
+
+
+_HEADER = ("half", "inside", "flip", "outside", "flip", "members covered")
+
+
+def subgroup_words(found: Subgroup) -> tuple[str, TextTable | None, list[str]]:
+    """The rule, a table of both halves, and notes."""
+    return _title(found), _table(found), _notes(found)
+
+
+def _title(found: Subgroup) -> str:
+    whom = "flip either way" if found.side == "either" else f"are {found.side}"
+    if found.rule is None:
+        return f"No rule for those who {whom}: {found.reason}."
+    sure = "" if found.confirmed else " (not confirmed)"
+    return f"Those who {whom}: {found.rule}{sure}"
+
+
+def _table(found: Subgroup) -> TextTable | None:
+    if found.found is None or found.tested is None:
+        return None
+    rows = (_cells("found on", found.found), _cells("tested on", found.tested))
+    return TextTable(header=_HEADER, rows=rows)
+
+
+def _cells(name: str, half: Half) -> tuple[str, ...]:
+    return (
+        name,
+        f"{half.inside:,}",
+        percent(half.share_inside),
+        f"{half.outside:,}",
+        percent(half.share_outside),
+        percent(half.covered),
+    )
+
+
+def _notes(found: Subgroup) -> list[str]:
+    if found.interval is None:
+        return []
+    low, high = (100 * end for end in found.interval)
+    verdict = "confirmed" if found.confirmed else "not confirmed"
+    told = (
+        f"On people that it was not found on, {low:+.1f} to {high:+.1f} points more flip inside "
+        f"than outside: p {p_words(found.p_value)}, {verdict} at {found.alpha:g}."
+    )
+    few = any(half is not None and half.coarse for half in (found.found, found.tested))
+    hidden = f"Fewer than {found.smallest_cell} people on a side of the rule are told as none."
+    return [told, hidden] if few else [told]

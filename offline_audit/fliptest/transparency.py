@@ -9,13 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offline_audit.errors import AuditInputError
-from offline_audit.fliptest.feature_changes import FeatureChange, feature_change
+from offline_audit.fliptest.feature_changes import (
+    Decide,
+    FeatureChange,
+    feature_change,
+    with_undoing,
+)
 from offline_audit.fliptest.flipset import Flipset, Side
-from offline_audit.fliptest.transparency_text import transparency_words
-from offline_audit.fliptest.undoing import Decide, with_undoing
 from offline_audit.fliptest.weighted_flips import WeightedFlips
+from offline_audit.formatting import count, percent, some
 from offline_audit.maps.columns import Columns
-from offline_audit.presentation import json_ready, to_html, to_text
+from offline_audit.rendering import TextTable, json_ready, to_html, to_text
 
 __all__ = ["TransparencyReport", "transparency_report"]
 
@@ -40,7 +44,7 @@ class TransparencyReport:
         asked: Flips that the model was asked about.
         undone_by_none: Share of those that no variable alone undoes; None if it was not asked.
         reason: Why there are no figures; None if there are.
-        level: Of the intervals.
+        confidence_level: Of the intervals.
         smallest_cell: Figures of fewer people are withheld.
         seed: Of the sample of flips that the model was asked about.
     """
@@ -54,7 +58,7 @@ class TransparencyReport:
     asked: int
     undone_by_none: float | None
     reason: str | None
-    level: float
+    confidence_level: float
     smallest_cell: int
     seed: int
 
@@ -104,8 +108,8 @@ def transparency_report(
     decide: Decide | None,
     *,
     smallest_cell: int = 10,
-    level: float = 0.95,
-    most_rows: int = 20_000,
+    confidence_level: float = 0.95,
+    max_rows: int = 20_000,
     seed: int = 0,
 ) -> TransparencyReport:
     """Tell how those who flip differ from their counterparts, variable by variable.
@@ -121,8 +125,8 @@ def transparency_report(
             `offline_audit.maps.scaling.Scaling`.
         decide: The model, to be asked what undoes a flip; None if it is not there.
         smallest_cell: With fewer people who flip, figures are withheld.
-        level: Of the intervals.
-        most_rows: Flips that the model is asked about, once for each variable that differs.
+        confidence_level: Of the intervals.
+        max_rows: Flips that the model is asked about, once for each variable that differs.
         seed: Of the sample of them, if there are more.
 
     Raises:
@@ -148,19 +152,111 @@ def transparency_report(
         asked=0,
         undone_by_none=None,
         reason=reason,
-        level=level,
+        confidence_level=confidence_level,
         smallest_cell=smallest_cell,
         seed=seed,
     )
     if reason is not None:
         return report
     scale = np.where(scale > 0, scale, 1.0)
-    found = [feature_change(flips, v, scale, level, smallest_cell) for v in columns.variables]
+    found = [
+        feature_change(flips, v, scale, confidence_level, smallest_cell) for v in columns.variables
+    ]
     report = replace(report, features=tuple(found))
     if decide is not None:
-        kept = np.random.default_rng(seed).permutation(len(flips.owner))[:most_rows]
+        kept = np.random.default_rng(seed).permutation(len(flips.owner))[:max_rows]
         asked = flips.take(np.sort(kept))
-        told, none = with_undoing(found, asked, side, columns, decide, level)
+        told, none = with_undoing(found, asked, side, columns, decide, confidence_level)
         report = replace(report, features=told, asked=len(asked.owner), undone_by_none=none)
     silent = tuple(each for each in report.by_magnitude if each.undone is None)
     return replace(report, features=(*report.by_undoing, *silent))
+
+
+_MOST_SHOWN = 10
+_NAME_WIDTH = 20
+_HEADER = ("variable", "in sd", "interval", "own unit", "sign", "interval")
+_WORDS: dict[Side, str] = {
+    "advantaged": "have the favourable decision and their counterparts do not",
+    "disadvantaged": "do not have the favourable decision and their counterparts do",
+}
+
+
+def transparency_words(report: TransparencyReport) -> tuple[str, TextTable | None, list[str]]:
+    """A title, a table of the variables that differ, and notes."""
+    return _title(report), _table(report), _notes(report)
+
+
+def _title(report: TransparencyReport) -> str:
+    many = (
+        f"Fewer than {report.smallest_cell} people"
+        if report.people is None
+        else f"{percent(report.share)} of the group, {count(report.people, 'person', 'people')} in "
+        "whole or in part,"
+    )
+    return f"{report.side.capitalize()}: {many} {_WORDS[report.side]}"
+
+
+def _table(report: TransparencyReport) -> TextTable | None:
+    shown = [each for each in report.features if each.changed > 0][:_MOST_SHOWN]
+    if not shown:
+        return None
+    if not report.asked:
+        return TextTable(header=_HEADER, rows=tuple(map(_cells, shown)))
+    rows = tuple((*_cells(each), *_undone_cells(each)) for each in shown)
+    return TextTable(header=(*_HEADER, "undone", "interval"), rows=rows)
+
+
+def _cells(each: FeatureChange) -> tuple[str, ...]:
+    name = each.name
+    # Of a category the magnitude has no sign.
+    figure = "{:.2f}" if each.kind == "category" else "{:+.2f}"
+    return (
+        name if len(name) <= _NAME_WIDTH else f"{name[: _NAME_WIDTH - 1]}…",
+        figure.format(each.magnitude),
+        f"{figure} to {figure}".format(*each.magnitude_interval),
+        "–" if each.difference is None else f"{each.difference:+.3g}",
+        f"{each.consistency:+.2f}",
+        "{:+.2f} to {:+.2f}".format(*each.consistency_interval),
+    )
+
+
+def _undone_cells(each: FeatureChange) -> tuple[str, str]:
+    if each.undone is None or each.undone_interval is None:
+        return "–", "–"
+    low, high = each.undone_interval
+    return f"{100 * each.undone:.0f}%", f"{100 * low:.0f} to {100 * high:.0f}%"
+
+
+def _notes(report: TransparencyReport) -> list[str]:
+    if report.reason is not None:
+        return [f"No figures: {report.reason}."]
+    notes = []
+    if report.members is not None and report.members != report.people:
+        notes.append(f"For {report.members:,} that holds for most of their counterparts.")
+    notes.append(
+        "Mean of the person's value less the counterpart's, and of its sign (±1: all the same "
+        f"way); {100 * report.confidence_level:g}% intervals, for this map."
+    )
+    if report.asked:
+        notes.append(
+            "Undone: flips that turn back if this variable alone is put back to the person's own. "
+            f"No variable alone undoes {percent(report.undone_by_none)} of {report.asked:,}."
+        )
+    missing = sum(each.unanswered for each in report.features)
+    if missing:
+        notes.append(f"The model did not answer {count(missing, 'time')}; those are left out.")
+    changed = [each for each in report.features if each.changed > 0]
+    notes += [_shifted(each) for each in changed[:_MOST_SHOWN] if each.shifts]
+    if len(changed) > _MOST_SHOWN:
+        notes.append(f"{len(changed) - _MOST_SHOWN} more differ and are not shown.")
+    same = [each.name for each in report.features if not each.changed]
+    return [*notes, f"The same in all flips: {some(same, 8)}."] if same else notes
+
+
+def _shifted(each: FeatureChange) -> str:
+    told = ", ".join(f"{s.name} {100 * s.difference:+.1f}" for s in each.shifts[:4])
+    line = f"{each.name}, points more than among the counterparts: {told}."
+    if each.commonest is None:
+        return line
+    change = " → ".join(each.commonest)
+    return f"{line} Commonest change: {change}, in {percent(each.commonest_share)} of the flips."

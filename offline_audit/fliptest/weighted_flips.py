@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offline_audit.fliptest.flipset import Flipset, Side
+from offline_audit.intervals import Interval, skewed_t_interval, wilson
 from offline_audit.maps.transport_map import Features
-from offline_audit.permutation.intervals import Interval, skewed_t_interval, wilson
 
 __all__ = ["WeightedFlips"]
 
@@ -53,7 +53,7 @@ class WeightedFlips:
         """Sum over each person's flips, `[r]` to `[m]`."""
         return np.bincount(self.owner, values, minlength=len(self.weights)).astype(np.float64)
 
-    def mean_interval(self, values: Float, level: float) -> Interval:
+    def mean_interval(self, values: Float, confidence_level: float) -> Interval:
         """Of a mean over flips: a ratio of sums over people, linearised, bent for skewness."""
         mean, people = float(values.mean()), len(self.weights)
         totals = self.totals(values)
@@ -64,25 +64,27 @@ class WeightedFlips:
             return mean, mean
         variance = square / self.weights.sum() ** 2 * people / (people - 1)
         skewness = float((residuals**3).sum()) / square**1.5
-        return skewed_t_interval(mean, variance, skewness, people - 1, level)
+        return skewed_t_interval(mean, variance, skewness, people - 1, confidence_level)
 
-    def share_interval(self, hits: NDArray[np.bool_], level: float) -> Interval:
+    def share_interval(self, hits: NDArray[np.bool_], confidence_level: float) -> Interval:
         """Wilson's, with as many people as would scatter as much; at most those there are."""
         share = float(hits.mean())
         most = float(self.weights.sum() ** 2 / (self.weights**2).sum())
         residuals = self.totals(hits) - share * self.weights
         variance = float((residuals**2).sum() / self.weights.sum() ** 2)
         effective = min(most, share * (1 - share) / variance) if variance > 0 else most
-        return wilson(share, effective, level)
+        return wilson(share, effective, confidence_level)
 
-    def net_interval(self, signs: NDArray[np.int8], level: float) -> Interval:
+    def net_interval(self, signs: NDArray[np.int8], confidence_level: float) -> Interval:
         """Of the share above zero less the share below: two Wilson intervals, which exclude.
 
         Newcombe's hybrid for dependent shares (Statistics in Medicine 17, 1998, 2635, method 10).
         """
         above, below = signs > 0, signs < 0
         p, q = float(above.mean()), float(below.mean())
-        (p_low, p_high), (q_low, q_high) = (self.share_interval(x, level) for x in (above, below))
+        (p_low, p_high), (q_low, q_high) = (
+            self.share_interval(x, confidence_level) for x in (above, below)
+        )
         odds = p * q / max((1 - p) * (1 - q), 1e-12)
         # A share of 1 leaves the other only what it loses itself.
         together = -1.0 if 1.0 in (p, q) else -math.sqrt(odds)

@@ -109,26 +109,29 @@ class EntropicMap:
             return any(v.kind != "numeric" for v in self.scaling.columns.variables)
         return len(self.targets) > 1
 
-    def carry(self, features: Features, draws: int = 1) -> Features:
+    def transport(self, features: Features, n_counterparts: int = 1) -> Features:
         """See `TransportMap`."""
-        draws = draws if self.splits else 1
-        found = np.empty((draws, *features.shape), np.float32)
+        n_counterparts = n_counterparts if self.splits else 1
+        found = np.empty((n_counterparts, *features.shape), np.float32)
         for start in range(0, len(features), _CHUNK):
             rows = slice(start, start + _CHUNK)
-            found[:, rows] = self._carried(features[rows], draws)
+            found[:, rows] = self._transported(features[rows], n_counterparts)
         return found
 
-    def _carried(self, features: Features, draws: int) -> Features:
+    def _transported(self, features: Features, n_counterparts: int) -> Features:
         there = self.scaling.scaled(self.targets)
         costs = self.cost.pairwise(self.scaling.scaled(features), there)
         chances = conditional(costs, self.potentials, self.epsilon)
         if self.barycentric:
             count = len(self.scaling.columns.variables)
-            drawn = [draw_uniforms(features, count, draw, draws) for draw in range(draws)]
+            drawn = [
+                draw_uniforms(features, count, draw, n_counterparts)
+                for draw in range(n_counterparts)
+            ]
             moved = chances @ there
             return np.stack([self.scaling.settled(moved, uniforms) for uniforms in drawn])
         upto = np.cumsum(chances, axis=1)
-        drawn = [draw_uniforms(features, 1, draw, draws) for draw in range(draws)]
+        drawn = [draw_uniforms(features, 1, draw, n_counterparts) for draw in range(n_counterparts)]
         places = [(upto <= uniforms * upto[:, -1:]).sum(1) for uniforms in drawn]
         found: Features = self.targets[np.minimum(np.stack(places), len(self.targets) - 1)]
         return found

@@ -130,14 +130,16 @@ class ExactMap:
         """Groups of unequal size, or people who are alike."""
         return self.plan.splits
 
-    def carry(self, features: Features, draws: int = 1) -> Features:
+    def transport(self, features: Features, n_counterparts: int = 1) -> Features:
         """See `TransportMap`."""
         _, nearest = self.tree.query(self.scaling.scaled(features))
-        draws = draws if self.splits else 1
+        n_counterparts = n_counterparts if self.splits else 1
         return np.stack(
             [
-                self.targets[self.plan.drawn(nearest, draw_uniforms(features, 1, d, draws)[:, 0])]
-                for d in range(draws)
+                self.targets[
+                    self.plan.drawn(nearest, draw_uniforms(features, 1, d, n_counterparts)[:, 0])
+                ]
+                for d in range(n_counterparts)
             ]
         )
 

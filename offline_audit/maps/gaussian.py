@@ -33,7 +33,7 @@ class Affine:
     target: Float
     matrix: Float
 
-    def carry(self, scaled: Float) -> Float:
+    def transport(self, scaled: Float) -> Float:
         """Along the map, `[n, d]` to `[n, d]`."""
         return self.target + (scaled - self.source) @ self.matrix
 
@@ -71,15 +71,15 @@ class GaussianMap:
         """Whatever is not numeric is rounded by a draw."""
         return any(v.kind != "numeric" for v in self.scaling.columns.variables)
 
-    def carry(self, features: Features, draws: int = 1) -> Features:
+    def transport(self, features: Features, n_counterparts: int = 1) -> Features:
         """See `TransportMap`."""
-        moved = self.affine.carry(self.scaling.scaled(features))
+        moved = self.affine.transport(self.scaling.scaled(features))
         count = len(self.scaling.columns.variables)
-        draws = draws if self.splits else 1
+        n_counterparts = n_counterparts if self.splits else 1
         return np.stack(
             [
-                self.scaling.settled(moved, draw_uniforms(features, count, draw, draws))
-                for draw in range(draws)
+                self.scaling.settled(moved, draw_uniforms(features, count, draw, n_counterparts))
+                for draw in range(n_counterparts)
             ]
         )
 

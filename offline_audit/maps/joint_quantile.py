@@ -37,20 +37,24 @@ class JointQuantileMap:
         """Where anything moves: even a numeric feature may hold a point's mass."""
         return self.margins.splits or self.repair is not None
 
-    def carry(self, features: Features, draws: int = 1) -> Features:
+    def transport(self, features: Features, n_counterparts: int = 1) -> Features:
         """See `TransportMap`."""
-        draws = draws if self.splits else 1
+        n_counterparts = n_counterparts if self.splits else 1
         if self.repair is None:
-            return self.margins.carry(features, draws)
+            return self.margins.transport(features, n_counterparts)
         count = len(self.repair.variables)
-        carried = np.empty((draws, *features.shape), np.float32)
+        transported = np.empty((n_counterparts, *features.shape), np.float32)
         for start in range(0, len(features), _CHUNK):
             people = features[start : start + _CHUNK]
-            pushed = np.broadcast_to(self.margins.carry(people, draws), (draws, *people.shape))
-            for draw in range(draws):
-                uniforms = _uniforms(people, self.margins, count, draw, draws)
-                carried[draw, start : start + _CHUNK] = self.repair.carry(pushed[draw], uniforms)
-        return carried
+            pushed = np.broadcast_to(
+                self.margins.transport(people, n_counterparts), (n_counterparts, *people.shape)
+            )
+            for draw in range(n_counterparts):
+                uniforms = _uniforms(people, self.margins, count, draw, n_counterparts)
+                transported[draw, start : start + _CHUNK] = self.repair.transport(
+                    pushed[draw], uniforms
+                )
+        return transported
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,8 +126,8 @@ def _repaired(
 
 
 def _uniforms(
-    people: Features, margins: QuantileMap, count: int, draw: int, draws: int
+    people: Features, margins: QuantileMap, count: int, draw: int, n_counterparts: int
 ) -> NDArray[np.float64]:
     """Numbers that the margins' draws have not used, `[n, count]`."""
     used = margins.maps.uniforms
-    return draw_uniforms(people, used + count, draw, draws)[:, used:]
+    return draw_uniforms(people, used + count, draw, n_counterparts)[:, used:]

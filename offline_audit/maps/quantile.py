@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from monitor.counterfactual import (
+from monitor.scoring.counterfactual import (
     FeatureDifferences,
     TransportMaps,
     fit_transport_maps,
@@ -26,7 +26,7 @@ __all__ = ["FAMILY_LEVEL", "QuantileMap", "QuantileMethod", "feature_differences
 
 # Chance that any feature moves between two groups that do not differ at all.
 FAMILY_LEVEL = 0.05
-# People carried at once.
+# People transported at once.
 _CHUNK = 1 << 15
 
 
@@ -55,26 +55,26 @@ class QuantileMap:
         """Where anything moves: even a numeric feature may hold a point's mass."""
         return bool(self.moved)
 
-    def carry(self, features: Features, draws: int = 1) -> Features:
+    def transport(self, features: Features, n_counterparts: int = 1) -> Features:
         """See `TransportMap`."""
-        draws = draws if self.splits else 1
-        carried = np.empty((draws, *features.shape), np.float32)
-        shifts = torch.from_numpy(draw_shifts(self.maps.uniforms, draws))[:, None]
+        n_counterparts = n_counterparts if self.splits else 1
+        transported = np.empty((n_counterparts, *features.shape), np.float32)
+        shifts = torch.from_numpy(draw_shifts(self.maps.uniforms, n_counterparts))[:, None]
         for start in range(0, len(features), _CHUNK):
             rows = torch.from_numpy(np.ascontiguousarray(features[start : start + _CHUNK]))
             uniforms = shifted_uniforms(row_uniforms(rows, self.maps.uniforms)[None], shifts)
-            carried[:, start : start + _CHUNK] = self._moved(rows, uniforms)
-        return carried
+            transported[:, start : start + _CHUNK] = self._moved(rows, uniforms)
+        return transported
 
     def spread(self, features: Features, seed: int) -> Features:
         """One counterpart of each, `[n, d]`, drawn anew even for people who are alike."""
         rng = np.random.default_rng([seed, 0])
-        carried = np.empty_like(features)
+        transported = np.empty_like(features)
         for start in range(0, len(features), _CHUNK):
             rows = torch.from_numpy(np.ascontiguousarray(features[start : start + _CHUNK]))
             uniforms = rng.random((1, len(rows), self.maps.uniforms), np.float32)
-            carried[start : start + _CHUNK] = self._moved(rows, torch.from_numpy(uniforms))[0]
-        return carried
+            transported[start : start + _CHUNK] = self._moved(rows, torch.from_numpy(uniforms))[0]
+        return transported
 
     def _moved(self, rows: Tensor, uniforms: Tensor) -> Features:
         """Rows `[n, d]` by uniform numbers `[e, n, u]`, to `[e, n, d]`."""

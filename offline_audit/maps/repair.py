@@ -15,17 +15,74 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 
-from offline_audit.maps.columns import Columns
+from offline_audit.maps.columns import Columns, Variable
 from offline_audit.maps.dependence import BinnedPeople, category_places
 from offline_audit.maps.gaussian import Affine, bures
-from offline_audit.maps.normal_scores import NormalScores
 from offline_audit.maps.transport_map import Features
 
-__all__ = ["LinkedPairs", "Repair", "fit_repair", "judged_people"]
+__all__ = ["LinkedPairs", "NormalScores", "Repair", "fit_repair", "judged_people"]
 
 Float = NDArray[np.float64]
+# Values of the sample that are kept.
+_MOST = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormalScores:
+    """One variable: z = Φ⁻¹(rank), where a value that many share stands for a stretch of ranks.
+
+    Attributes:
+        variable: Which one.
+        held: The sample's values in order; of a category the places in the order of categories.
+        order: For a category, the place in that order of each of its places, `[1 + c]`.
+    """
+
+    variable: Variable
+    held: Float
+    order: NDArray[np.intp] | None
+
+    @classmethod
+    def of(
+        cls, sample: Features, variable: Variable, order: NDArray[np.intp] | None = None
+    ) -> NormalScores:
+        """From a sample `[n, d]`; a category needs an order of its places."""
+        values = _values(sample, variable, order)
+        if len(values) > _MOST:
+            values = np.quantile(values, np.linspace(0, 1, _MOST), method="inverted_cdf")
+        return cls(variable=variable, held=np.sort(values), order=order)
+
+    def scores(self, features: Features, uniforms: Float) -> Float:
+        """Of people `[n, d]`; uniforms say where in a shared value's ranks each stands, `[n]`."""
+        values, n = _values(features, self.variable, self.order), len(self.held)
+        low = np.searchsorted(self.held, values, "left")
+        high = np.searchsorted(self.held, values, "right")
+        rank = low + uniforms * (high - low)
+        return np.asarray(ndtri(np.clip(rank / n, 0.5 / n, 1 - 0.5 / n)))
+
+    def write(self, features: Features, scores: Float, rows: NDArray[np.bool_]) -> None:
+        """Give the rows the values with these scores, in place."""
+        n = len(self.held)
+        rank = ndtr(scores[rows]) * n
+        at = list(self.variable.columns)
+        if self.variable.kind == "numeric":
+            features[rows, at[0]] = np.interp(rank, np.arange(n) + 0.5, self.held)
+            return
+        found = self.held[np.clip(rank.astype(np.intp), 0, n - 1)]
+        if self.order is None:
+            features[rows, at[0]] = found
+            return
+        places = np.argsort(self.order)[found.astype(np.intp)]
+        features[np.ix_(np.flatnonzero(rows), np.array(at))] = places[:, None] == np.arange(len(at))
+
+
+def _values(features: Features, variable: Variable, order: NDArray[np.intp] | None) -> Float:
+    if order is None:
+        return features[:, variable.columns[0]].astype(np.float64)
+    return order[category_places(features, variable)].astype(np.float64)
+
+
 # Chance that any pair of variables is repaired where none differs.
 _LEVEL = 0.01
 # Of a direction's Kolmogorov–Smirnov test: below it the step leaves the direction alone.
@@ -82,13 +139,13 @@ class Repair:
     steps: tuple[_Step, ...]
     margins: Float
 
-    def carry(self, features: Features, uniforms: Float) -> Features:
+    def transport(self, features: Features, uniforms: Float) -> Features:
         """People `[n, d]` moved on; uniforms `[n, m]` as in `NormalScores.scores`."""
         before = _scores(self.scores, features, uniforms)
-        after = before if self.affine is None else self.affine.carry(before)
+        after = before if self.affine is None else self.affine.transport(before)
         for step in self.steps:
             after = after + step.shift(after) * self.free
-        carried = features.copy()
+        transported = features.copy()
         normal = ndtri(_GRID)
         for place in np.flatnonzero(self.free):
             margin, moved = self.margins[:, place], after[:, place]
@@ -96,8 +153,8 @@ class Repair:
             inside = np.clip(moved, margin[0], margin[-1])
             settled = np.interp(inside, margin, normal) + (moved - inside)
             changed = moved != before[:, place]
-            self.scores[place].write(carried, settled, changed)
-        return carried
+            self.scores[place].write(transported, settled, changed)
+        return transported
 
 
 class LinkedPairs:
@@ -160,7 +217,7 @@ def fit_repair(
         for people in (pushed, target)
     )
     affine = bures(source, wanted) if may_move.all() else None
-    after = source if affine is None else affine.carry(source)
+    after = source if affine is None else affine.transport(source)
     steps, after = _learn(after, wanted, may_move, np.random.default_rng(seed))
     return Repair(
         pairs=tuple(pairs),

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from monitor.counterfactual import row_uniforms, shifted_uniforms
+from monitor.scoring.counterfactual import row_uniforms, shifted_uniforms
 from offline_audit.maps.columns import Columns, Variable
 from offline_audit.maps.transport_map import Features
 

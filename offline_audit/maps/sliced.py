@@ -41,7 +41,7 @@ class SlicedStep:
         here, there = (_quantiles(x @ basis) for x in (moved, target))
         return cls(basis=basis, here=here, there=there)
 
-    def carry(self, moved: Float) -> Float:
+    def transport(self, moved: Float) -> Float:
         """One step further, `[n, d]` to `[n, d]`."""
         along = np.ascontiguousarray((moved @ self.basis).T)
         for place, (here, there) in enumerate(zip(self.here, self.there, strict=True)):
@@ -84,16 +84,18 @@ class SlicedMap:
         """Whatever is not numeric is spread by a draw."""
         return any(v.kind != "numeric" for v in self.scaling.columns.variables)
 
-    def carry(self, features: Features, draws: int = 1) -> Features:
+    def transport(self, features: Features, n_counterparts: int = 1) -> Features:
         """See `TransportMap`."""
-        draws = draws if self.splits else 1
-        return np.stack([self._carried(features, draw, draws) for draw in range(draws)])
+        n_counterparts = n_counterparts if self.splits else 1
+        return np.stack(
+            [self._transported(features, draw, n_counterparts) for draw in range(n_counterparts)]
+        )
 
-    def _carried(self, features: Features, draw: int, draws: int) -> Features:
-        uniforms = draw_uniforms(features, features.shape[1], draw, draws)
-        moved = self.affine.carry(_spread(self.scaling, features, uniforms))
+    def _transported(self, features: Features, draw: int, n_counterparts: int) -> Features:
+        uniforms = draw_uniforms(features, features.shape[1], draw, n_counterparts)
+        moved = self.affine.transport(_spread(self.scaling, features, uniforms))
         for step in self.steps:
-            moved = step.carry(moved)
+            moved = step.transport(moved)
         found = moved * self.scaling.scale + self.scaling.mean
         for variable in self.scaling.columns.variables:
             at = list(variable.columns)
@@ -165,12 +167,12 @@ class SlicedMethod:
             _spread(scaling, group, rng.random(group.shape)) for group in (source, target)
         )
         affine = bures(here, there)
-        moved = affine.carry(here)
+        moved = affine.transport(here)
         bases = [np.linalg.qr(rng.normal(size=(d, d)))[0] for _ in range(self.steps - 1)]
         steps = []
         for basis in [*bases, np.eye(d)]:
             steps.append(SlicedStep.between(moved, there, basis))
-            moved = steps[-1].carry(moved)
+            moved = steps[-1].transport(moved)
         return SlicedMap(
             scaling=scaling,
             affine=affine,

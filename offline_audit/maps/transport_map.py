@@ -26,7 +26,7 @@ class TransportMap(Protocol):
         """Whether a person may have several counterparts, of which draws are taken."""
         ...
 
-    def carry(self, features: Features, draws: int = 1) -> Features:
+    def transport(self, features: Features, n_counterparts: int = 1) -> Features:
         """Counterparts of members of the source group, `[n, d]` to `[e, n, d]`.
 
         The same row gets the same counterparts, alone or in any batch. Every column keeps its
@@ -34,7 +34,7 @@ class TransportMap(Protocol):
 
         Args:
             features: The people; left as they are.
-            draws: Counterparts of each; one is enough where the map does not split, so e is 1 then.
+            n_counterparts: Counterparts per row; e is 1 where the map does not split.
         """
         ...
 
@@ -66,7 +66,7 @@ class MapMethod(Protocol):
         seed: int = 0,
         progress: Progress | None = None,
     ) -> TransportMap:
-        """Fit the map that carries the source group onto the target group.
+        """Fit the map that transports the source group onto the target group.
 
         Args:
             source: People of the one group, `[n, d]`.

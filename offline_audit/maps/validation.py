@@ -1,8 +1,8 @@
-"""Is a map any good? Carried people held against members of the group that they are carried to.
+"""Validation of a map: transported rows compared with members of the target group.
 
 As the paper does (section 5.1): Kolmogorov–Smirnov feature by feature, how well features predict
 each other, and the distance beside that of exact transport. Beyond it: whether a classifier can
-tell carried people from real members, which sees joint structure of any kind.
+tell transported people from real members, which sees joint structure of any kind.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from scipy import stats
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 
-from offline_audit.maps.alike import one_counterpart
 from offline_audit.maps.columns import Columns, Variable
 from offline_audit.maps.costs import Cost
 from offline_audit.maps.dependence import category_places
+from offline_audit.maps.duplicates import one_counterpart
 from offline_audit.maps.scaling import Scaling
-from offline_audit.maps.transport_map import Features, TransportMap
+from offline_audit.maps.transport_map import Features, MapMethod, Progress, TransportMap
 
-__all__ = ["MapValidation", "VariableFit", "validate_map"]
+__all__ = ["MapValidation", "ValidatedMap", "VariableFit", "fit_validated", "validate_map"]
 
 Float = NDArray[np.float64]
 # How far off a map may be, beyond what chance explains.
@@ -36,14 +36,14 @@ _TOLD_APART, _EXACT = 10_000, 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariableFit:
-    """How well one variable of carried people agrees with the target's.
+    """How well one variable of transported people agrees with the target's.
 
     Attributes:
         name: Of the variable.
         ks: Kolmogorov–Smirnov statistic; of a category the largest difference of shares.
         regression: Mean squared error with which the others predict it (by a linear regression
-            learned on the target), among carried people less among the target's, as a share of its
-            variance; of a category the largest of its columns.
+            fitted on the target), of transported rows minus that of the target, as a share of its
+            variance; the largest of its columns for a category.
     """
 
     name: str
@@ -56,9 +56,9 @@ class MapValidation:
     """What was found on people that the map was not fitted to.
 
     Attributes:
-        rows: People carried, and members of the target beside them.
+        rows: People transported, and members of the target beside them.
         variables: Each on its own, and from the others.
-        auc: How well a classifier tells carried people from members: .5 not at all, 1 always.
+        auc: How well a classifier tells transported people from members: .5 not at all, 1 always.
         auc_error: Its standard error.
         distance: Mean cost between people and their counterparts.
         exact_distance: The least possible mean cost on the same people, by exact transport.
@@ -88,7 +88,7 @@ def validate_map(
     *,
     seed: int = 0,
 ) -> MapValidation:
-    """Hold carried people against members of the target.
+    """Hold transported people against members of the target.
 
     Args:
         fitted: The map.
@@ -99,41 +99,44 @@ def validate_map(
         seed: Of the choices among many people.
     """
     rng = np.random.default_rng(seed)
-    carried = one_counterpart(fitted, source)
+    transported = one_counterpart(fitted, source)
     scaling = Scaling.of(source, target, columns)
-    regression, noise = _regression(scaling.scaled(carried), scaling.scaled(target), columns, rng)
+    regression, noise = _regression(
+        scaling.scaled(transported), scaling.scaled(target), columns, rng
+    )
     fits = tuple(
         VariableFit(
             name=variable.name,
-            ks=_ks(carried, target, variable),
+            ks=_ks(transported, target, variable),
             regression=float(max(regression[list(variable.columns)], key=abs)),
         )
         for variable in columns.variables
     )
-    auc, error = _told_apart(carried, target, rng)
-    distance, exact = _distances(carried, source, target, scaling, cost, rng)
-    sizes = len(carried), len(target)
+    auc, error = _told_apart(transported, target, rng)
+    distance, exact = _distances(transported, source, target, scaling, cost, rng)
+    sizes = len(transported), len(target)
     level = _LEVEL / len(columns.variables)
     limit = _KS + float(stats.kstwo.isf(level, max(round(math.prod(sizes) / sum(sizes)), 1)))
     failures = [
-        f"{fit.name} is distributed otherwise than in the target (KS {fit.ks:.3f}, limit "
+        f"{fit.name} has another distribution than in the target group (KS {fit.ks:.3f}, limit "
         f"{limit:.3f})"
         for fit in fits
         if fit.ks > limit
     ]
     failures += [
-        f"{fit.name} hangs on the other features otherwise than in the target (mean squared error "
-        f"{fit.regression:+.2f} of its variance)"
+        f"{fit.name} depends on the other features differently than in the target group (mean "
+        f"squared error {fit.regression:+.2f} of its variance)"
         for fit, variable in zip(fits, columns.variables, strict=True)
         if any(abs(regression[c]) > _REGRESSION + 4 * noise[c] for c in variable.columns)
     ]
     if auc - 2.33 * error > _AUC:
         failures.append(
-            f"carried people can be told from members of the target (AUC {auc:.2f}, limit {_AUC:g})"
+            f"a classifier separates transported rows from the target group (AUC {auc:.2f}, "
+            f"limit {_AUC:g})"
         )
     if distance > _DISTANCE * exact + 1e-9:
         failures.append(
-            f"people are carried {distance / max(exact, 1e-12):.1f} times as far as they need be"
+            f"the mean transport cost is {distance / max(exact, 1e-12):.1f} times the optimal cost"
         )
     return MapValidation(
         rows=sizes,
@@ -146,20 +149,22 @@ def validate_map(
     )
 
 
-def _ks(carried: Features, target: Features, variable: Variable) -> float:
+def _ks(transported: Features, target: Features, variable: Variable) -> float:
     if variable.kind == "category":
         size = len(variable.columns) + 1
         shares = [
             np.bincount(category_places(people, variable), minlength=size) / len(people)
-            for people in (carried, target)
+            for people in (transported, target)
         ]
         return float(np.abs(shares[0] - shares[1]).max())
     column = variable.columns[0]
-    return float(stats.ks_2samp(carried[:, column], target[:, column], method="asymp").statistic)
+    return float(
+        stats.ks_2samp(transported[:, column], target[:, column], method="asymp").statistic
+    )
 
 
 def _regression(
-    carried: Float, target: Float, columns: Columns, rng: np.random.Generator
+    transported: Float, target: Float, columns: Columns, rng: np.random.Generator
 ) -> tuple[Float, Float]:
     """Difference of mean squared errors, and its standard error, of each column, `[d]` each.
 
@@ -168,13 +173,13 @@ def _regression(
     column count as far out as the one of two hundred, since a single one would decide.
     """
     low, high = np.quantile(target, [0.005, 0.995], axis=0)
-    carried, target = (np.clip(people, low, high) for people in (carried, target))
-    mine, theirs = np.zeros(carried.shape), np.zeros(target.shape)
+    transported, target = (np.clip(people, low, high) for people in (transported, target))
+    mine, theirs = np.zeros(transported.shape), np.zeros(target.shape)
     halves = np.array_split(rng.permutation(len(target)), 2)
     for learn, test in (halves, halves[::-1]):
         mean = target[learn].mean(0)
         weights = _residual_weights(target[learn], columns)
-        mine += ((carried - mean) @ weights) ** 2 / 2
+        mine += ((transported - mean) @ weights) ** 2 / 2
         theirs[test] = ((target[test] - mean) @ weights) ** 2
     variance = np.maximum(target.var(0), 1e-9)
     noise = np.sqrt(mine.var(0) / len(mine) + theirs.var(0) / len(theirs))
@@ -197,12 +202,12 @@ def _residual_weights(people: Float, columns: Columns) -> Float:
 
 
 def _told_apart(
-    carried: Features, target: Features, rng: np.random.Generator
+    transported: Features, target: Features, rng: np.random.Generator
 ) -> tuple[float, float]:
     """AUC of a classifier on people it has not learned from, and its standard error."""
-    n = min(len(carried), len(target), _TOLD_APART)
+    n = min(len(transported), len(target), _TOLD_APART)
     both = np.concatenate(
-        [people[rng.choice(len(people), n, replace=False)] for people in (carried, target)]
+        [people[rng.choice(len(people), n, replace=False)] for people in (transported, target)]
     )
     labels = np.repeat([0, 1], n)
     order = rng.permutation(2 * n)
@@ -218,7 +223,7 @@ def _told_apart(
 
 
 def _distances(
-    carried: Features,
+    transported: Features,
     source: Features,
     target: Features,
     scaling: Scaling,
@@ -232,4 +237,55 @@ def _distances(
     there = scaling.scaled(target[rng.choice(len(target), n, replace=False)])
     mass = np.full(n, 1 / n)
     exact = float(ot.emd2(mass, mass, cost.pairwise(here, there), numItermax=2_000_000))
-    return float(cost.matched(here, scaling.scaled(carried[some])).mean()), exact
+    return float(cost.matched(here, scaling.scaled(transported[some])).mean()), exact
+
+
+# Failures of a map that are told.
+_MOST_TOLD = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidatedMap:
+    """By which people are transported.
+
+    Attributes:
+        map: Fitted to everyone; a slow one to one half.
+        validation: Of the map that was fitted to one half, on the other.
+    """
+
+    map: TransportMap
+    validation: MapValidation
+
+    @property
+    def unsound(self) -> str | None:
+        """Why it is no evidence, the first few things of it; None if it is sound."""
+        failures = self.validation.failures
+        if not failures:
+            return None
+        more = f"; and {len(failures) - _MOST_TOLD} more" if len(failures) > _MOST_TOLD else ""
+        return f"the map is not sound: {'; '.join(failures[:_MOST_TOLD])}{more}."
+
+
+def fit_validated(
+    source: Features,
+    target: Features,
+    columns: Columns,
+    method: MapMethod,
+    *,
+    seed: int,
+    tell: Progress,
+) -> ValidatedMap:
+    """Fit to one half of each group and try on the other; then, if that is quick, fit to all."""
+    halves = [_halves(len(group), seed) for group in (source, target)]
+    (here, unseen), (there, members) = halves
+    part = method.fit(source[here], target[there], columns, seed=seed, progress=tell)
+    validation = validate_map(
+        part, source[unseen], target[members], columns, method.cost, seed=seed
+    )
+    whole = method.fit(source, target, columns, seed=seed) if method.quick else part
+    return ValidatedMap(map=whole, validation=validation)
+
+
+def _halves(n: int, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    order = np.random.default_rng([seed, n]).permutation(n)
+    return np.sort(order[: n // 2]), np.sort(order[n // 2 :])

@@ -48,17 +48,17 @@ class WganMap:
         """Whatever is not numeric is rounded by a draw."""
         return any(v.kind != "numeric" for v in self.scaling.columns.variables)
 
-    def carry(self, features: Features, draws: int = 1) -> Features:
+    def transport(self, features: Features, n_counterparts: int = 1) -> Features:
         """See `TransportMap`."""
         # In double precision, so that sums do not depend on the batch.
         scaled = torch.from_numpy(self.scaling.scaled(features))
         moved = self.generator.double().layers(scaled)[-1].numpy()
         count = len(self.scaling.columns.variables)
-        draws = draws if self.splits else 1
+        n_counterparts = n_counterparts if self.splits else 1
         return np.stack(
             [
-                self.scaling.settled(moved, draw_uniforms(features, count, draw, draws))
-                for draw in range(draws)
+                self.scaling.settled(moved, draw_uniforms(features, count, draw, n_counterparts))
+                for draw in range(n_counterparts)
             ]
         )
 

@@ -1,4 +1,4 @@
-"""One comparison of rates or means: whether it can be made, and what estimate and test say."""
+"""One comparison of rates or means: requirements on the data, estimates, interval and test."""
 
 from __future__ import annotations
 
@@ -10,106 +10,118 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from offline_audit.permutation.intervals import (
+from offline_audit.intervals import (
     Interval,
     combined,
     quantile,
     skewed_t_interval,
     wilson,
 )
-from offline_audit.permutation.measured import LEAST_UNITS, Measured, refused
 from offline_audit.permutation.metrics import Metric
-from offline_audit.permutation.outcome import Side
-from offline_audit.permutation.ratio import GroupMoments, moments_of, powers
+from offline_audit.permutation.permutations import PermutationOptions
 from offline_audit.permutation.ratio_test import ratio_test
-from offline_audit.permutation.rearranged_sums import Rearranging
-from offline_audit.permutation.tally import Tally
+from offline_audit.permutation.result import SMALLEST_UNITS, ComparisonEstimate, GroupEstimate
+from offline_audit.permutation.sources import Tally
+from offline_audit.permutation.studentized import Moments, powers, ratio_moments
 
-__all__ = ["LEAST_LABELS", "LEAST_RARE", "LEAST_RATE_CELL", "LEAST_REPEATED", "measured_ratio"]
+__all__ = [
+    "SMALLEST_EFFECTIVE_UNITS",
+    "SMALLEST_LABELS",
+    "SMALLEST_RARE_VALUES",
+    "SMALLEST_RATE_COUNT",
+    "compare_ratio",
+]
 
 Int = NDArray[np.int64]
 Float = NDArray[np.float64]
 
 # Expected successes and failures that either group needs. With fewer, two groups of the same size
-# could not reach a p-value of 5% whatever they show.
-LEAST_RATE_CELL = 2
-# Effective units of either group, where rows come in units.
-LEAST_REPEATED = 20
+# cannot reach a p-value of 5% for any data.
+SMALLEST_RATE_COUNT = 2
+# Effective units that either group needs, where units have several rows.
+SMALLEST_EFFECTIVE_UNITS = 20
 # Expected rows with label 1, and with label 0, that either group needs for a calibration gap.
-LEAST_LABELS = 8
-# Rare values that either group would be expected to hold, for a mean: with 3 expected, one group
-# in twenty holds none.
-LEAST_RARE = 3
-# Of a score; less than this is rounding.
+SMALLEST_LABELS = 8
+# Expected rare values that either group needs for a mean: with 3 expected, one group in twenty has
+# none.
+SMALLEST_RARE_VALUES = 3
+# A standard deviation of a score below this is rounding error.
 _NO_SPREAD = 1e-12
 
 
-def measured_ratio(
+def compare_ratio(
     metric: Metric,
     tally: Tally,
     names: tuple[str, str],
     members: tuple[Int, Int],
     positives: tuple[int, int] | None,
-    confidence: float,
-    how: Rearranging,
-) -> Measured:
-    """Compare a rate or a mean.
+    confidence_level: float,
+    options: PermutationOptions,
+) -> ComparisonEstimate:
+    """Estimate and test a difference of rates or means, where there is enough data.
 
     Args:
-        metric: Which.
+        metric: The metric.
         tally: Units by type.
-        names: Of the two sides.
-        members: Places of their groups.
-        positives: Counted rows with label 1 of either side, for a mean that involves the label.
-        confidence: Level of the interval.
-        how: Draws, seed, direction.
+        names: Names of the two sides of the comparison.
+        members: Indices of the groups of each side.
+        positives: Counted rows with label 1 of each side, for a mean that involves the label.
+        confidence_level: Confidence level of the interval.
+        options: Number of permutations, seed, alternative.
     """
     pair = tally.between(*members)
     rates = metric.kind == "rate"
-    sides = tuple(
-        _side(name, tally.values, counts, rates=rates)
+    one, two = (
+        _group_estimate(name, tally.values, counts, rates=rates)
         for name, counts in zip(names, pair, strict=True)
     )
-    one, two = sides
-    least: float = LEAST_RATE_CELL if rates else LEAST_UNITS
-    for side in sides:
-        if side.counted == 0:
-            return refused((one, two), least, f"no row of {side.name} counts: {metric.words}")
+    required: float = SMALLEST_RATE_COUNT if rates else SMALLEST_UNITS
+    for group in (one, two):
+        if group.counted == 0:
+            return ComparisonEstimate(
+                groups=(one, two),
+                required_count=required,
+                reason=f"{metric.name} counts no row of {group.name}",
+            )
     interval: Interval | None
     spread = _spread(tally.values, pair, rates=rates)
     if rates:
-        cell, error, interval, method = _of_rates(tally.values, pair, (one, two), confidence)
+        smallest, error, interval, method = _rates(tally.values, pair, (one, two), confidence_level)
     else:
-        cell, error, interval, method = _of_means(tally.values, pair, confidence)
-    reason = None
+        smallest, error, interval, method = _means(tally.values, pair, confidence_level)
+    reason, test = None, None
     if spread <= _NO_SPREAD:
-        reason = "nothing varies: every row that counts has the same value, so groups cannot differ"
+        reason = "no variation: all counted rows have the same value"
         interval = None if not rates else interval
     else:
-        for bar in _bars(tally.values, pair, (one, two), cell, positives, rates=rates):
-            if bar.count < bar.least:
-                cell, least, reason = bar.count, bar.least, bar.reason
+        requirements = _requirements(
+            tally.values, pair, (one, two), smallest, positives, rates=rates
+        )
+        for requirement in requirements:
+            if requirement.count < requirement.required:
+                smallest, required = requirement.count, requirement.required
+                reason = requirement.reason
                 break
-    judged = None
     if reason is None:
-        judged = ratio_test(tally.values, tally.strata, *pair, rates=rates, how=how)
-    if judged is not None and judged.p_value is None:
-        reason = "nothing varies within the groups, so the difference has no standard error"
-    return Measured(
-        sides=(one, two),
+        test = ratio_test(tally.values, tally.strata, *pair, rates=rates, options=options)
+        if test.p_value is None:
+            reason = "no variation within the groups, so the difference has no standard error"
+            test = None
+    return ComparisonEstimate(
+        groups=(one, two),
         interval=interval,
         method=method,
         error=error if spread > _NO_SPREAD else None,
-        cell=cell,
-        least=least,
+        smallest_count=smallest,
+        required_count=required,
         reason=reason,
-        judged=judged if reason is None else None,
+        test=test,
     )
 
 
-def _side(name: str, values: Float, counts: Int, *, rates: bool) -> Side:
+def _group_estimate(name: str, values: Float, counts: Int, *, rates: bool) -> GroupEstimate:
     a, b = counts @ values
-    return Side(
+    return GroupEstimate(
         name=name,
         rows=0,
         counted=round(b),
@@ -120,67 +132,71 @@ def _side(name: str, values: Float, counts: Int, *, rates: bool) -> Side:
 
 
 @dataclass(frozen=True, slots=True)
-class _Bar:
-    """A count, and what it must be at least."""
+class _Requirement:
+    """A count and the minimum that the test needs."""
 
     count: float
-    least: float
-    words: str
+    required: float
+    description: str
 
     @property
     def reason(self) -> str:
-        """In words, if it is below."""
-        return f"not enough data: {self.words}; {self.least} are needed"
+        """Why there is no p-value, if the count is below the minimum."""
+        return f"not enough data: {self.description}; at least {self.required} are needed"
 
 
-def _bars(
+def _requirements(
     values: Float,
     pair: tuple[Int, Int],
-    sides: tuple[Side, Side],
-    cell: float,
+    groups: tuple[GroupEstimate, GroupEstimate],
+    smallest: float,
     positives: tuple[int, int] | None,
     *,
     rates: bool,
-) -> Iterator[_Bar]:
-    """What there must be enough of, in the order in which it is asked for."""
+) -> Iterator[_Requirement]:
+    """Requirements on the data, in the order in which they are checked."""
     if rates:
-        words = "if the groups were alike, the smallest count of successes or failures would be"
-        yield _Bar(cell, LEAST_RATE_CELL, f"{words} {cell:.1f}")
+        description = (
+            "under equal rates, the smallest expected count of successes or failures is "
+            f"{smallest:.1f}"
+        )
+        yield _Requirement(smallest, SMALLEST_RATE_COUNT, description)
     else:
-        yield _Bar(cell, LEAST_UNITS, f"a group has {cell:.0f} units")
+        description = f"the smaller group has {smallest:.0f} units"
+        yield _Requirement(smallest, SMALLEST_UNITS, description)
     if values[:, 1].max() > 1:
-        few = min(_effective_units(values, counts) for counts in pair)
-        words = f"the rows of a group are worth {few:.1f} units of equal size"
-        yield _Bar(few, LEAST_REPEATED, words)
+        effective = min(_effective_units(values, counts) for counts in pair)
+        description = f"the effective number of units in a group is {effective:.1f}"
+        yield _Requirement(effective, SMALLEST_EFFECTIVE_UNITS, description)
     if not rates:
-        few = _effective_by_shape(values, pair)
-        words = (
-            "values are so skewed that the smaller group would be expected to hold "
-            f"{few:.1f} of the rare ones that decide its mean"
+        rare = _expected_rare_values(values, pair)
+        description = (
+            "the values are so skewed that the smaller group is expected to have "
+            f"{rare:.1f} of the rare values that determine its mean"
         )
-        yield _Bar(few, LEAST_RARE, words)
+        yield _Requirement(rare, SMALLEST_RARE_VALUES, description)
     if positives is not None:
-        few = _expected_labels(values, pair, sides, positives)
-        words = (
-            "if the groups were alike, the smallest count of rows with label 1, or with label 0, "
-            f"would be {few:.1f}"
+        labels = _expected_labels(values, pair, groups, positives)
+        description = (
+            "under equal calibration gaps, the smallest expected count of rows with label 1, or "
+            f"with label 0, is {labels:.1f}"
         )
-        yield _Bar(few, LEAST_LABELS, words)
+        yield _Requirement(labels, SMALLEST_LABELS, description)
 
 
 def _effective_units(values: Float, counts: Int) -> float:
-    """(Σb)²/Σb²: how many units with as many rows each would tell as much."""
+    """(Σb)²/Σb²: the number of units with equally many rows that is as informative."""
     b = values[:, 1]
     squares = float(counts @ b**2)
     return float(counts @ b) ** 2 / squares if squares else 0.0
 
 
-def _effective_by_shape(values: Float, pair: tuple[Int, Int]) -> float:
+def _expected_rare_values(values: Float, pair: tuple[Int, Int]) -> float:
     """Units of the smaller group over the squared skewness of both groups' values.
 
-    For a value that is taken rarely, with chance p, it is about n p. Values are centred and scaled
-    within their group: spreads may differ. Skewness is that of both, since a small group that
-    happens to hold no rare value looks calm by itself.
+    For a rare value with probability p it is about n p. Values are centred and scaled within their
+    group, since variances may differ. The skewness is that of both groups, since a small group that
+    happens to have no rare value is not skewed.
     """
     cubes, units = 0.0, []
     for counts in pair:
@@ -196,22 +212,25 @@ def _effective_by_shape(values: Float, pair: tuple[Int, Int]) -> float:
 
 
 def _expected_labels(
-    values: Float, pair: tuple[Int, Int], sides: tuple[Side, Side], positives: tuple[int, int]
+    values: Float,
+    pair: tuple[Int, Int],
+    groups: tuple[GroupEstimate, GroupEstimate],
+    positives: tuple[int, int],
 ) -> float:
-    """Smallest count of a label in a group if labels lay above scores by the same in both."""
+    """Smallest expected count of a label in a group if both calibration gaps were equal."""
     a, b = (pair[0] + pair[1]) @ values
-    found = []
-    for side, counts, ones in zip(sides, pair, positives, strict=True):
-        assert side.estimate is not None
-        # Rows of one unit tell no more than one.
-        worth = _effective_units(values, counts) / side.counted
-        expected = ones - side.counted * (side.estimate - a / b)
-        found.append(worth * min(expected, side.counted - expected))
-    return max(float(min(found)), 0.0)
+    smallest = []
+    for group, counts, ones in zip(groups, pair, positives, strict=True):
+        assert group.estimate is not None
+        # The rows of one unit carry no more information than one row.
+        weight = _effective_units(values, counts) / group.counted
+        expected = ones - group.counted * (group.estimate - a / b)
+        smallest.append(weight * min(expected, group.counted - expected))
+    return max(float(min(smallest)), 0.0)
 
 
 def _spread(values: Float, pair: tuple[Int, Int], *, rates: bool) -> float:
-    """Standard deviation of what is compared, over both groups; 0 if nothing varies."""
+    """Standard deviation of the compared values over both groups; 0 without variation."""
     types = pair[0] + pair[1]
     a, b = types @ values
     if rates:
@@ -220,66 +239,71 @@ def _spread(values: Float, pair: tuple[Int, Int], *, rates: bool) -> float:
     return float(np.sqrt(types @ residuals**2 / types.sum()))
 
 
-def _of_rates(
-    values: Float, pair: tuple[Int, Int], sides: tuple[Side, Side], confidence: float
+def _rates(
+    values: Float,
+    pair: tuple[Int, Int],
+    groups: tuple[GroupEstimate, GroupEstimate],
+    confidence_level: float,
 ) -> tuple[float, float, Interval, str]:
-    """Smallest expected cell, standard error if alike, interval, and how it was made."""
+    """Smallest expected count, standard error under equality, interval and its method."""
     single = bool(np.all(values[:, 1] <= 1))
     added = powers(np.array([[1.0, 1.0], [0.0, 1.0]])).sum(axis=0)
     sizes, ends = [], []
-    for counts, side in zip(pair, sides, strict=True):
-        effect = 1.0
+    for counts, group in zip(pair, groups, strict=True):
+        design_effect = 1.0
         if not single:
-            effect = _design_effect(counts @ powers(values) + added, side.units, confidence)
-        sizes.append(side.counted / effect)
-        assert side.estimate is not None
-        ends.append(wilson(side.estimate, sizes[-1], confidence))
-    one, two = sides
+            design_effect = _design_effect(
+                counts @ powers(values) + added, group.units, confidence_level
+            )
+        sizes.append(group.counted / design_effect)
+        assert group.estimate is not None
+        ends.append(wilson(group.estimate, sizes[-1], confidence_level))
+    one, two = groups
     assert one.estimate is not None
     assert two.estimate is not None
     assert one.hits is not None
     assert two.hits is not None
     pooled = (one.hits + two.hits) / (one.counted + two.counted)
-    cell = min(sizes) * min(pooled, 1 - pooled)
+    smallest = min(sizes) * min(pooled, 1 - pooled)
     error = math.sqrt(pooled * (1 - pooled) * (1 / sizes[0] + 1 / sizes[1]))
     interval = combined(one.estimate, ends[0], two.estimate, ends[1])
-    method = "Newcombe" if single else "Newcombe with the effective number of rows"
-    return cell, error, interval, method
+    method = "Newcombe" if single else "Newcombe with effective sample sizes"
+    return smallest, error, interval, method
 
 
-def _design_effect(sums: Float, units: int, confidence: float) -> float:
-    """Variance of a rate between units over that of independent rows.
+def _design_effect(sums: Float, units: int, confidence_level: float) -> float:
+    """Variance of a rate between units over that of independent rows (Kish's design effect).
 
-    Widened as Student's t is beside the normal, since few units tell little of their variance.
+    Multiplied by (t/z)², since the variance between few units is estimated poorly.
     """
-    found = moments_of(sums, rates=False)
-    r, rows = float(found.ratio), float(sums[1])
-    t = float(stats.t.ppf((1 + confidence) / 2, max(units - 1, 1)))
-    widened = (t / quantile(confidence)) ** 2
-    return max(float(found.variance) / (r * (1 - r) / rows), 0.2) * widened
+    moments = ratio_moments(sums, rates=False)
+    r, rows = float(moments.estimate), float(sums[1])
+    t = float(stats.t.ppf((1 + confidence_level) / 2, max(units - 1, 1)))
+    widened = (t / quantile(confidence_level)) ** 2
+    return max(float(moments.variance) / (r * (1 - r) / rows), 0.2) * widened
 
 
-def _of_means(
-    values: Float, pair: tuple[Int, Int], confidence: float
+def _means(
+    values: Float, pair: tuple[Int, Int], confidence_level: float
 ) -> tuple[float, float, Interval | None, str]:
-    """The same of means."""
+    """Smallest number of units, standard error, interval and its method."""
     types = pair[0] + pair[1]
     total = types @ values
     centre = float(total[0] / total[1])
     centred = np.stack([values[:, 0] - centre * values[:, 1], values[:, 1]], axis=1)
     terms = powers(centred)
     used = [counts * (values[:, 1] > 0) for counts in pair]
-    moments: list[GroupMoments] = [moments_of(counts @ terms, rates=False) for counts in used]
+    moments: list[Moments] = [ratio_moments(counts @ terms, rates=False) for counts in used]
     units = [int(counts.sum()) for counts in used]
-    method = "Welch, corrected for skewness"
+    method = "Welch with skewness correction"
     if min(units) < 2:
         return float(min(units)), 0.0, None, method
     one, two = (float(m.variance) for m in moments)
     variance = one + two
     if variance <= _NO_SPREAD**2:
         return float(min(units)), 0.0, None, method
-    difference = float(moments[0].ratio - moments[1].ratio)
+    difference = float(moments[0].estimate - moments[1].estimate)
     skewness = float(moments[0].third - moments[1].third) / variance**1.5
     freedom = variance**2 / (one**2 / (units[0] - 1) + two**2 / (units[1] - 1))
-    interval = skewed_t_interval(difference, variance, skewness, freedom, confidence)
+    interval = skewed_t_interval(difference, variance, skewness, freedom, confidence_level)
     return float(min(units)), math.sqrt(variance), interval, method

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -9,162 +10,182 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from offline_audit.checked_arrays import finite, require_length
-from offline_audit.permutation.intervals import Interval
-from offline_audit.permutation.measured import DETECTABLE, LEAST_UNITS
-from offline_audit.permutation.options import require_draws
-from offline_audit.permutation.outcome import Comparison, Side
-from offline_audit.permutation.ratio_test import judged_by_draws
-from offline_audit.permutation.rearranged_sums import Alternative, Progress, Rearranging, chunks
+from offline_audit.intervals import Interval
+from offline_audit.permutation.permutations import (
+    Alternative,
+    PermutationOptions,
+    chunks,
+    p_value_from_resamples,
+    require_options,
+)
+from offline_audit.permutation.result import (
+    SMALLEST_UNITS,
+    Comparison,
+    GroupEstimate,
+    detectable_effect,
+)
+from offline_audit.progress import Progress, reporting
+from offline_audit.validation import finite, require_length
 
 __all__ = ["correlation_test"]
 
 Float = NDArray[np.float64]
 
-# Relative to the size of the values.
+# A standard deviation below this, relative to the values, is rounding error.
 _NO_SPREAD = 1e-12
-# Kurtosis; 3 is normal, 9 that of waiting times (docs/decisions/0009).
-_FAR = 10.0
+# Kurtosis above which outliers are reported; 3 is normal, 9 exponential (docs/decisions/0009).
+_HEAVY_TAILS = 10.0
 
 
 def correlation_test(
-    protected: Any,
+    attribute_values: Any,
     values: Any,
     *,
     attribute: str = "attribute",
     of: str = "value",
     alternative: Alternative = "two-sided",
     studentized: bool = True,
-    draws: int = 10_000,
+    alpha: float = 0.05,
+    confidence_level: float = 0.95,
+    n_resamples: int = 10_000,
     seed: int = 0,
-    confidence: float = 0.95,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> Comparison:
     """Is a score, or an error, correlated with a continuous attribute such as age?
 
-    H0: the correlation ρ is 0, although the spread of one may depend on the other. T = √n ρ / τ,
-    τ² = m₂₂ / (m₂₀ m₀₂), m being central moments (DiCiccio and Romano, JASA 112, 2017, eq. 2.4).
-    Without studentizing, the test asks for independence, and rejects for unequal spreads.
+    H0: the correlation ρ is 0; the variance of one may depend on the other. T = √n ρ / τ,
+    τ² = m₂₂ / (m₂₀ m₀₂), with central moments m (DiCiccio and Romano, JASA 112, 2017, eq. 2.4).
+    Without studentizing, H0 is independence, and the test also rejects for unequal variances.
 
     Args:
-        protected: A number for each row, such as age.
-        values: A number for each row: score, error, decision.
-        attribute: Name of the first.
-        of: Name of the second.
+        attribute_values: Protected attribute of each row, a number such as age.
+        values: Score, error or decision of each row.
+        attribute: Name of the attribute.
+        of: Name of the values.
         alternative: `greater` if only a positive correlation counts.
         studentized: False for the plain correlation.
-        draws: Rearrangements.
-        seed: Of the draws.
-        confidence: Level of the interval.
-        progress: Called with draws done and draws in all.
+        alpha: Significance level.
+        confidence_level: Confidence level of the interval.
+        n_resamples: Number of random permutations.
+        seed: Seed of the random generator.
+        progress: Function that receives what is being done, steps done and steps in all; True for
+            a progress bar, False for none, None for a bar on a terminal.
 
     Raises:
-        AuditInputError: The arrays differ in length or hold what is no finite number, or an
-            option is none.
+        AuditInputError: The arrays differ in length, a value is not a finite number, or an option
+            is invalid.
     """
-    require_draws(alternative=alternative, draws=draws, seed=seed, confidence=confidence)
-    x, y = finite(protected, attribute), finite(values, of)
-    n = require_length({attribute: len(x), of: len(y)})
-    how = Rearranging(
-        alternative=alternative, draws=draws, seed=seed, studentized=studentized, progress=progress
+    require_options(
+        alternative=alternative,
+        alpha=alpha,
+        confidence_level=confidence_level,
+        n_resamples=n_resamples,
+        seed=seed,
     )
-    reason, judged, rho, interval, error = None, None, None, None, None
-    scaled = [_standardized(part) for part in (x, y)]
-    if scaled[0] is None or scaled[1] is None:
-        flat = attribute if scaled[0] is None else of
-        reason = f"{flat} has the same value in every row, so nothing can be correlated with it"
+    x, y = finite(attribute_values, attribute), finite(values, of)
+    n = require_length({attribute: len(x), of: len(y)})
+    u, v = _standardized(x), _standardized(y)
+    reason, test, rho, interval, error = None, None, None, None, None
+    if u is None or v is None:
+        constant = attribute if u is None else of
+        reason = f"{constant} has the same value in every row, so it has no correlation"
     else:
-        u, v = scaled[0], scaled[1]
         rho = float(u @ v / n)
         error = math.sqrt(float(u**2 @ v**2) / n / n)
-        interval = _interval(u, v, rho, confidence)
-        if n < LEAST_UNITS:
-            reason = f"not enough data: {n} rows; {LEAST_UNITS} are needed"
-    if reason is None:
-        assert rho is not None
-        assert scaled[0] is not None
-        assert scaled[1] is not None
-        seen = float(_statistic(scaled[0], scaled[1][None, :], how)[0])
-        judged = judged_by_draws(seen, _drawn(scaled[0], scaled[1], how), alternative)
+        interval = _interval(u, v, rho, confidence_level)
+        if n < SMALLEST_UNITS:
+            reason = f"not enough data: {n} rows; at least {SMALLEST_UNITS} are needed"
+        else:
+            options = PermutationOptions(
+                alternative=alternative, n_resamples=n_resamples, seed=seed, studentized=studentized
+            )
+            observed = float(_statistic(u, v[None, :], options)[0])
+            with reporting(progress, n_resamples) as reporter:
+                reporter.doing(f"permuting {of}")
+                options = dataclasses.replace(options, step=reporter.step)
+                null_distribution = _null_distribution(u, v, options)
+            test = p_value_from_resamples(observed, null_distribution, alternative)
+    group = GroupEstimate(
+        name=f"{of} with {attribute}", rows=n, counted=n, hits=None, units=n, estimate=rho
+    )
     return Comparison(
         metric="correlation",
         question=f"is {of} correlated with {attribute}?",
         attribute=attribute,
-        group=Side(
-            name=f"{of} with {attribute}", rows=n, counted=n, hits=None, units=n, estimate=rho
-        ),
+        group=group,
         other=None,
         effect=rho,
         interval=interval,
-        interval_method="Fisher's z, with a variance that allows unequal spreads",
-        confidence=confidence,
-        statistic=None if judged is None else judged.statistic,
-        p_value=None if judged is None else judged.p_value,
+        interval_method="Fisher's z with a variance that is robust to heteroscedasticity",
+        alpha=alpha,
+        confidence_level=confidence_level,
+        statistic=None if test is None else test.statistic,
+        p_value=None if test is None else test.p_value,
         reason=reason,
         alternative=alternative,
         exchanged="all rows",
-        draws=0 if judged is None else judged.draws,
-        degenerate_draws=0 if judged is None else judged.degenerate,
-        smallest_detectable=None if error is None else DETECTABLE * error,
-        smallest_cell=float(n),
-        least_cell=LEAST_UNITS,
+        n_resamples=0 if test is None else test.n_resamples,
+        degenerate_resamples=0 if test is None else test.degenerate,
+        smallest_detectable_effect=detectable_effect(error, alpha),
+        smallest_count=float(n),
+        required_count=SMALLEST_UNITS,
         binning_error=0.0,
-        warnings=_far_values({attribute: scaled[0], of: scaled[1]}),
+        warnings=_outlier_warnings({attribute: u, of: v}),
         seed=seed,
     )
 
 
 def _standardized(values: Float) -> Float | None:
+    """Values with mean 0 and standard deviation 1; None if they are constant."""
     centred = values - values.mean()
     spread = float(np.sqrt(centred @ centred / len(centred)))
     if spread <= _NO_SPREAD * max(float(np.abs(values).max()), 1e-300):
         return None
-    found: Float = centred / spread
-    return found
+    standardized: Float = centred / spread
+    return standardized
 
 
-def _far_values(scaled: dict[str, Float | None]) -> tuple[str, ...]:
-    """What to know of values with far outliers, which no statistic of few rows makes up for."""
-    found = []
-    for name, values in scaled.items():
-        if values is not None and float(np.mean(values**4)) > _FAR:
-            found.append(
-                f"Few rows with far values of {name} decide this correlation. If the spread of one "
-                "depends on the other, about one fair sample in ten has p below .05; compare "
-                "logarithms or ranks instead."
-            )
-    return tuple(found)
+def _outlier_warnings(standardized: dict[str, Float | None]) -> tuple[str, ...]:
+    """Warnings about outliers, for which no statistic of few rows can compensate."""
+    return tuple(
+        f"A few rows with outlying values of {name} determine this correlation. If the variance of "
+        "one variable depends on the other, about one in ten samples without correlation has p "
+        "below .05; compare logarithms or ranks instead."
+        for name, values in standardized.items()
+        if values is not None and float(np.mean(values**4)) > _HEAVY_TAILS
+    )
 
 
-def _statistic(u: Float, v: Float, how: Rearranging) -> Float:
-    """Of standardized values, `[n]` against rearranged ones, `[d, n]`."""
+def _statistic(u: Float, v: Float, options: PermutationOptions) -> Float:
+    """T of standardized values, `[n]` with permuted values, `[d, n]`, to `[d]`."""
     n = len(u)
     rho: Float = v @ u / n
-    if not how.studentized:
+    if not options.studentized:
         return rho
-    found: Float = math.sqrt(n) * rho / np.sqrt(v**2 @ u**2 / n)
-    return found
+    # τ² = m₂₂ / (m₂₀ m₀₂); standardized values have m₂₀ = m₀₂ = 1.
+    t: Float = math.sqrt(n) * rho / np.sqrt(v**2 @ u**2 / n)
+    return t
 
 
-def _drawn(u: Float, v: Float, how: Rearranging) -> Float:
-    rng = np.random.default_rng(how.seed)
-    found = [
-        _statistic(u, rng.permuted(np.tile(v, (part, 1)), axis=1), how)
-        for part in chunks(how, 2 * len(u))
+def _null_distribution(u: Float, v: Float, options: PermutationOptions) -> Float:
+    rng = np.random.default_rng(options.seed)
+    statistics = [
+        _statistic(u, rng.permuted(np.tile(v, (part, 1)), axis=1), options)
+        for part in chunks(options, 2 * len(u))
     ]
-    return np.concatenate(found)
+    return np.concatenate(statistics)
 
 
-def _interval(u: Float, v: Float, rho: float, confidence: float) -> Interval:
-    """By the influence of each row on ρ, u v − ρ (u² + v²) / 2, on the scale of Fisher's z.
+def _interval(u: Float, v: Float, rho: float, confidence_level: float) -> Interval:
+    """Interval from the influence of each row on ρ, u v − ρ (u² + v²) / 2, on Fisher's z scale.
 
-    Each influence is divided by 1 − leverage, the larger of the two, as HC3 does for slopes: far
-    rows pull ρ towards themselves and so look closer than they are.
+    Each influence is divided by 1 − leverage, the larger of the two, as HC3 does for slopes:
+    outliers pull ρ towards themselves, so their residuals are too small.
     """
     n = len(u)
     leverage = np.minimum((1 + np.maximum(u**2, v**2)) / n, 0.9)
     influence = (u * v - rho * (u**2 + v**2) / 2) / (1 - leverage)
     inside = min(max(rho, -1 + 1e-12), 1 - 1e-12)
     error = math.sqrt(float(influence @ influence)) / n / (1 - inside**2)
-    half = float(stats.t.ppf((1 + confidence) / 2, max(n - 2, 1))) * error
+    half = float(stats.t.ppf((1 + confidence_level) / 2, max(n - 2, 1))) * error
     return math.tanh(math.atanh(inside) - half), math.tanh(math.atanh(inside) + half)

@@ -1,48 +1,53 @@
-"""Counts by group, label and decision, in place of rows."""
+"""Counts by group, label and decision, and histograms of scores, that replace rows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from offline_audit.checked_arrays import MISSING, is_missing
+from offline_audit.crossing import By
 from offline_audit.errors import AuditInputError
-from offline_audit.group_names import crossed_name, require_names, word_of
-from offline_audit.permutation.rows import Expected, expected_of, require_expected_kind
+from offline_audit.formatting import count
+from offline_audit.groups import crossed_name, word_of
+from offline_audit.permutation.metrics import UNKNOWN_INDEX
+from offline_audit.permutation.permutations import is_whole
+from offline_audit.permutation.rows import ExpectedGroups, require_expected, rows_of
+from offline_audit.validation import finite, is_missing
 
-__all__ = ["CountedGroups", "TableCounts", "whole_number"]
+__all__ = ["CountedGroups", "ScoreCounts", "TableCounts"]
 
 Int = NDArray[np.int64]
-# Sums of so many still fit into 64 bits, and are exact as floats.
+Float = NDArray[np.float64]
+# Sums of this many rows fit into 64 bits and are exact as floats.
 _MOST_ROWS = 10**15
 
 
 class CountedCell(Protocol):
-    """What `offline_audit.group_counts.Cell` has."""
+    """Interface of `offline_audit.window.counts.Cell`."""
 
     @property
     def attributes(self) -> tuple[str, ...]:
-        """That are crossed."""
+        """Attributes that are crossed."""
 
     @property
     def groups(self) -> tuple[str | None, ...]:
-        """Of each."""
+        """Group of each attribute; None where it is unknown."""
 
     @property
     def label(self) -> int | None:
-        """None where it is not known."""
+        """Label; None where it is unknown."""
 
     @property
     def decision(self) -> int | None:
-        """The same."""
+        """Decision; None where it is unknown."""
 
     @property
     def rows(self) -> int:
-        """How many."""
+        """Number of rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +55,10 @@ class CountedGroups:
     """Counts by the groups of one attribute, or of several crossed.
 
     Attributes:
-        attribute: Its name, or the names joined.
-        names: Of the groups.
-        table: Rows by group, label and decision, `[groups + 1, 3, 3]`; the last group is unknown,
-            and so are the last label and the last decision.
+        attribute: Name of the attribute, or the crossed names.
+        names: Names of the groups.
+        table: Rows by group, label and decision, `[groups + 1, 3, 3]`; the last index of each axis
+            is unknown.
     """
 
     attribute: str
@@ -63,83 +68,232 @@ class CountedGroups:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableCounts:
-    """Counts of a window or of a table that someone else made.
+    """Counts of a window or of any other table.
 
     Attributes:
-        groups: One for each attribute or crossing.
-        warnings: What is odd about them.
+        groups: Counts of each attribute or crossing.
+        warnings: Reservations about the data.
     """
 
     groups: tuple[CountedGroups, ...]
     warnings: tuple[str, ...] = ()
 
     @classmethod
-    def from_cells(cls, cells: Iterable[CountedCell], expected: Expected | None = None) -> Self:
+    def from_cells(
+        cls, cells: Iterable[CountedCell], expected_groups: ExpectedGroups | None = None
+    ) -> Self:
         """From the cells of a window's `GroupCounts`.
 
         Raises:
-            AuditInputError: A count, a label or a name is not what it should be.
+            AuditInputError: A count, a label or a name is invalid.
         """
-        found: dict[str, dict[str | None, Int]] = {}
+        tables: dict[str, dict[str | None, Int]] = {}
         for cell in cells:
             attribute = crossed_name(cell.attributes)
             known = [name for name in cell.groups if name is not None]
             name = crossed_name(known) if len(known) == len(cell.groups) else None
-            table = found.setdefault(attribute, {}).setdefault(name, np.zeros((3, 3), np.int64))
-            place = _place(cell.label, "label"), _place(cell.decision, "decision")
-            table[place] += whole_number(cell.rows, f"counts of {attribute}")
-        return cls._checked(found, expected)
+            table = tables.setdefault(attribute, {}).setdefault(name, np.zeros((3, 3), np.int64))
+            index = _index(cell.label, "label"), _index(cell.decision, "decision")
+            table[index] += _whole_number(cell.rows, f"counts of {attribute}")
+        return cls._validated(tables, expected_groups)
 
     @classmethod
     def from_mapping(
         cls,
         counts: Mapping[Any, Mapping[Any, int]],
         attribute: str = "group",
-        expected: Expected | None = None,
+        expected_groups: ExpectedGroups | None = None,
     ) -> Self:
-        """From `{group: {(label, decision): rows}}`; None for what is not known.
+        """From `{group: {(label, decision): rows}}`; None stands for unknown.
 
         Raises:
-            AuditInputError: A count, a label or a name is not what it should be.
+            AuditInputError: A count, a label or a name is invalid.
         """
-        shape = "counts: {group: {(label, decision): rows}} is needed"
+        shape = "counts: must have the form {group: {(label, decision): rows}}"
         if not isinstance(counts, Mapping):
             raise AuditInputError(shape)
-        found: dict[str | None, Int] = {}
+        tables: dict[str | None, Int] = {}
         for name, cells in counts.items():
             if not isinstance(cells, Mapping):
                 raise AuditInputError(shape)
-            word = None if is_missing(name) else word_of(name) or None
-            table = found.setdefault(word, np.zeros((3, 3), dtype=np.int64))
+            group = None if is_missing(name) else word_of(name) or None
+            table = tables.setdefault(group, np.zeros((3, 3), dtype=np.int64))
             for pair, rows in cells.items():
                 if not isinstance(pair, tuple) or len(pair) != 2:
                     raise AuditInputError(shape)
-                place = _place(pair[0], "label"), _place(pair[1], "decision")
-                table[place] += whole_number(rows, f"counts of {attribute}")
-        return cls._checked({attribute: found}, expected)
+                index = _index(pair[0], "label"), _index(pair[1], "decision")
+                table[index] += _whole_number(rows, f"counts of {attribute}")
+        return cls._validated({attribute: tables}, expected_groups)
+
+    def selected(self, by: By) -> Self:
+        """Counts of the requested attributes and crossings only.
+
+        Raises:
+            AuditInputError: There are no counts of one of them.
+        """
+        if by is None:
+            return self
+        known = {groups.attribute: groups for groups in self.groups}
+        entries = [by] if isinstance(by, str | tuple) else by
+        names = [entry if isinstance(entry, str) else crossed_name(entry) for entry in entries]
+        for name in names:
+            if name not in known:
+                raise AuditInputError(f"by: no counts of {name!r}; choose from {', '.join(known)}")
+        return replace(self, groups=tuple(known[name] for name in names))
 
     @classmethod
-    def _checked(
-        cls, found: Mapping[str, Mapping[str | None, Int]], expected: Expected | None
+    def _validated(
+        cls,
+        tables: Mapping[str, Mapping[str | None, Int]],
+        expected_groups: ExpectedGroups | None,
     ) -> Self:
-        if not found:
-            raise AuditInputError("counts: there are none")
-        require_expected_kind(expected, found)
-        groups, warnings = [], []
-        for attribute, tables in found.items():
-            names = sorted(name for name in tables if name is not None)
-            warnings += require_names(names, expected_of(expected, attribute), attribute)
-            unknown = tables.get(None, np.zeros((3, 3), dtype=np.int64))
-            table = np.stack([*(tables[name] for name in names), unknown])
-            groups.append(CountedGroups(attribute=attribute, names=tuple(names), table=table))
-        return cls(groups=tuple(groups), warnings=tuple(warnings))
+        if not tables:
+            raise AuditInputError("counts: empty; at least one count is needed")
+        names = {a: sorted(n for n in groups if n is not None) for a, groups in tables.items()}
+        warnings = require_expected(expected_groups, names)
+        counted = []
+        for attribute, groups in tables.items():
+            unknown = groups.get(None, np.zeros((3, 3), dtype=np.int64))
+            table = np.stack([*(groups[name] for name in names[attribute]), unknown])
+            known = tuple(names[attribute])
+            counted.append(CountedGroups(attribute=attribute, names=known, table=table))
+        return cls(groups=tuple(counted), warnings=tuple(warnings))
 
 
-def whole_number(value: Any, where: str) -> int:
-    """A count.
+class Histogram(Protocol):
+    """Interface of `offline_audit.window.scores.ScoreHistogram`."""
+
+    @property
+    def attribute(self) -> str:
+        """The protected attribute."""
+
+    @property
+    def bars(self) -> tuple[Any, ...]:
+        """Counts by bin for each group, label and decision; `missing` is without a score."""
+
+    @property
+    def edges(self) -> tuple[float, ...]:
+        """Edges of the bins."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreCounts:
+    """Histograms of scores by group, label and decision.
+
+    Attributes:
+        attribute: The protected attribute.
+        names: Names of the groups.
+        edges: Edges of the bins, ascending, `[bins + 1]`.
+        counts: Rows by group, label, decision and bin, `[groups + 1, 3, 3, bins]`; the last group,
+            label and decision are unknown.
+        unscored: Number of rows without a score.
+        warnings: Reservations about the data.
+    """
+
+    attribute: str
+    names: tuple[str, ...]
+    edges: Float
+    counts: Int
+    unscored: int = 0
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def centres(self) -> Float:
+        """Centres of the bins, `[bins]`."""
+        centres: Float = (self.edges[1:] + self.edges[:-1]) / 2
+        return centres
+
+    def selected(self, by: By) -> Self:
+        """These counts, if `by` requests their attribute.
+
+        Raises:
+            AuditInputError: `by` requests another attribute or a crossing.
+        """
+        if by not in (None, self.attribute, [self.attribute], (self.attribute,)):
+            raise AuditInputError(f"by: no scores except of {self.attribute!r}")
+        return self
+
+    @classmethod
+    def from_histogram(
+        cls, histogram: Histogram, expected_groups: ExpectedGroups | None = None
+    ) -> Self:
+        """From a window's `ScoreHistogram`.
+
+        Raises:
+            AuditInputError: A count is negative, or a name is not expected.
+        """
+        bars = histogram.bars
+        names = sorted({bar.group for bar in bars if bar.group is not None})
+        attribute = histogram.attribute
+        warnings = require_expected(expected_groups, {attribute: names})
+        edges = np.array(histogram.edges, dtype=np.float64)
+        counts = np.zeros((len(names) + 1, 3, 3, len(edges) - 1), dtype=np.int64)
+        for bar in bars:
+            group = len(names) if bar.group is None else names.index(bar.group)
+            label, decision = (UNKNOWN_INDEX if v is None else v for v in (bar.label, bar.decision))
+            counts[group, label, decision] += [_whole_number(n, "scores") for n in bar.counts]
+        unscored = sum(_whole_number(bar.missing, "scores") for bar in bars)
+        return cls(
+            attribute=attribute,
+            names=tuple(names),
+            edges=edges,
+            counts=counts,
+            unscored=unscored,
+            warnings=(*warnings, *_unscored_warnings(unscored)),
+        )
+
+    @classmethod
+    def from_arrays(
+        cls,
+        *,
+        groups: Any,
+        decisions: Any = None,
+        labels: Any = None,
+        scores: Any,
+        bins: int = 256,
+        attribute: str = "group",
+        expected_groups: ExpectedGroups | None = None,
+    ) -> Self:
+        """Count rows of arrays in equal bins from 0 to 1.
+
+        Raises:
+            AuditInputError: An array is invalid.
+        """
+        if not is_whole(bins) or bins < 2:
+            raise AuditInputError("bins: must be a whole number of at least 2")
+        if scores is None:
+            raise AuditInputError("scores: one number per row is needed")
+        lowest, highest = _extremes(scores)
+        if lowest < 0 or highest > 1:
+            raise AuditInputError("scores: must be from 0 to 1; rescale them")
+        rows = rows_of(
+            groups={attribute: groups},
+            scores=scores,
+            labels=labels,
+            decisions=decisions,
+            expected_groups=expected_groups,
+        )
+        assert rows.scores is not None
+        names = rows.crossings[0].names
+        codes = np.where(rows.crossings[0].codes < 0, len(names), rows.crossings[0].codes)
+        bin_of = np.minimum((rows.scores * bins).astype(np.int64), bins - 1)
+        flat = ((codes * 3 + rows.label_index) * 3 + rows.decision_index) * bins + bin_of
+        shape = (len(names) + 1, 3, 3, bins)
+        counts = np.bincount(flat, minlength=int(np.prod(shape))).reshape(shape)
+        return cls(
+            attribute=attribute,
+            names=names,
+            edges=np.linspace(0, 1, bins + 1),
+            counts=counts.astype(np.int64),
+            warnings=rows.warnings,
+        )
+
+
+def _whole_number(value: Any, where: str) -> int:
+    """A count as an integer.
 
     Raises:
-        AuditInputError: It is negative, or no whole number, as a weight would be.
+        AuditInputError: It is negative or not a whole number, as a weight would be.
     """
     try:
         number = float("nan") if isinstance(value, str | bytes) else float(value)
@@ -147,14 +301,23 @@ def whole_number(value: Any, where: str) -> int:
         number = float("nan")
     if not number.is_integer() or not 0 <= number <= _MOST_ROWS:
         raise AuditInputError(
-            f"{where}: counts are whole numbers from 0 to 10¹⁵; weights and rates are none"
+            f"{where}: counts must be whole numbers from 0 to 10¹⁵, not weights or rates"
         )
     return int(value)
 
 
-def _place(value: Any, name: str) -> int:
+def _index(value: Any, name: str) -> int:
     if is_missing(value):
-        return MISSING
+        return UNKNOWN_INDEX
     if isinstance(value, str) or value not in (0, 1):
-        raise AuditInputError(f"counts: a {name} is neither 0 nor 1 nor None")
+        raise AuditInputError(f"counts: every {name} must be 0, 1 or None")
     return int(value)
+
+
+def _extremes(scores: Any) -> tuple[float, float]:
+    numbers = finite(scores, "scores")
+    return float(numbers.min(initial=0.0)), float(numbers.max(initial=1.0))
+
+
+def _unscored_warnings(unscored: int) -> list[str]:
+    return [f"Excluded: {count(unscored, 'row')} without a score."] * bool(unscored)

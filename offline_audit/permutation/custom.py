@@ -1,4 +1,4 @@
-"""Any function of a group's rows as a metric: bootstrap for its spread, rearrangements for p."""
+"""Any function of a group's rows as a metric: bootstrap standard error, permutation p-value."""
 
 from __future__ import annotations
 
@@ -10,128 +10,132 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offline_audit.errors import AuditInputError
-from offline_audit.permutation.intervals import quantile
-from offline_audit.permutation.measured import LEAST_UNITS, Measured
-from offline_audit.permutation.outcome import Side
-from offline_audit.permutation.ratio_test import judged_by_draws
-from offline_audit.permutation.rearranged_sums import Rearranging
+from offline_audit.intervals import quantile
+from offline_audit.permutation.permutations import PermutationOptions, p_value_from_resamples
+from offline_audit.permutation.result import SMALLEST_UNITS, ComparisonEstimate, GroupEstimate
 from offline_audit.permutation.rows import Rows
 
-__all__ = ["CustomMetric", "GroupRows", "measured_custom"]
+__all__ = ["CustomMetric", "GroupRows", "compare_custom"]
 
 Int = NDArray[np.int64]
+Int8 = NDArray[np.int8]
 Float = NDArray[np.float64]
 
-# Of the spread: its standard error is then 3%.
-_RESAMPLES = 500
+# Bootstrap samples behind a standard error, which is then accurate to 3%.
+_BOOTSTRAP_SAMPLES = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRows:
-    """Rows of one group, as a function gets them; arrays `[n]`.
+    """Rows of one group, as a custom metric receives them; arrays `[n]`.
 
     Attributes:
-        index: Places of the rows in the arrays that were given, for whatever else belongs to them.
-        decisions: 0, 1, or 2 where it is not known; None if none were given.
-        labels: The same of labels.
-        scores: None if none were given.
+        index: Indices of the rows in the caller's arrays, to look up other columns.
+        decisions: 0, 1, or −1 where it is unknown; None if not given.
+        labels: 0, 1, or −1 where it is unknown; None if not given.
+        scores: None if not given.
     """
 
     index: Int
-    decisions: Int | None
-    labels: Int | None
+    decisions: Int8 | None
+    labels: Int8 | None
     scores: Float | None
 
 
 @dataclass(frozen=True, slots=True)
 class CustomMetric:
-    """A function that a caller gave."""
+    """A metric that is a function of the caller."""
 
     function: Callable[[GroupRows], float]
 
     @property
     def name(self) -> str:
-        """Of the function."""
+        """Name of the function."""
         return getattr(self.function, "__name__", "metric")
 
     @property
-    def words(self) -> str:
-        """Its name, since it says no more."""
+    def description(self) -> str:
+        """Name of the function."""
+        return self.name
+
+    @property
+    def unit(self) -> str:
+        """Unit of a difference: that of the function."""
         return self.name
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Nothing that is known before it runs."""
+        """Required input: none that is known before the function runs."""
         return ()
 
 
-def measured_custom(
+def compare_custom(
     metric: CustomMetric,
     rows: Rows,
     codes: Int,
     names: tuple[str, str],
     members: tuple[Int, Int],
-    confidence: float,
-    how: Rearranging,
-) -> Measured:
-    """Compare a function of the rows.
+    confidence_level: float,
+    options: PermutationOptions,
+) -> ComparisonEstimate:
+    """Estimate and test a difference of a function of the rows.
 
-    T is the difference over its bootstrap standard error; the rearranged differences are divided by
-    their own standard deviation, as section 5 of the paper does, so that the function runs
-    2 (draws + resamples) times and not their product. Units are drawn, and change groups, whole.
+    T is the difference over its bootstrap standard error. The permuted differences are divided by
+    their own standard deviation (DiCiccio et al., KDD 2020, section 5), so that the function runs
+    2 (n_resamples + bootstrap samples) times and not their product. Units are resampled and
+    permuted as a whole.
     """
     run = _CustomRun(metric, rows)
-    places = [np.flatnonzero(np.isin(codes, each)) for each in members]
-    drawable = [run.drawable(each) for each in places]
-    estimates = [run.value(each) for each in places]
-    sides = tuple(
-        Side(
+    indices = [np.flatnonzero(np.isin(codes, groups)) for groups in members]
+    units = [run.units_of(part) for part in indices]
+    estimates = [run.value(part) for part in indices]
+    one, two = (
+        GroupEstimate(
             name=name,
             rows=0,
-            counted=len(place),
+            counted=len(part),
             hits=None,
-            units=len(units),
+            units=len(own),
             estimate=value if math.isfinite(value) else None,
         )
-        for name, place, units, value in zip(names, places, drawable, estimates, strict=True)
+        for name, part, own, value in zip(names, indices, units, estimates, strict=True)
     )
-    one, two = sides
-    cell = float(min(one.units, two.units))
-    reason, judged, error = None, None, None
-    rng = np.random.default_rng(how.seed)
+    smallest = float(min(one.units, two.units))
+    reason, error, interval, test = None, None, None, None
+    rng = np.random.default_rng(options.seed)
     if one.estimate is None or two.estimate is None:
-        reason = f"{metric.name} has no value for a group"
-    elif cell < LEAST_UNITS:
-        reason = f"not enough data: a group has {cell:.0f} units; {LEAST_UNITS} are needed"
-    else:
-        spreads = [run.spread(units, rng) for units in drawable]
-        error = math.hypot(*spreads)
-        if not error > 0 or not math.isfinite(error):
-            reason, error = f"{metric.name} does not vary when rows are drawn anew", None
-    interval = None
-    if error is not None and one.estimate is not None and two.estimate is not None:
-        seen = one.estimate - two.estimate
-        half = quantile(confidence) * error
-        interval = (seen - half, seen + half)
-        drawn = run.differences(drawable, rng, how)
-        scale = float(np.nanstd(drawn)) if how.studentized else 1.0
-        judged = judged_by_draws(
-            seen / error if how.studentized else seen, drawn / (scale or 1.0), how.alternative
+        reason = f"{metric.name} has no finite value for a group"
+    elif smallest < SMALLEST_UNITS:
+        reason = (
+            f"not enough data: the smaller group has {smallest:.0f} units; at least "
+            f"{SMALLEST_UNITS} are needed"
         )
-    return Measured(
-        sides=(one, two),
+    else:
+        error = math.hypot(*(run.bootstrap_error(own, rng) for own in units))
+        if not error > 0 or not math.isfinite(error):
+            reason, error = f"{metric.name} does not vary between bootstrap samples", None
+    if error is not None and one.estimate is not None and two.estimate is not None:
+        difference = one.estimate - two.estimate
+        half = quantile(confidence_level) * error
+        interval = (difference - half, difference + half)
+        permuted = run.permuted_differences(units, rng, options)
+        scale = float(np.nanstd(permuted)) if options.studentized else 1.0
+        observed = difference / error if options.studentized else difference
+        test = p_value_from_resamples(observed, permuted / (scale or 1.0), options.alternative)
+    return ComparisonEstimate(
+        groups=(one, two),
         interval=interval,
-        method=f"normal, with the spread of {_RESAMPLES} bootstrap samples",
+        method=f"normal with the standard error of {_BOOTSTRAP_SAMPLES} bootstrap samples",
         error=error,
-        cell=cell,
-        least=LEAST_UNITS,
+        smallest_count=smallest,
+        required_count=SMALLEST_UNITS,
         reason=reason,
-        judged=judged,
+        test=test,
     )
 
 
 class _CustomRun:
-    """A function on the rows of some units."""
+    """The function, applied to rows of chosen units."""
 
     def __init__(self, metric: CustomMetric, rows: Rows) -> None:
         self.metric, self.rows = metric, rows
@@ -140,46 +144,51 @@ class _CustomRun:
             sizes = np.bincount(rows.units)
             self.starts = np.concatenate([[0], np.cumsum(sizes)])
 
-    def drawable(self, places: Int) -> Int:
-        """Units of some rows; the rows themselves if each is one."""
-        return places if self.rows.units is None else np.unique(self.rows.units[places])
+    def units_of(self, indices: Int) -> Int:
+        """Units of some rows; the rows themselves if every row is its own unit."""
+        return indices if self.rows.units is None else np.unique(self.rows.units[indices])
 
-    def value(self, places: Int) -> float:
-        """Of the rows at some places."""
+    def value(self, indices: Int) -> float:
+        """Value of the function for some rows."""
         rows = self.rows
-        parts = {
-            name: None if part is None else part[places]
-            for name, part in (
-                ("decisions", rows.decisions),
-                ("labels", rows.labels),
-                ("scores", rows.scores),
-            )
-        }
-        found = self.metric.function(GroupRows(index=places, **parts))  # type: ignore[arg-type]
+        group = GroupRows(
+            index=indices,
+            decisions=None if rows.decisions is None else rows.decisions[indices],
+            labels=None if rows.labels is None else rows.labels[indices],
+            scores=None if rows.scores is None else rows.scores[indices],
+        )
+        value = self.metric.function(group)
         try:
-            return float(found)
+            return float(value)
         except (TypeError, ValueError) as error:
-            raise AuditInputError(f"{self.metric.name}: gave no number for a group") from error
+            raise AuditInputError(
+                f"metrics: {self.metric.name} must return a number for every group"
+            ) from error
 
-    def of_units(self, units: Int) -> float:
-        """Of some units, each as often as it is listed."""
+    def value_of_units(self, units: Int) -> float:
+        """Value of the function for some units; a unit may be listed repeatedly."""
         if self.rows.units is None:
             return self.value(units)
-        pieces = [self.order[self.starts[unit] : self.starts[unit + 1]] for unit in units]
-        return self.value(np.concatenate(pieces))
+        parts = [self.order[self.starts[unit] : self.starts[unit + 1]] for unit in units]
+        return self.value(np.concatenate(parts))
 
-    def spread(self, units: Int, rng: np.random.Generator) -> float:
-        """Standard deviation of the metric over bootstrap samples of the units."""
-        drawn = [self.of_units(rng.choice(units, len(units))) for _ in range(_RESAMPLES)]
-        return float(np.nanstd(drawn, ddof=1))
+    def bootstrap_error(self, units: Int, rng: np.random.Generator) -> float:
+        """Standard deviation of the function over bootstrap samples of the units."""
+        values = [
+            self.value_of_units(rng.choice(units, len(units))) for _ in range(_BOOTSTRAP_SAMPLES)
+        ]
+        return float(np.nanstd(values, ddof=1))
 
-    def differences(self, drawable: list[Int], rng: np.random.Generator, how: Rearranging) -> Float:
-        """Between rearranged groups, `[draws]`."""
-        pool, size = np.concatenate(drawable), len(drawable[0])
-        found = np.empty(how.draws)
-        for number in range(how.draws):
+    def permuted_differences(
+        self, units: list[Int], rng: np.random.Generator, options: PermutationOptions
+    ) -> Float:
+        """Differences between permuted groups, `[n_resamples]`."""
+        pool, size = np.concatenate(units), len(units[0])
+        differences = np.empty(options.n_resamples)
+        for number in range(options.n_resamples):
             shuffled = rng.permutation(pool)
-            found[number] = self.of_units(shuffled[:size]) - self.of_units(shuffled[size:])
-            if how.progress is not None and (number + 1) % 100 == 0:
-                how.progress(number + 1, how.draws)
-        return found
+            one, two = (self.value_of_units(part) for part in (shuffled[:size], shuffled[size:]))
+            differences[number] = one - two
+            if options.step is not None and (number + 1) % 100 == 0:
+                options.step(100)
+        return differences

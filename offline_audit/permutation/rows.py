@@ -1,4 +1,4 @@
-"""Rows of traffic as arrays: checked, and read by the tests."""
+"""Rows of traffic as validated arrays, with the group of each row by attribute or crossing."""
 
 from __future__ import annotations
 
@@ -9,33 +9,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from offline_audit.checked_arrays import (
-    MISSING,
-    binary,
-    finite,
-    require_length,
-    unit_codes,
-)
+from offline_audit.crossing import By, Crossing, requested_crossings
 from offline_audit.errors import AuditInputError
-from offline_audit.group_names import require_names, to_codes, word_of
-from offline_audit.permutation.crossing import Crossing, Intersections, wanted_crossings
+from offline_audit.formatting import count
+from offline_audit.groups import UNKNOWN, require_names, to_codes, word_of
+from offline_audit.permutation.metrics import UNKNOWN_INDEX
+from offline_audit.validation import binary, finite, require_length, unit_codes
 
 __all__ = [
-    "Expected",
+    "ExpectedGroups",
     "Rows",
-    "expected_of",
+    "expected_names",
     "require_expected",
-    "require_expected_kind",
     "rows_of",
 ]
 
 Int = NDArray[np.int64]
+Int8 = NDArray[np.int8]
 Float = NDArray[np.float64]
-# Names of the groups that there may be; by attribute, if there are several.
-Expected = Sequence[str | int] | Mapping[str, Sequence[str | int]]
+# Names of all possible groups; by attribute, if there are several.
+ExpectedGroups = Sequence[str | int] | Mapping[str, Sequence[str | int]]
 
-# Rows beyond this share that repeat another one exactly ask for a word about units.
-_MANY_REPEATS = 0.5
+# A share of duplicate rows above this suggests that `units` are missing.
+_DUPLICATE_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,41 +39,47 @@ class Rows:
     """Rows of traffic, all arrays `[n]`.
 
     Attributes:
-        crossings: Groups by attribute, then by intersections.
-        decisions: 0, 1, or 2 where it is not known; None if none were given.
-        labels: The same of labels.
-        scores: None if none were given.
-        units: Number of the unit that each row belongs to; None if each row is one.
-        warnings: What is odd about them.
+        crossings: Groups by attribute or crossing, in the requested order.
+        decisions: 0, 1, or −1 where it is unknown; None if not given.
+        labels: 0, 1, or −1 where it is unknown; None if not given.
+        scores: None if not given.
+        units: Number of the unit that each row belongs to; None if every row is its own unit.
+        warnings: Reservations about the data.
     """
 
     crossings: tuple[Crossing, ...]
-    decisions: Int | None
-    labels: Int | None
+    decisions: Int8 | None
+    labels: Int8 | None
     scores: Float | None
     units: Int | None
     warnings: tuple[str, ...]
 
     @property
     def n(self) -> int:
-        """How many."""
+        """Number of rows."""
         return len(self.crossings[0].codes)
+
+    @property
+    def label_index(self) -> Int:
+        """Index of each label in tables of counts: 0, 1, or 2 where it is unknown, `[n]`."""
+        return self._indices(self.labels)
+
+    @property
+    def decision_index(self) -> Int:
+        """Index of each decision in tables of counts: 0, 1, or 2 where it is unknown, `[n]`."""
+        return self._indices(self.decisions)
+
+    def _indices(self, codes: Int8 | None) -> Int:
+        if codes is None:
+            return np.full(self.n, UNKNOWN_INDEX)
+        return np.where(codes == UNKNOWN, UNKNOWN_INDEX, codes.astype(np.int64))
 
     def table(self, crossing: Crossing) -> Int:
         """Counts by group, label and decision, `[groups + 1, 3, 3]`; the last group is unknown."""
         groups = len(crossing.names) + 1
-        cell = (np.where(crossing.codes < 0, groups - 1, crossing.codes) * 3 + self.label) * 3
-        return np.bincount(cell + self.decision, minlength=groups * 9).reshape(groups, 3, 3)
-
-    @property
-    def label(self) -> Int:
-        """Labels, or what stands for no labels."""
-        return np.full(self.n, MISSING) if self.labels is None else self.labels
-
-    @property
-    def decision(self) -> Int:
-        """Decisions, or what stands for none."""
-        return np.full(self.n, MISSING) if self.decisions is None else self.decisions
+        group = np.where(crossing.codes == UNKNOWN, groups - 1, crossing.codes)
+        cell = (group * 3 + self.label_index) * 3 + self.decision_index
+        return np.bincount(cell, minlength=groups * 9).reshape(groups, 3, 3)
 
 
 def rows_of(
@@ -87,78 +89,88 @@ def rows_of(
     labels: Any = None,
     scores: Any = None,
     units: Any = None,
-    intersections: Intersections = False,
-    expected: Expected | None = None,
+    by: By = None,
+    expected_groups: ExpectedGroups | None = None,
     score_limits: tuple[float, float] | None = (0.0, 1.0),
 ) -> Rows:
-    """Check arrays.
+    """Validate arrays.
 
     Raises:
-        AuditInputError: Something is not what it should be.
+        AuditInputError: An array or an option is invalid.
     """
     by_attribute = dict(groups) if isinstance(groups, Mapping) else {"group": groups}
     if not by_attribute:
-        raise AuditInputError("groups: no attribute was given")
-    require_expected_kind(expected, by_attribute)
+        raise AuditInputError("groups: the mapping is empty; at least one attribute is needed")
+    _require_expected_type(expected_groups, by_attribute)
     warnings: list[str] = []
     attributes = {}
     for attribute, values in by_attribute.items():
         names, codes = to_codes(values, attribute)
-        warnings += require_names(names, expected_of(expected, attribute), attribute)
+        warnings += require_names(names, expected_names(expected_groups, attribute), attribute)
         attributes[attribute] = Crossing(attribute=attribute, names=names, codes=codes)
-    made: dict[str, Any] = {
-        "decisions": None if decisions is None else binary(decisions, "decisions"),
-        "labels": None if labels is None else binary(labels, "labels"),
+    arrays: dict[str, Any] = {
+        "decisions": None if decisions is None else _binary_codes(decisions, "decisions"),
+        "labels": None if labels is None else _binary_codes(labels, "labels"),
         "scores": None if scores is None else finite(scores, "scores", score_limits),
         "units": None if units is None else unit_codes(units),
     }
     lengths = {f"groups of {name}": len(each.codes) for name, each in attributes.items()}
-    require_length(lengths | {name: len(a) for name, a in made.items() if a is not None})
-    crossings = tuple(wanted_crossings(attributes, intersections))
-    rows = Rows(crossings=crossings, **made, warnings=())
+    require_length(lengths | {name: len(a) for name, a in arrays.items() if a is not None})
+    crossings = tuple(requested_crossings(attributes, by))
+    rows = Rows(crossings=crossings, **arrays, warnings=())
     if rows.units is not None:
         _require_one_group(rows)
     elif rows.scores is not None:
-        warnings += _repeats(rows)
-    return Rows(crossings=crossings, **made, warnings=tuple(warnings))
+        warnings += _duplicate_warnings(rows)
+    return Rows(crossings=crossings, **arrays, warnings=tuple(warnings))
 
 
-def expected_of(expected: Expected | None, attribute: str) -> Sequence[str] | None:
-    """Names expected of one attribute, as words."""
-    names = expected.get(attribute) if isinstance(expected, Mapping) else expected
+def _binary_codes(values: Any, name: str) -> Int8:
+    codes = binary(values, name)
+    return np.where((codes == 0) | (codes == 1), codes, UNKNOWN).astype(np.int8)
+
+
+def expected_names(expected_groups: ExpectedGroups | None, attribute: str) -> list[str] | None:
+    """Expected group names of one attribute, as text; None where any name is accepted."""
+    if isinstance(expected_groups, Mapping):
+        names = expected_groups.get(attribute)
+    else:
+        names = expected_groups
     return None if names is None else [word_of(name) for name in names]
 
 
-def require_expected(expected: Expected | None, names: Mapping[str, Sequence[str]]) -> None:
-    """Groups of each attribute are among those expected.
+def require_expected(
+    expected_groups: ExpectedGroups | None, names: Mapping[str, Sequence[str]]
+) -> list[str]:
+    """Check the group names of each attribute; returns warnings about similar names.
 
     Raises:
-        AuditInputError: Some are not, or what is expected is no list of names.
+        AuditInputError: A name is not expected, or `expected_groups` has the wrong type.
     """
-    require_expected_kind(expected, names)
-    for attribute, found in names.items():
-        listed = expected_of(expected, attribute)
-        if listed is not None:
-            require_names(found, listed, attribute)
+    _require_expected_type(expected_groups, names)
+    return [
+        warning
+        for attribute, known in names.items()
+        for warning in require_names(known, expected_names(expected_groups, attribute), attribute)
+    ]
 
 
-def require_expected_kind(expected: Any, attributes: Iterable[str]) -> None:
-    """A list of names, or such lists by attribute.
-
-    Raises:
-        AuditInputError: It is something else, or names an attribute that is not there.
-    """
-    if expected is None:
+def _require_expected_type(expected_groups: Any, attributes: Iterable[str]) -> None:
+    if expected_groups is None:
         return
-    listed = list(expected.values()) if isinstance(expected, Mapping) else [expected]
-    if any(isinstance(n, str | bytes) or not isinstance(n, Iterable) for n in listed):
-        raise AuditInputError("expected: a list of names is needed, or one for each attribute")
-    if isinstance(expected, Mapping):
+    by_attribute = isinstance(expected_groups, Mapping)
+    lists = list(expected_groups.values()) if by_attribute else [expected_groups]
+    if any(isinstance(n, str | bytes) or not isinstance(n, Iterable) for n in lists):
+        raise AuditInputError(
+            "expected_groups: must be a list of names, or a mapping from attributes to such lists"
+        )
+    if by_attribute:
         known = list(attributes)
-        for attribute in expected:
+        for attribute in expected_groups:
             if attribute not in known:
                 raise AuditInputError(
-                    f"expected: there is no attribute {attribute!r}; there are {', '.join(known)}"
+                    f"expected_groups: unknown attribute {attribute!r}; choose from "
+                    f"{', '.join(known)}"
                 )
 
 
@@ -169,29 +181,29 @@ def _require_one_group(rows: Rows) -> None:
         highest = np.full(len(lowest), -1)
         np.minimum.at(lowest, rows.units, crossing.codes)
         np.maximum.at(highest, rows.units, crossing.codes)
-        torn = int(np.count_nonzero(lowest != highest))
-        if torn:
+        split = int(np.count_nonzero(lowest != highest))
+        if split:
             raise AuditInputError(
-                f"units: {torn:,} have rows in more than one group of {crossing.attribute}; "
-                "a unit changes groups as a whole"
+                f"units: {count(split, 'unit')} with rows in more than one group of "
+                f"{crossing.attribute}; all rows of a unit must be in the same group"
             )
 
 
-def _repeats(rows: Rows) -> list[str]:
-    """Whether most rows are copies of another one: the same person, asked about again."""
+def _duplicate_warnings(rows: Rows) -> list[str]:
+    """Warn if most rows duplicate another one: probably requests about the same person."""
     assert rows.scores is not None
     codes = [crossing.codes for crossing in rows.crossings]
-    # A score with few values repeats by itself.
-    _, place, times = np.unique(rows.scores, return_inverse=True, return_counts=True)
+    # Scores with few distinct values repeat by themselves.
+    _, index, times = np.unique(rows.scores, return_inverse=True, return_counts=True)
     if len(times) < rows.n / 20 or len(times) == rows.n:
         return []
-    whole = np.stack([place, rows.label, rows.decision, *codes])
+    whole = np.stack([index, rows.label_index, rows.decision_index, *codes])
     distinct = np.unique(whole, axis=1).shape[1]
-    if 1 - distinct / rows.n <= _MANY_REPEATS:
+    if 1 - distinct / rows.n <= _DUPLICATE_SHARE:
         return []
     share = 100 * (1 - distinct / rows.n)
     warning = (
-        f"{share:.0f}% of the rows repeat another one in score, label, decision and group. If they "
-        "are the same people, give `units`, or p-values will be too small."
+        f"{share:.0f}% of the rows duplicate another row in score, label, decision and group. If "
+        "they belong to the same people, pass `units`; otherwise p-values are too small."
     )
     return [warning]

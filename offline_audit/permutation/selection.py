@@ -1,4 +1,4 @@
-"""The table of selection rates that bias audits print, with the four-fifths ratio."""
+"""The table of selection rates and impact ratios that bias audits report."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from offline_audit.crossing import By
 from offline_audit.errors import AuditInputError
+from offline_audit.formatting import count
+from offline_audit.intervals import rate_ratio_interval, wilson
 from offline_audit.permutation.counts import TableCounts
-from offline_audit.permutation.crossing import Intersections
-from offline_audit.permutation.intervals import rate_ratio_interval, wilson
-from offline_audit.permutation.options import require_confidence
-from offline_audit.permutation.rows import Expected, require_expected, rows_of
+from offline_audit.permutation.metrics import UNKNOWN_INDEX
+from offline_audit.permutation.permutations import require_confidence_level
+from offline_audit.permutation.rows import ExpectedGroups, require_expected, rows_of
 from offline_audit.permutation.sources import GroupSet, RowSource, TableSource
-from offline_audit.presentation import (
+from offline_audit.rendering import (
     Estimate,
     TextTable,
     interval_figure,
@@ -35,7 +37,7 @@ Int = NDArray[np.int64]
 # A rate below four fifths of the highest is taken as evidence of adverse impact
 # (29 CFR 1607.4 D, the Uniform Guidelines on Employee Selection Procedures).
 FOUR_FIFTHS = 0.8
-# Groups with less than this share of the data may be left out of the ratios
+# Groups with less than this share of the data may be excluded from the ratios
 # (6 RCNY § 5-301, rules for New York City's Local Law 144).
 SMALL_SHARE = 0.02
 
@@ -46,16 +48,16 @@ class SelectionRow:
 
     Attributes:
         attribute: The protected attribute, or several crossed.
-        group: Its name; None where the group is not known.
-        rows: With a decision.
-        selected: Of those.
-        share: Of all rows with a decision.
-        rate: Selected over rows; None without rows.
-        rate_interval: Wilson's.
-        impact_ratio: Rate over the highest rate; None for the unknown group, and where nobody is
+        group: Name of the group; None for rows whose group is unknown.
+        rows: Rows with a decision.
+        selected: Selected rows.
+        share: Share of all rows with a decision.
+        rate: Selected rows over rows; None without rows.
+        rate_interval: Wilson interval of the rate.
+        impact_ratio: Rate over the highest rate; None for the unknown group, and if nobody is
             selected in any group.
-        impact_interval: Of the ratio; None for the group with the highest rate.
-        small: Whether the share is below 2%, so that an audit may leave the ratio out.
+        impact_interval: Interval of the ratio; None for the group with the highest rate.
+        small: Whether the share is below 2%, so that an audit may exclude the ratio.
     """
 
     attribute: str
@@ -76,7 +78,7 @@ class SelectionRow:
 
     @property
     def surely_below(self) -> bool:
-        """Whether all of the ratio's interval is below .8."""
+        """Whether the whole interval of the ratio is below .8."""
         return self.impact_interval is not None and self.impact_interval[1] < FOUR_FIFTHS
 
 
@@ -85,35 +87,35 @@ class SelectionTable:
     """Selection rates by group.
 
     Attributes:
-        table: Groups of each attribute and crossing, in order; the unknown group last.
-        confidence: Level of the intervals.
-        undecided: Rows without a decision, left out; those of the first attribute.
-        warnings: What to know before a figure is believed.
+        table: Groups of each attribute or crossing, in order; the unknown group last.
+        confidence_level: Confidence level of the intervals.
+        undecided: Number of rows without a decision, which are excluded.
+        warnings: Reservations about the figures.
     """
 
     table: tuple[SelectionRow, ...]
-    confidence: float
+    confidence_level: float
     undecided: int
     warnings: tuple[str, ...]
 
     def of(self, group: str | None, attribute: str | None = None) -> SelectionRow:
-        """One group's row.
+        """The row of one group.
 
         Raises:
             KeyError: There is none, or more than one.
         """
-        found = [r for r in self.table if r.group == group and attribute in (None, r.attribute)]
-        if len(found) != 1:
-            raise KeyError(f"{len(found)} rows of group {group!r}")
-        return found[0]
+        rows = [r for r in self.table if r.group == group and attribute in (None, r.attribute)]
+        if len(rows) != 1:
+            raise KeyError(f"{len(rows)} rows of group {group!r}")
+        return rows[0]
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, for JSON."""
-        found: dict[str, Any] = json_ready(self)
-        for row, told in zip(self.table, found["table"], strict=True):
-            told["below_four_fifths"] = row.below_four_fifths
-            told["surely_below"] = row.surely_below
-        return found
+        """All fields and derived values, for JSON."""
+        fields: dict[str, Any] = json_ready(self)
+        for row, entry in zip(self.table, fields["table"], strict=True):
+            entry["below_four_fifths"] = row.below_four_fifths
+            entry["surely_below"] = row.surely_below
+        return fields
 
     def plot(self) -> Figure:
         """Impact ratios with their intervals, and a line at four fifths."""
@@ -137,7 +139,7 @@ class SelectionTable:
 
     @property
     def _shown(self) -> TextTable:
-        level = f"{100 * self.confidence:g}% interval"
+        level = f"{100 * self.confidence_level:g}% interval"
         return TextTable(
             header=("attribute", "group", "rows", "share", "selected", "rate", level,
                     "impact ratio", level, ""),
@@ -149,105 +151,102 @@ class SelectionTable:
     def _notes(self) -> list[str]:
         notes = ["impact ratio: rate over the highest rate of the attribute; ! below four fifths"]
         if any(row.below_four_fifths for row in self.table):
-            notes.append("!! means that all of the interval is below four fifths")
+            notes.append("!! the whole interval is below four fifths")
         if any(row.small for row in self.table):
             notes.append(
                 "* less than 2% of the data: an audit under New York City's Local Law 144 may "
-                "leave the ratio out; the highest rate is taken among the other groups"
+                "exclude the ratio; the highest rate is that of the other groups"
             )
         if self.undecided:
-            notes.append(f"{self.undecided:,} rows without a decision are left out")
+            notes.append(f"excluded: {count(self.undecided, 'row')} without a decision")
         return notes + [f"warning: {warning}" for warning in self.warnings]
 
 
 def selection_table(
-    *,
     groups: Any = None,
     decisions: Any = None,
     counts: TableCounts | None = None,
-    intersections: Intersections = False,
-    expected: Expected | None = None,
-    confidence: float = 0.95,
+    *,
+    by: By = None,
+    expected_groups: ExpectedGroups | None = None,
+    confidence_level: float = 0.95,
 ) -> SelectionTable:
-    """Selection rates of every group, of intersections, and of those whose group is not known.
+    """Selection rates of every group, and of rows whose group is unknown.
 
     The impact ratio is a group's rate over the highest rate among groups that are not small. The
-    four-fifths rule is a rule of thumb: with few rows a fair model breaks it often, so read the
-    interval beside it, and `permutation_test("selection_rate", …)`.
+    four-fifths rule is a rule of thumb: with few rows a fair model often violates it, so read the
+    interval too, and use `permutation_test(…, metrics="selection_rate")`.
 
     Args:
         groups: Group of each row, or a mapping from attributes to such arrays.
-        decisions: 0 or 1 of each row; None or NaN where it is not known.
-        counts: Counts in place of arrays.
-        intersections: True for every pair of attributes; or tuples of names.
-        expected: All groups that there may be; any other name is an error.
-        confidence: Level of the intervals.
+        decisions: Decision of each row, 0 or 1; None or NaN where it is unknown.
+        counts: Counts instead of arrays.
+        by: Attributes to tabulate; a tuple crosses its attributes, "pairs" adds every pair. None
+            for every attribute.
+        expected_groups: Names of all possible groups; any other name is an error.
+        confidence_level: Confidence level of the intervals.
 
     Raises:
-        AuditInputError: Something given is not what it should be.
+        AuditInputError: An argument is invalid; the message names it.
     """
     source: RowSource | TableSource
     if counts is not None:
         if groups is not None or decisions is not None:
-            raise AuditInputError("counts: give either arrays or counts, not both")
+            raise AuditInputError("counts: pass either arrays or counts, not both")
         if not isinstance(counts, TableCounts):
-            raise AuditInputError("counts: `TableCounts` are needed")
-        if intersections is not False:
-            raise AuditInputError("intersections: counts are crossed already, or cannot be")
-        require_expected(expected, {each.attribute: each.names for each in counts.groups})
-        source = TableSource(counts)
+            raise AuditInputError("counts: must be `TableCounts`")
+        source = TableSource(counts.selected(by))
+        require_expected(expected_groups, {each.attribute: each.names for each in counts.groups})
     elif groups is None or decisions is None:
-        raise AuditInputError("groups and decisions are needed, or `counts`")
+        raise AuditInputError("groups, decisions: pass both arrays, or `counts`")
     else:
         source = RowSource(
-            rows_of(
-                groups=groups, decisions=decisions, intersections=intersections, expected=expected
-            )
+            rows_of(groups=groups, decisions=decisions, by=by, expected_groups=expected_groups)
         )
-    require_confidence(confidence)
+    require_confidence_level(confidence_level)
     if "decisions" not in source.offers:
-        raise AuditInputError("decisions: none is known")
-    rows = tuple(row for found in source.group_sets for row in _rows(found, confidence))
-    undecided = int(source.group_sets[0].table[:, :, 2].sum())
+        raise AuditInputError("decisions: at least one known decision is needed")
+    rows = tuple(row for groups in source.group_sets for row in _rows(groups, confidence_level))
+    undecided = int(source.group_sets[0].table[:, :, UNKNOWN_INDEX].sum())
     return SelectionTable(
-        table=rows, confidence=confidence, undecided=undecided, warnings=source.warnings
+        table=rows, confidence_level=confidence_level, undecided=undecided, warnings=source.warnings
     )
 
 
-def _rows(found: GroupSet, confidence: float) -> list[SelectionRow]:
-    declined, selected = (found.table[:, :, decision].sum(axis=1) for decision in (0, 1))
-    rows = declined + selected
+def _rows(groups: GroupSet, confidence_level: float) -> list[SelectionRow]:
+    not_selected, selected = (groups.table[:, :, decision].sum(axis=1) for decision in (0, 1))
+    rows = not_selected + selected
     total = max(int(rows.sum()), 1)
-    known = range(len(found.names))
+    known = range(len(groups.names))
     large = [g for g in known if rows[g] >= SMALL_SHARE * total and rows[g] > 0]
     best = max(large, key=lambda g: (selected[g] / rows[g], rows[g]), default=None)
-    made = []
-    for place in range(len(rows)):
-        n, hits = int(rows[place]), int(selected[place])
-        unknown = place == len(found.names)
+    table = []
+    for index in range(len(rows)):
+        n, hits = int(rows[index]), int(selected[index])
+        unknown = index == len(groups.names)
         if unknown and n == 0:
             continue
         ratio, interval = None, None
         if best is not None and not unknown and n and selected[best]:
             ratio = float((hits / n) / (selected[best] / rows[best]))
-            if place != best:
+            if index != best:
                 top = (int(selected[best]), int(rows[best]))
-                interval = rate_ratio_interval(hits, n, *top, confidence)
-        made.append(
+                interval = rate_ratio_interval(hits, n, *top, confidence_level)
+        table.append(
             SelectionRow(
-                attribute=found.attribute,
-                group=None if unknown else found.names[place],
+                attribute=groups.attribute,
+                group=None if unknown else groups.names[index],
                 rows=n,
                 selected=hits,
                 share=n / total,
                 rate=hits / n if n else None,
-                rate_interval=wilson(hits / n, n, confidence) if n else None,
+                rate_interval=wilson(hits / n, n, confidence_level) if n else None,
                 impact_ratio=ratio,
                 impact_interval=interval,
                 small=not unknown and n < SMALL_SHARE * total,
             )
         )
-    return made
+    return table
 
 
 def _cells(row: SelectionRow) -> tuple[str, ...]:

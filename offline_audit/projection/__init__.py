@@ -1,9 +1,9 @@
-"""Projection test of group fairness: the least change of decisions that would make them fair.
+"""Projection test of group fairness: the smallest change of decisions that makes them fair.
 
-arrays ─► sample ─► criteria (strata, cells, cost curves) ─► common rate, or overlapping ─► gaps
-─► limiting law ─► effects, explanation ─► result
+arrays ─► sample, options ─► partition (strata, cells, cost curves) ─► common_rate or overlapping
+─► gaps ─► p_value (limiting_law, tolerance) ─► effects, explanation ─► result
 
-Distances to the decision boundary: `distances`, and `network_distances` where torch is installed.
+Distances to the decision boundary: `distances`, and `network_distances`, which requires torch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from offline_audit.projection.distances import (
     linear_distances,
 )
 from offline_audit.projection.result import ProjectionResult
-from offline_audit.projection.run import projection_test
+from offline_audit.projection.test import projection_test
 
 __all__ = [
     "BoundaryDistances",

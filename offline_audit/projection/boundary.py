@@ -1,4 +1,4 @@
-"""How far each row is from the decision boundary, and what would change on the way to it."""
+"""Distances of rows to the decision boundary, and the feature changes that reach it."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from offline_audit.errors import AuditInputError
 
 __all__ = ["BoundaryDistances", "Changes", "Refined", "floats", "names_of", "number"]
 
-# From places of rows to what changes in their features, `[rows, d]`.
+# From row indices to the changes of their features that reach the boundary, `[rows, d]`.
 Changes = Callable[[NDArray[np.intp]], NDArray[np.float64]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refined:
-    """Distances of some rows, found by search.
+    """Distances of some rows, refined by a search.
 
     Attributes:
-        distances: `[rows]`.
-        changes: From each row to the nearest point found on the boundary, `[rows, d]`.
+        distances: Refined distances, `[rows]`.
+        changes: Vector from each row to the nearest boundary point of the search, `[rows, d]`.
         converged: Whether the search reached the boundary, `[rows]`.
     """
 
@@ -34,17 +34,19 @@ class Refined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundaryDistances:
-    """Distances to the decision boundary, with what is known of the way there.
+    """Distances to the decision boundary, with the feature changes that reach it.
 
     Attributes:
-        distances: 0 or more, `[n]`; checked when they are tested.
-        method: How they were found, in words.
-        changes: What changes in a row's features until it reaches the boundary; None if not known.
-        feature_names: Of the d features.
-        scales: Standard deviation of each feature, `[d]`; changes are told in it if it is known.
-        refine: Finds the distances of some rows more exactly; None if they are final.
-        decided: What the classifier decides, 0 or 1, `[n]`, to check decisions against; None if
-            not known.
+        distances: Distances, 0 or more, `[n]`; validated by `projection_test`.
+        method: How they were computed, in words.
+        changes: Function from row indices to the feature changes that reach the boundary; None if
+            these are unknown.
+        feature_names: Names of the d features.
+        scales: Standard deviation of each feature, the unit of reported changes, `[d]`; None if
+            unknown.
+        refine: Function from row indices to refined distances; None if the distances are final.
+        decided: Decisions of the classifier, to validate decisions against, `[n]`; None if
+            unknown.
     """
 
     distances: NDArray[Any]
@@ -64,23 +66,30 @@ class BoundaryDistances:
         feature_names: Sequence[str] = (),
         scales: ArrayLike | None = None,
     ) -> BoundaryDistances:
-        """Distances that someone else has computed, the traffic log for example.
+        """Distances that were computed elsewhere, for example by the traffic log.
+
+        Args:
+            distances: Distances, `[n]`.
+            changes: Feature changes that reach the boundary, `[n, d]`.
+            feature_names: Names of the d features.
+            scales: Standard deviation of each feature, `[d]`.
 
         Raises:
-            AuditInputError: Changes, names and scales are not of as many rows or features.
+            AuditInputError: Changes, names or scales have the wrong shape or invalid values.
         """
-        found = np.asarray(distances)
+        values = np.asarray(distances)
         if changes is None:
-            return cls(distances=found, method="as given")
+            return cls(distances=values, method="as given")
         table = floats("changes", changes)
-        if found.ndim != 1 or table.ndim != 2 or len(table) != len(found):
+        if values.ndim != 1 or table.ndim != 2 or len(table) != len(values):
             raise AuditInputError(
-                f"changes: shape {table.shape} for {found.size:,} distances; one line a row, please"
+                f"changes: shape {table.shape} does not match {values.size:,} distances; pass an "
+                "array [rows, features]"
             )
-        if not np.isfinite(table[np.isfinite(floats("distances", found))]).all():
-            raise AuditInputError("changes: some are not finite, of rows whose distance is")
+        if not np.isfinite(table[np.isfinite(floats("distances", values))]).all():
+            raise AuditInputError("changes: not finite in rows whose distance is finite")
         return cls(
-            distances=found,
+            distances=values,
             method="as given",
             changes=lambda rows: table[rows],
             feature_names=names_of(feature_names, table.shape[1]),
@@ -89,45 +98,45 @@ class BoundaryDistances:
 
 
 def names_of(names: Sequence[str], width: int) -> tuple[str, ...]:
-    """Names of features; numbered if none are given.
+    """Names of the features; numbered if there are none.
 
     Raises:
-        AuditInputError: There are more or fewer than features.
+        AuditInputError: The number of names is not the number of features.
     """
     if names and len(names) != width:
         raise AuditInputError(f"feature_names: {len(names)} names for {width} features")
-    return tuple(names) or tuple(f"feature {place}" for place in range(width))
+    return tuple(names) or tuple(f"feature {index}" for index in range(width))
 
 
 def _scales(values: ArrayLike, width: int) -> NDArray[np.float64]:
-    found = floats("scales", values)
-    if found.shape != (width,):
-        raise AuditInputError(f"scales: shape {found.shape} for {width} features")
-    if not (np.isfinite(found) & (found >= 0)).all():
-        raise AuditInputError("scales: a standard deviation is 0 or more")
-    return found
+    scales = floats("scales", values)
+    if scales.shape != (width,):
+        raise AuditInputError(f"scales: shape {scales.shape} does not match {width} features")
+    if not (np.isfinite(scales) & (scales >= 0)).all():
+        raise AuditInputError("scales: standard deviations must be finite and at least 0")
+    return scales
 
 
 def floats(name: str, values: ArrayLike) -> NDArray[np.float64]:
-    """Numbers of whatever shape.
+    """An array of numbers of any shape.
 
     Raises:
-        AuditInputError: They are none.
+        AuditInputError: Some values are not numbers.
     """
     try:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
-        # Not its text, which quotes the value.
+        # The original message quotes the value, which may be personal data.
         raise AuditInputError(f"{name}: not all values are numbers") from None
 
 
 def number(name: str, value: Any) -> float:
-    """One finite number.
+    """A finite number.
 
     Raises:
-        AuditInputError: It is none.
+        AuditInputError: The value is not a finite number.
     """
-    found = floats(name, value)
-    if found.size != 1 or not np.isfinite(found).all():
-        raise AuditInputError(f"{name}: one finite number is wanted")
-    return float(found.ravel()[0])
+    numbers = floats(name, value)
+    if numbers.size != 1 or not np.isfinite(numbers).all():
+        raise AuditInputError(f"{name}: must be one finite number")
+    return float(numbers.ravel()[0])

@@ -1,7 +1,9 @@
-"""Rows by cell: the crossing of all groups, within the outcomes that a criterion looks at."""
+"""Cells of rows in the same groups, and what it costs to change their decisions."""
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,9 +11,73 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from offline_audit.projection.cost_curve import CostCurve
+__all__ = ["Cell", "Constraint", "CostCurve", "Stratum"]
 
-__all__ = ["Cell", "Constraint", "Stratum"]
+
+@dataclass(frozen=True, kw_only=True)
+class CostCurve:
+    """Cost as a function of how many rows of a cell change their decision, nearest rows first.
+
+    The curve is convex and piecewise linear, with the sorted distances as slopes.
+
+    Attributes:
+        nearest: Finite distances of the nearest rows, ascending.
+        rows: Number of rows.
+        movable: Number of rows with a finite distance.
+        on_boundary: Number of rows with distance 0.
+    """
+
+    nearest: NDArray[np.float64]
+    rows: int
+    movable: int
+    on_boundary: int
+
+    @classmethod
+    def of(cls, distances: NDArray[np.float64], reach: float | None = None) -> CostCurve:
+        """Sort the nearest rows.
+
+        Args:
+            distances: Distances of all rows of a cell with one decision, `[n]`.
+            reach: Number of rows that may have to change; all if None. Only these are sorted.
+        """
+        finite = distances[np.isfinite(distances)]
+        movable = len(finite)
+        needed = movable if reach is None else min(math.ceil(reach) + 1, movable)
+        if 2 * needed < movable:
+            finite = np.partition(finite, needed)[:needed]
+        return cls(
+            nearest=np.sort(finite),
+            rows=len(distances),
+            movable=movable,
+            on_boundary=int(np.count_nonzero(distances == 0)),
+        )
+
+    def in_unit(self, unit: float) -> CostCurve:
+        """The same curve with distances in another unit."""
+        return dataclasses.replace(self, nearest=self.nearest / unit)
+
+    @cached_property
+    def cumulated(self) -> NDArray[np.float64]:
+        """Cost of changing the 0, 1, 2, … nearest rows."""
+        return np.concatenate(([0.0], np.cumsum(self.nearest)))
+
+    def cost(self, changed: float) -> float:
+        """Cost of changing so many rows, the last one in part; infinite if there are too few."""
+        if changed <= 0:
+            return 0.0
+        counts = np.arange(len(self.cumulated), dtype=np.float64)
+        return float(np.interp(changed, counts, self.cumulated, right=math.inf))
+
+    def threshold(self, changed: float) -> float:
+        """The largest distance among so many nearest rows; negative if none change."""
+        # A count that exceeds a whole number by rounding only is that whole number.
+        whole = math.ceil(changed - 1e-9 * max(changed, 1.0))
+        return float(self.nearest[min(whole, len(self.nearest)) - 1]) if whole > 0 else -1.0
+
+    def below(self, threshold: float) -> tuple[int, float]:
+        """Number of rows nearer than a threshold, and the sum of their distances."""
+        count = int(np.searchsorted(self.nearest, threshold))
+        return count, float(self.cumulated[count])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,8 +85,8 @@ class Constraint:
     """A group of one attribute, whose rate must agree with the attribute's other groups.
 
     Attributes:
-        attribute: Place of the attribute.
-        group: Place of the group among the attribute's.
+        attribute: Index of the attribute.
+        group: Index of the group within the attribute.
     """
 
     attribute: int
@@ -32,11 +98,11 @@ class Cell:
     """Rows that are in the same groups.
 
     Attributes:
-        groups: Place of the group for each attribute; -1 for none that is tested.
-        positive_rows: Places of the rows with decision 1.
-        negative_rows: Places of the rows with decision 0.
-        fall: What it costs to turn decisions from 1 to 0.
-        rise: What it costs to turn decisions from 0 to 1.
+        groups: Index of the group for each attribute; -1 if the group is not tested.
+        positive_rows: Indices of the rows with decision 1.
+        negative_rows: Indices of the rows with decision 0.
+        fall: Cost of changing decisions from 1 to 0.
+        rise: Cost of changing decisions from 0 to 1.
     """
 
     groups: tuple[int, ...]
@@ -47,23 +113,23 @@ class Cell:
 
     @property
     def size(self) -> int:
-        """Rows."""
+        """Number of rows."""
         return len(self.positive_rows) + len(self.negative_rows)
 
     @property
     def positives(self) -> int:
-        """Rows with decision 1."""
+        """Number of rows with decision 1."""
         return len(self.positive_rows)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stratum:
-    """The rows that one part of a criterion looks at: all, or those of one outcome.
+    """The rows within which a criterion compares rates: all rows, or those with one label.
 
     Attributes:
-        label: The outcome; None for all rows.
-        cells: None is empty.
-        constraints: The groups that are tested, attribute by attribute; two or more of each.
+        label: The label; None for all rows.
+        cells: Cells, none of them empty.
+        constraints: Tested groups, attribute by attribute, at least two of each.
     """
 
     label: int | None
@@ -80,29 +146,29 @@ class Stratum:
 
     @cached_property
     def sizes(self) -> NDArray[np.float64]:
-        """Rows of each cell."""
+        """Rows of each cell, `[cells]`."""
         return np.array([cell.size for cell in self.cells], dtype=np.float64)
 
     @cached_property
     def positives(self) -> NDArray[np.float64]:
-        """Rows with decision 1 of each cell."""
+        """Rows with decision 1 of each cell, `[cells]`."""
         return np.array([cell.positives for cell in self.cells], dtype=np.float64)
 
     @cached_property
     def group_sizes(self) -> NDArray[np.float64]:
-        """Rows of each constraint's group."""
+        """Rows of each constraint's group, `[constraints]`."""
         return self.membership @ self.sizes
 
     @cached_property
     def rates(self) -> NDArray[np.float64]:
-        """Share of decisions 1 in each constraint's group."""
+        """Share of decision 1 in each constraint's group, `[constraints]`."""
         return (self.membership @ self.positives) / self.group_sizes
 
     @cached_property
     def attributes(self) -> tuple[int, ...]:
-        """Attributes with groups that are tested."""
+        """Indices of the attributes with tested groups."""
         return tuple(sorted({constraint.attribute for constraint in self.constraints}))
 
     def of(self, attribute: int) -> Sequence[int]:
-        """Places of an attribute's constraints."""
+        """Indices of an attribute's constraints."""
         return [i for i, k in enumerate(self.constraints) if k.attribute == attribute]

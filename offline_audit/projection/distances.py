@@ -1,6 +1,6 @@
 """Distances to the decision boundary of linear and kernel classifiers, and with discrete features.
 
-A network's are in `network_distances`, the only module here that needs torch.
+Networks are in `network_distances`, the only module of the package that needs torch.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ def linear_distances(
 ) -> BoundaryDistances:
     """Euclidean distances |wᵀx + b|/‖w‖ of a classifier that decides 1 where wᵀx + b ≥ 0.
 
-    For a logistic regression with threshold τ, b is the intercept less log(τ/(1 - τ)).
+    For a logistic regression with threshold τ, b is the intercept minus log(τ/(1 - τ)).
 
     Args:
-        features: `[n, d]`.
-        weights: w, `[d]`.
-        intercept: b.
-        feature_names: For the explanation.
+        features: Rows, `[n, d]`.
+        weights: Weights w, `[d]`.
+        intercept: Intercept b.
+        feature_names: Names of the features, for the explanation.
     """
     x, w = _table_and_weights(features, weights)
     length = float(np.linalg.norm(w))
     if length == 0:
-        raise AuditInputError("weights: all are 0, so every decision is the same")
+        raise AuditInputError("weights: all are 0, so there is no decision boundary")
     score = x @ w + number("intercept", intercept)
     return BoundaryDistances(
         distances=np.abs(score) / length,
@@ -62,25 +62,25 @@ def discrete_distances(
     allowed: ArrayLike | None = None,
     feature_names: Sequence[str] = (),
 ) -> BoundaryDistances:
-    """Distances of a linear classifier by the paper's cost (4).
+    """Distances of a linear classifier with discrete features, by the paper's cost (4).
 
-    Continuous features move as far as they do; discrete ones jump, all together, to any allowed
-    combination for a fixed price. So a row either moves its continuous features only, or jumps to
-    the combination that helps most and moves the rest of the way.
+    Continuous features cost their Euclidean change; discrete features jump, all together, to any
+    allowed combination at a fixed cost. A row changes either its continuous features only, or jumps
+    to the best combination and then changes its continuous features as far as necessary.
 
     Args:
-        features: `[n, d]`.
-        weights: w of wᵀx + b ≥ 0, `[d]`.
-        intercept: b.
-        discrete: Columns of the discrete features.
-        jump: δ, what a jump costs.
-        allowed: Combinations of discrete values, `[m, discrete]`, in the order of `discrete`; those
-            in the features if None.
-        feature_names: For the explanation.
+        features: Rows, `[n, d]`.
+        weights: Weights w of wᵀx + b ≥ 0, `[d]`.
+        intercept: Intercept b.
+        discrete: Column indices of the discrete features.
+        jump: Cost δ of a jump.
+        allowed: Allowed combinations of discrete values, `[m, discrete]`, in the order of
+            `discrete`; those in `features` if None.
+        feature_names: Names of the features, for the explanation.
     """
     x, w = _table_and_weights(features, weights)
     if not number("jump", jump) > 0:
-        raise AuditInputError(f"jump: {jump:g} is not above 0")
+        raise AuditInputError(f"jump: must be positive, not {jump:g}")
     jumping = np.zeros(len(w), dtype=bool)
     columns = _columns(discrete, len(w))
     jumping[columns] = True
@@ -89,33 +89,34 @@ def discrete_distances(
     )
     if combinations.shape[1] != jumping.sum():
         raise AuditInputError(
-            f"allowed: {combinations.shape[1]} values a line for {jumping.sum()} discrete features"
+            f"allowed: {combinations.shape[1]} columns for {jumping.sum()} discrete features"
         )
     if allowed is not None:
         combinations = combinations[:, np.argsort(columns)]
     slope = float(np.linalg.norm(w[~jumping]))
     score = x @ w + number("intercept", intercept)
-    worth = combinations @ w[jumping]
-    best = np.where(score >= 0, np.argmin(worth), np.argmax(worth))
-    after = score + worth[best] - x[:, jumping] @ w[jumping]
-    stay = _way(np.abs(score), slope)
-    # What is left after the jump: nothing once the decision has turned.
-    turned = np.where(score >= 0, after < 0, after >= 0)
-    left = np.where(turned, 0.0, np.abs(after))
-    leap = jump + _way(left, slope, turned=turned)
+    contribution = combinations @ w[jumping]
+    best = np.where(score >= 0, np.argmin(contribution), np.argmax(contribution))
+    after = score + contribution[best] - x[:, jumping] @ w[jumping]
+    without_jump = _continuous_cost(np.abs(score), slope)
+    # No continuous change is left if the jump alone changes the decision.
+    done = np.where(score >= 0, after < 0, after >= 0)
+    left = np.where(done, 0.0, np.abs(after))
+    with_jump = jump + _continuous_cost(left, slope, done=done)
 
     def changes(rows: NDArray[np.intp]) -> NDArray[np.float64]:
-        found = np.zeros((len(rows), len(w)))
-        leaps = (leap < stay)[rows]
-        found[np.ix_(leaps, jumping)] = combinations[best[rows[leaps]]] - x[rows[leaps]][:, jumping]
-        rest = np.where(leaps, np.where(turned[rows], 0.0, after[rows]), score[rows])
+        change = np.zeros((len(rows), len(w)))
+        jumps = (with_jump < without_jump)[rows]
+        targets = combinations[best[rows[jumps]]]
+        change[np.ix_(jumps, jumping)] = targets - x[rows[jumps]][:, jumping]
+        rest = np.where(jumps, np.where(done[rows], 0.0, after[rows]), score[rows])
         if slope > 0:
-            found[:, ~jumping] = -np.outer(rest, w[~jumping]) / slope**2
-        return found
+            change[:, ~jumping] = -np.outer(rest, w[~jumping]) / slope**2
+        return change
 
     return BoundaryDistances(
-        distances=np.minimum(stay, leap),
-        method=f"exact for a linear classifier whose discrete features jump for {jump:g}",
+        distances=np.minimum(without_jump, with_jump),
+        method=f"exact for a linear classifier whose discrete features jump at a cost of {jump:g}",
         changes=changes,
         feature_names=names_of(feature_names, len(w)),
         scales=x.std(axis=0),
@@ -132,34 +133,37 @@ def kernel_distances(
     kernel: Callable[[NDArray[np.float64], NDArray[np.float64]], Any] | None = None,
     gamma: float | None = None,
 ) -> BoundaryDistances:
-    """Distances in the kernel's own space, |Σ α_i k(x_i, x) + b|/√(αᵀKα).
+    """Distances in the feature space of the kernel, |Σ α_i k(x_i, x) + b|/√(αᵀKα).
 
     The paper's closed form (section 3.1) is the square of this. The density of a signed squared
-    distance is infinite at 0, which Assumption 1a rules out, so the root is taken. The way to the
-    boundary lies in the kernel's space, so features do not explain it.
+    distance is infinite at 0, which Assumption 1a rules out, so the square root is taken. The
+    nearest boundary point lies in the kernel's space, so there are no feature changes.
 
     Args:
-        features: `[n, d]`.
-        support_vectors: x_i, `[s, d]`, as `SVC.support_vectors_` has them.
-        dual_coefs: α_i, `[s]`, as `SVC.dual_coef_` has them.
-        intercept: b.
-        kernel: From two tables to their kernel matrix; exp(-gamma ‖x - x′‖²) if None.
-        gamma: Of that default kernel, as `SVC._gamma` has it.
+        features: Rows, `[n, d]`.
+        support_vectors: Support vectors x_i, `[s, d]`; `SVC.support_vectors_`.
+        dual_coefs: Coefficients α_i, `[s]`; `SVC.dual_coef_`.
+        intercept: Intercept b.
+        kernel: Function from two arrays of rows to their kernel matrix; exp(-gamma ‖x - x′‖²) if
+            None.
+        gamma: Parameter of the default kernel; `SVC._gamma`.
     """
     x, support = table("features", features), table("support_vectors", support_vectors)
     alpha = floats("dual_coefs", dual_coefs).ravel()
     if x.shape[1] != support.shape[1] or len(alpha) != len(support):
         raise AuditInputError(
-            f"support_vectors: shape {support.shape} does not fit {x.shape[1]} features "
+            f"support_vectors: shape {support.shape} does not match {x.shape[1]} features "
             f"and {len(alpha)} dual_coefs"
         )
     offset = number("intercept", intercept)
     if kernel is None and not (gamma is not None and number("gamma", gamma) > 0):
-        raise AuditInputError("gamma: the default kernel needs one above 0")
+        raise AuditInputError("gamma: the default kernel requires a positive value")
     between = kernel or (lambda a, b: _gaussian(a, b, float(gamma or 0.0)))
     length = math.sqrt(max(float(alpha @ np.asarray(between(support, support)) @ alpha), 0.0))
     if length == 0:
-        raise AuditInputError("dual_coefs: the classifier is constant")
+        raise AuditInputError(
+            "dual_coefs: the classifier is constant, so there is no decision boundary"
+        )
     parts = [
         np.asarray(between(x[start : start + _CHUNK], support)) @ alpha + offset
         for start in range(0, len(x), _CHUNK)
@@ -167,36 +171,38 @@ def kernel_distances(
     score = np.concatenate(parts)
     return BoundaryDistances(
         distances=np.abs(score) / length,
-        method="exact in the space of the kernel",
+        method="exact in the feature space of the kernel",
         decided=score >= 0,
     )
 
 
 def table(name: str, values: ArrayLike) -> NDArray[np.float64]:
-    """Numbers, one line a row, all finite.
+    """A two-dimensional array of finite numbers.
 
     Raises:
-        AuditInputError: They are not.
+        AuditInputError: The shape is wrong, or values are not finite.
     """
-    found = floats(name, values)
-    if found.ndim != 2 or found.size == 0:
-        raise AuditInputError(f"{name}: a table [rows, features] is wanted, not {found.shape}")
-    if not np.isfinite(found).all():
-        column = int(np.argmin(np.isfinite(found).all(axis=0)))
+    array = floats(name, values)
+    if array.ndim != 2 or array.size == 0:
+        raise AuditInputError(
+            f"{name}: must be a non-empty array [rows, features], not of shape {array.shape}"
+        )
+    if not np.isfinite(array).all():
+        column = int(np.argmin(np.isfinite(array).all(axis=0)))
         raise AuditInputError(f"{name}: column {column} has values that are not finite")
-    return found
+    return array
 
 
-def _columns(places: Sequence[int], width: int) -> list[int]:
-    """Columns as given, checked."""
-    found = floats("discrete", list(places))
-    if found.ndim != 1 or not len(found):
-        raise AuditInputError("discrete: columns of features are wanted")
-    if (found != np.floor(found)).any() or found.min() < 0 or found.max() >= width:
-        raise AuditInputError(f"discrete: columns are 0 to {width - 1}")
-    if len(np.unique(found)) < len(found):
-        raise AuditInputError("discrete: a column is named twice")
-    return [int(place) for place in found]
+def _columns(discrete: Sequence[int], width: int) -> list[int]:
+    """Column indices, validated."""
+    columns = floats("discrete", list(discrete))
+    if columns.ndim != 1 or not len(columns):
+        raise AuditInputError("discrete: at least one column index is required")
+    if (columns != np.floor(columns)).any() or columns.min() < 0 or columns.max() >= width:
+        raise AuditInputError(f"discrete: column indices must be from 0 to {width - 1}")
+    if len(np.unique(columns)) < len(columns):
+        raise AuditInputError("discrete: a column index occurs twice")
+    return [int(column) for column in columns]
 
 
 def _table_and_weights(
@@ -204,20 +210,20 @@ def _table_and_weights(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     x, w = table("features", features), floats("weights", weights).ravel()
     if x.shape[1] != len(w):
-        raise AuditInputError(f"weights: {len(w)} for {x.shape[1]} features")
+        raise AuditInputError(f"weights: {len(w)} weights for {x.shape[1]} features")
     if not np.isfinite(w).all():
         raise AuditInputError("weights: some are not finite")
     return x, w
 
 
-def _way(
-    left: NDArray[np.float64], slope: float, *, turned: NDArray[np.bool_] | None = None
+def _continuous_cost(
+    left: NDArray[np.float64], slope: float, *, done: NDArray[np.bool_] | None = None
 ) -> NDArray[np.float64]:
-    """How far continuous features go; where they have no weight, nowhere."""
+    """Change of the continuous features that closes a score; infinite if their weights are 0."""
     if slope > 0:
         return left / slope
-    done = np.zeros(len(left), dtype=bool) if turned is None else turned
-    return np.where(done, 0.0, math.inf)
+    reached = np.zeros(len(left), dtype=bool) if done is None else done
+    return np.where(reached, 0.0, math.inf)
 
 
 def _gaussian(a: NDArray[np.float64], b: NDArray[np.float64], gamma: float) -> Any:

@@ -1,4 +1,4 @@
-"""Whom the smallest fair change moves, how far, and along which features: aggregates only."""
+"""Whose decisions the smallest fair change alters, and along which features: aggregates only."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offline_audit.projection.boundary import BoundaryDistances
-from offline_audit.projection.cells import Cell, Stratum
-from offline_audit.projection.common_rate import Turns
-from offline_audit.projection.cost_curve import CostCurve
+from offline_audit.projection.cells import Cell, CostCurve, Stratum
+from offline_audit.projection.common_rate import FairChange
 from offline_audit.projection.sample import Sample
 
 __all__ = ["Explanation", "FeatureMove", "GroupMove", "explain", "moved_rows"]
@@ -20,17 +19,17 @@ __all__ = ["Explanation", "FeatureMove", "GroupMove", "explain", "moved_rows"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMove:
-    """The rows of one group, or crossing of groups, whose decision the smallest fair change turns.
+    """The rows of one group, or crossing of groups, whose decision the smallest fair change alters.
 
     Attributes:
-        groups: The group of each attribute; None where it takes no part.
-        label: The outcome within which they are compared; None for all rows.
-        from_decision: What their decision is; it turns to the other.
-        rows: How many turn, the last in part; None if fewer than the smallest cell. Rounded to
-            whole smallest cells where another group's are withheld.
-        share: Of the group's rows; None or rounded as above.
-        median_distance: Of those that turn; None if fewer than the smallest cell.
-        distance_90: Nine of ten of those that turn move no farther; None as above.
+        groups: Group of each attribute; None if it is not tested.
+        label: Label within which groups are compared; None for all rows.
+        from_decision: Decision before the change.
+        rows: Number of rows that change, the last one in part; None if fewer than `smallest_cell`.
+            Rounded to multiples of `smallest_cell` if the number of another group is withheld.
+        share: Share of the group's rows; None or rounded like `rows`.
+        median_distance: Median distance of the rows that change; None if these are too few.
+        distance_90: 90% quantile of those distances; None if these are too few.
     """
 
     groups: tuple[tuple[str, str | None], ...]
@@ -44,13 +43,13 @@ class GroupMove:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureMove:
-    """How a feature changes in the rows that turn from one decision.
+    """Change of a feature in the rows that change from one decision.
 
     Attributes:
-        feature: Its name.
-        from_decision: What the decision was.
-        mean: Mean change, in standard deviations of the feature where those are known.
-        mean_absolute: Mean size of the change, likewise.
+        feature: Name of the feature.
+        from_decision: Decision before the change.
+        mean: Mean change, in standard deviations of the feature if these are known.
+        mean_absolute: Mean absolute change, in the same unit.
     """
 
     feature: str
@@ -64,14 +63,15 @@ class Explanation:
     """What the smallest fair change does.
 
     Attributes:
-        moves: By group and decision, most rows first; groups that stay are not here.
-        features: Those that change most first; empty if changes are not known.
-        in_standard_deviations: Whether features are told in their standard deviations.
-        rows_moved: In all, the last ones in part; None if fewer than the smallest cell. Rounded
-            where a group's are withheld, which could be told by subtraction.
-        rounded: Whether rows, shares and rows moved are rounded to whole smallest cells.
-        unique: Whether it is the only smallest change; None if that was not looked into.
-        smallest_cell: Figures of fewer rows are withheld.
+        moves: Changes by group and decision, most rows first; groups without changes are omitted.
+        features: Changes of features, largest first; empty if they are unknown.
+        in_standard_deviations: Whether `features` are in standard deviations.
+        rows_moved: Number of rows that change in all, the last ones in part; None if fewer than
+            `smallest_cell`. Rounded if the number of a group is withheld, which subtraction would
+            reveal.
+        rounded: Whether rows, shares and rows moved are rounded to multiples of `smallest_cell`.
+        unique: Whether no other change has the same cost; None if this was not examined.
+        smallest_cell: Smallest number of rows whose figures are shown.
     """
 
     moves: tuple[GroupMove, ...]
@@ -85,98 +85,102 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Moved:
-    """Rows that turn, and how much of each."""
+    """Rows that change, and the part of each that does."""
 
     rows: NDArray[np.intp]
     parts: NDArray[np.float64]
 
     @property
     def count(self) -> float:
-        """How many, parts added up."""
+        """Number of rows, as the sum of the parts."""
         return float(self.parts.sum())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Told:
-    """How counts of rows are told, so that few people cannot be told apart."""
+class _Disclosure:
+    """Rules by which counts of rows are withheld or rounded, to protect small groups."""
 
     smallest: int
     rounded: bool
 
     def rows(self, count: float) -> float | None:
-        if is_few(count, self.smallest):
+        if _is_few(count, self.smallest):
             return None
         if not self.rounded:
             return count
         return float(max(round(count / self.smallest), 1) * self.smallest) if count else 0.0
 
 
-def is_few(count: float, smallest: int) -> bool:
-    """Whether some people turn, and so few that their figures are withheld."""
-    # One that turns in part is a person all the same.
+def _is_few(count: float, smallest: int) -> bool:
+    """Whether so few people change that their figures are withheld."""
+    # A row that changes in part is one person.
     return 0 < math.ceil(count - 1e-9) < smallest
 
 
 def explain(
     sample: Sample,
     strata: Sequence[Stratum],
-    turns: Sequence[Turns],
+    changes: Sequence[FairChange],
     boundary: BoundaryDistances,
     *,
     smallest_cell: int,
 ) -> Explanation:
-    """Sum up the rows that turn.
+    """Summarise the rows that change.
 
-    Rows at the same distance share what turns of them, so that the order of rows has no say.
+    Rows at the same distance share the change, so that the result does not depend on row order.
     """
-    found: list[tuple[Stratum, Cell, int, _Moved]] = []
+    parts: list[tuple[Stratum, Cell, int, _Moved]] = []
     moved: dict[int, list[_Moved]] = {0: [], 1: []}
-    for stratum, turn in zip(strata, turns, strict=True):
-        for place, cell in enumerate(stratum.cells):
-            for decision, count in ((0, turn.rise[place]), (1, turn.fall[place])):
+    for stratum, change in zip(strata, changes, strict=True):
+        for index, cell in enumerate(stratum.cells):
+            for decision, count in ((0, change.rise[index]), (1, change.fall[index])):
                 if count <= 1e-9:
                     continue
-                part = _turned(sample.distances, cell, decision, float(count))
+                part = _changed_rows(sample.distances, cell, decision, float(count))
                 moved[decision].append(part)
-                found.append((stratum, cell, decision, part))
-    told = _Told(
+                parts.append((stratum, cell, decision, part))
+    disclosure = _Disclosure(
         smallest=smallest_cell,
-        rounded=any(is_few(part.count, smallest_cell) for *_, part in found),
+        rounded=any(_is_few(part.count, smallest_cell) for *_, part in parts),
     )
-    found.sort(key=lambda each: -(told.rows(each[-1].count) or 0.0))
+    # Sorted by the disclosed count: the order must not reveal what is withheld.
+    parts.sort(key=lambda entry: -(disclosure.rows(entry[-1].count) or 0.0))
     features = [
         feature
         for decision in (0, 1)
         for feature in _feature_moves(moved[decision], decision, boundary, smallest_cell)
     ]
     features.sort(key=lambda move: -move.mean_absolute)
-    alone = [turn.unique for turn in turns]
+    unique = [change.unique for change in changes]
     return Explanation(
-        moves=tuple(_group_move(sample, *each, told) for each in found),
+        moves=tuple(_group_move(sample, *entry, disclosure) for entry in parts),
         features=tuple(features),
         in_standard_deviations=boundary.scales is not None,
-        rows_moved=told.rows(sum(part.count for *_, part in found)),
-        rounded=told.rounded,
-        unique=None if None in alone else all(alone),
+        rows_moved=disclosure.rows(sum(part.count for *_, part in parts)),
+        rounded=disclosure.rounded,
+        unique=None if None in unique else all(unique),
         smallest_cell=smallest_cell,
     )
 
 
 def moved_rows(
-    sample: Sample, strata: Sequence[Stratum], turns: Sequence[Turns]
+    sample: Sample, strata: Sequence[Stratum], changes: Sequence[FairChange]
 ) -> NDArray[np.intp]:
-    """Places of the rows that turn, in whole or in part."""
-    found = [np.empty(0, dtype=np.intp)]
-    for stratum, turn in zip(strata, turns, strict=True):
-        for place, cell in enumerate(stratum.cells):
-            for decision, count in ((0, turn.rise[place]), (1, turn.fall[place])):
+    """Indices of the rows that change, in whole or in part."""
+    rows = [np.empty(0, dtype=np.intp)]
+    for stratum, change in zip(strata, changes, strict=True):
+        for index, cell in enumerate(stratum.cells):
+            for decision, count in ((0, change.rise[index]), (1, change.fall[index])):
                 if count > 1e-9:
-                    found.append(_turned(sample.distances, cell, decision, float(count)).rows)
-    return np.unique(np.concatenate(found))
+                    part = _changed_rows(sample.distances, cell, decision, float(count))
+                    rows.append(part.rows)
+    return np.unique(np.concatenate(rows))
 
 
-def _turned(distances: NDArray[np.float64], cell: Cell, decision: int, count: float) -> _Moved:
-    """The nearest rows of one decision; those at the last distance share the rest."""
+def _changed_rows(
+    distances: NDArray[np.float64], cell: Cell, decision: int, count: float
+) -> _Moved:
+    """The nearest rows of one decision; those at the largest distance share the remainder."""
     rows, curve = _side(cell, decision)
     threshold = curve.threshold(count)
     near = distances[rows]
@@ -194,22 +198,27 @@ def _side(cell: Cell, decision: int) -> tuple[NDArray[np.intp], CostCurve]:
 
 
 def _group_move(
-    sample: Sample, stratum: Stratum, cell: Cell, decision: int, part: _Moved, told: _Told
+    sample: Sample,
+    stratum: Stratum,
+    cell: Cell,
+    decision: int,
+    part: _Moved,
+    disclosure: _Disclosure,
 ) -> GroupMove:
-    rows = told.rows(part.count)
+    rows = disclosure.rows(part.count)
     named = tuple(
         (attribute.name, attribute.groups[g] if g >= 0 else None)
         for attribute, g in zip(sample.attributes, cell.groups, strict=True)
     )
-    far = sample.distances[part.rows]
+    distances = sample.distances[part.rows]
     return GroupMove(
         groups=named,
         label=stratum.label,
         from_decision=decision,
         rows=rows,
         share=None if rows is None else min(rows / cell.size, 1.0),
-        median_distance=None if rows is None else _quantile(far, part.parts, 0.5),
-        distance_90=None if rows is None else _quantile(far, part.parts, 0.9),
+        median_distance=None if rows is None else _quantile(distances, part.parts, 0.5),
+        distance_90=None if rows is None else _quantile(distances, part.parts, 0.9),
     )
 
 
@@ -225,12 +234,12 @@ def _feature_moves(
     boundary: BoundaryDistances,
     smallest: int,
 ) -> list[FeatureMove]:
-    """Mean changes of the rows that turn from one decision."""
+    """Mean feature changes of the rows that change from one decision."""
     if not moved or boundary.changes is None:
         return []
     rows = np.concatenate([part.rows for part in moved])
     parts = np.concatenate([part.parts for part in moved])
-    if is_few(float(parts.sum()), smallest):
+    if _is_few(float(parts.sum()), smallest):
         return []
     change = boundary.changes(rows)
     if boundary.scales is not None:

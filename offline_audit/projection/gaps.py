@@ -1,4 +1,4 @@
-"""Gaps between the rates of groups, and how far they scatter when the classifier is fair."""
+"""Gaps between the rates of groups, and their covariance under a fair classifier."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["Gaps", "gaps", "restricted_rates", "square_root"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gaps:
-    """The vector V of a criterion, all strata in one.
+    """The vector V of a criterion, with all strata stacked.
 
     Attributes:
-        values: Rate of each group less that of its attribute's first one, `[m]`.
-        covariance: Of the values where the classifier is fair, `[m, m]`.
-        contrasts: What makes values of rates, `[m, constraints]`.
-        rate_covariance: Of the rates, `[constraints, constraints]`.
-        effects: Change of each value when one more row of a cell is turned to 1, `[m, cells]`.
+        values: V, the rate of each group minus that of the first group of its attribute, `[m]`.
+        covariance: Σ, the covariance of the values under a fair classifier, `[m, m]`.
+        contrasts: Matrix from rates to values, `[m, constraints]`.
+        rate_covariance: Covariance of the rates, `[constraints, constraints]`.
+        effects: Change of each value when one more row of a cell gets decision 1, `[m, cells]`.
     """
 
     values: NDArray[np.float64]
@@ -43,10 +43,10 @@ def gaps(
 ) -> Gaps:
     """Gaps and their covariance Σ (Theorem 1) at the fair rates nearest to those observed.
 
-    With each row a person, a group's rate has variance r (1 - r)/n · N/(N - 1), r the fair rate and
-    N the rows of all groups: the variance of a permutation. Rows of one person are summed before
-    they are squared, which multiplies the variance by the design effect. Attributes overlap, so
-    their rates covary through the rows that they share.
+    If each row is a person, a group's rate has variance r (1 - r)/n · N/(N - 1), with r the fair
+    rate and N the rows of all groups: the permutation variance. Rows of one person are summed
+    before they are squared, which multiplies the variance by the design effect. Attributes overlap,
+    so their rates covary through shared rows.
     """
     contrasts = block_diag(*(_contrasts(stratum) for stratum in strata))
     effects = block_diag(*(_contrasts(s) @ (s.membership / s.group_sizes[:, None]) for s in strata))
@@ -68,17 +68,17 @@ def gaps(
 def restricted_rates(
     stratum: Stratum, *, tolerance: float = 0.0, favoured: Sequence[int | None] = ()
 ) -> NDArray[np.float64]:
-    """The fair rates nearest to those observed, by least squares weighted with the rows.
+    """The fair rates nearest to those observed, by least squares weighted by rows.
 
-    Without a tolerance it is the pooled rate of each attribute.
+    Without a tolerance this is the pooled rate of each attribute.
     """
     rates, sizes = stratum.rates, stratum.group_sizes
     fair = np.empty_like(rates)
     for attribute in stratum.attributes:
-        places = list(stratum.of(attribute))
+        indices = list(stratum.of(attribute))
         first = favoured[attribute] if attribute < len(favoured) else None
-        ahead = [stratum.constraints[i].group == first for i in places]
-        fair[places] = _nearest(rates[places], sizes[places], tolerance, np.array(ahead))
+        ahead = [stratum.constraints[i].group == first for i in indices]
+        fair[indices] = _nearest(rates[indices], sizes[indices], tolerance, np.array(ahead))
     return fair
 
 
@@ -88,7 +88,7 @@ def _nearest(
     tolerance: float,
     ahead: NDArray[np.bool_],
 ) -> NDArray[np.float64]:
-    """Rates clipped to the window [l, l + tolerance] that costs least."""
+    """Rates clipped to the interval [l, l + tolerance] with the least squared distance."""
     pooled = float(rates @ sizes / sizes.sum())
     if tolerance == 0 and not ahead.any():
         return np.full_like(rates, pooled)
@@ -99,7 +99,7 @@ def _nearest(
         return np.clip(rates, level, level + tolerance)
 
     low, high = float(rates.min()) - tolerance, float(rates.max())
-    # The slope of the summed squares grows with the level: halve the span where it changes sign.
+    # The derivative of the sum of squares increases with the level: bisection finds its root.
     for _ in range(60):
         level = (low + high) / 2
         if float(sizes @ (clipped(level) - rates)) < 0:
@@ -110,13 +110,13 @@ def _nearest(
 
 
 def square_root(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    """R with R Rᵀ = matrix, symmetric and of whatever rank."""
+    """R with R Rᵀ = matrix, for a symmetric matrix of any rank."""
     values, vectors = np.linalg.eigh(matrix)
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)), dtype=np.float64)
 
 
 def _contrasts(stratum: Stratum) -> NDArray[np.float64]:
-    """Each group less the first of its attribute, `[m, constraints]`."""
+    """Each group minus the first of its attribute, `[m, constraints]`."""
     rows = []
     for attribute in stratum.attributes:
         first, *others = stratum.of(attribute)
@@ -128,13 +128,13 @@ def _contrasts(stratum: Stratum) -> NDArray[np.float64]:
 
 
 def _rows_covariance(stratum: Stratum, fair: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Covariance of the rates when each row is a person of its own, `[constraints] * 2`."""
+    """Covariance of the rates when each row is a different person, `[constraints, constraints]`."""
     member, sizes = stratum.membership, stratum.group_sizes
     # Σ over shared rows of (C - fair_g)(C - fair_h), from the counts of each cell.
     hits, misses = stratum.positives, stratum.sizes - stratum.positives
     products = ((member * hits) @ member.T) * np.outer(1 - fair, 1 - fair)
     products += ((member * misses) @ member.T) * np.outer(fair, fair)
-    scale = _to_fair_scatter(stratum, fair)
+    scale = _null_scale(stratum, fair)
     return np.asarray(products * np.outer(scale, scale) / np.outer(sizes, sizes), dtype=np.float64)
 
 
@@ -143,27 +143,27 @@ def _units_covariance(
 ) -> NDArray[np.float64]:
     """Covariance of the rates of all strata, from sums over the rows of each person."""
     assert sample.units is not None
-    many = int(sample.units.max()) + 1
+    people = int(sample.units.max()) + 1
     columns = []
     for stratum, rates in zip(strata, fair, strict=True):
-        scale = _to_fair_scatter(stratum, rates) / stratum.group_sizes
-        for place, constraint in enumerate(stratum.constraints):
+        scale = _null_scale(stratum, rates) / stratum.group_sizes
+        for index, constraint in enumerate(stratum.constraints):
             inside = [
                 c for c in stratum.cells if c.groups[constraint.attribute] == constraint.group
             ]
             up = np.concatenate([cell.positive_rows for cell in inside])
             down = np.concatenate([cell.negative_rows for cell in inside])
-            sums = np.bincount(sample.units[up], minlength=many) * (1 - rates[place])
-            sums -= np.bincount(sample.units[down], minlength=many) * rates[place]
-            columns.append(sums * scale[place])
+            sums = np.bincount(sample.units[up], minlength=people) * (1 - rates[index])
+            sums -= np.bincount(sample.units[down], minlength=people) * rates[index]
+            columns.append(sums * scale[index])
     scores = np.array(columns)
     return np.asarray(scores @ scores.T, dtype=np.float64)
 
 
-def _to_fair_scatter(stratum: Stratum, fair: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What turns a group's own scatter around the fair rate into that of a fair group.
+def _null_scale(stratum: Stratum, fair: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Factor from the observed standard deviation around the fair rate to that under the null.
 
-    The own scatter goes with the group's rate, and so with the gap that is to be judged.
+    The observed one depends on the group's rate, and so on the gap that is tested.
     """
     sizes, rates = stratum.group_sizes, stratum.rates
     own = rates * (1 - fair) ** 2 + (1 - rates) * fair**2

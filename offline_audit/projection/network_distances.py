@@ -1,4 +1,4 @@
-"""Distances to the decision boundary of a differentiable classifier: first-order, then searched."""
+"""Distances to the decision boundary of a differentiable classifier: first-order, then refined."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ __all__ = ["network_distances"]
 
 _CHUNK = 4_096
 _STEPS = 40
-_HALVINGS = 30
-# How far beyond a point the ray from the row is followed to find the other side.
+_BISECTIONS = 30
+# Multiples of a step at which the ray from the row is examined for the other decision.
 _OVERSHOOTS = (1.0, 1.001, 1.02, 1.1, 1.3, 1.7)
+# Step lengths of the line search.
 _SHORTER = (1.0, 0.5, 0.25, 0.1, 0.03, 0.01, 0.003)
 
 
@@ -32,34 +33,34 @@ def network_distances(
     threshold: float = 0.5,
     feature_names: Sequence[str] = (),
 ) -> BoundaryDistances:
-    """|f|/‖∇f‖, with f the logit less that of the threshold; a search for the rows that turn.
+    """|f|/‖∇f‖, with f the logit minus that of the threshold, refined for rows that change.
 
-    The search minimises ‖x′ - x‖ subject to f(x′) = 0 by linearising f where it stands and halving
-    steps that do not help, then halves the ray from x to the best point on the other side. A
-    distance that it returns is that of a point whose decision is the other one, so it is never
-    too small; where it finds none the first-order distance stays and the row counts as not
-    converged.
+    The refinement minimises ‖x′ - x‖ subject to f(x′) = 0 by sequential linearisation with a line
+    search, then bisects the ray from x to the nearest point with the other decision. A refined
+    distance is that of a point with the other decision, so it is never too small. If there is no
+    such point the first-order distance stays and the row counts as not converged.
 
     Args:
-        logit: From float32 rows `[n, d]` to logits `[n]` or `[n, 1]`; a torch module for example.
-        features: `[n, d]`.
-        threshold: On the probability; decision 1 where it is reached.
-        feature_names: For the explanation.
+        logit: Function from float32 rows `[n, d]` to logits `[n]` or `[n, 1]`, for example a torch
+            module.
+        features: Rows, `[n, d]`.
+        threshold: Probability from which the decision is 1.
+        feature_names: Names of the features, for the explanation.
     """
     x = table("features", features)
     if not 0 < number("threshold", threshold) < 1:
-        raise AuditInputError(f"threshold: {threshold:g} is not between 0 and 1")
+        raise AuditInputError(f"threshold: must be between 0 and 1, not {threshold:g}")
     net = _Net(logit=logit, shift=math.log(threshold / (1 - threshold)))
     distances, slopes = np.empty(len(x)), np.empty(len(x))
     decided = np.empty(len(x), dtype=bool)
     for start in range(0, len(x), _CHUNK):
-        here = slice(start, start + _CHUNK)
-        value, gradient = net.slope(_tensor(x[here]))
-        distances[here] = value.abs().numpy()
-        decided[here] = (value >= 0).numpy()
-        slopes[here] = gradient.norm(dim=1).numpy()
+        chunk = slice(start, start + _CHUNK)
+        value, gradient = net.slope(_tensor(x[chunk]))
+        distances[chunk] = value.abs().numpy()
+        decided[chunk] = (value >= 0).numpy()
+        slopes[chunk] = gradient.norm(dim=1).numpy()
     with np.errstate(divide="ignore", invalid="ignore"):
-        # Where the gradient vanishes the boundary is nowhere near, as far as this can tell.
+        # A zero gradient gives no first-order distance: the row counts as infinitely far.
         distances = np.where(slopes > 0, distances / slopes, math.inf)
 
     def changes(rows: NDArray[np.intp]) -> NDArray[np.float64]:
@@ -69,7 +70,7 @@ def network_distances(
 
     return BoundaryDistances(
         distances=distances,
-        method="first-order, refined where decisions turn",
+        method="first-order, refined where decisions change",
         changes=changes,
         feature_names=names_of(feature_names, x.shape[1]),
         scales=x.std(axis=0),
@@ -90,7 +91,7 @@ class _Net:
             return self.logit(x).reshape(len(x)).double() - self.shift
 
     def slope(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Value and gradient, in double precision; the caller's tensors stay as they are."""
+        """Value and gradient in double precision; the tensor of the caller is not modified."""
         with torch.enable_grad():
             inputs = x.detach().clone().requires_grad_(True)  # noqa: FBT003
             value = self.logit(inputs).reshape(len(x))
@@ -104,9 +105,9 @@ def _search(
     first: NDArray[np.float64],
     first_changes: NDArray[np.float64],
 ) -> Refined:
-    """The nearest point found on the other side of each row."""
+    """The nearest point with the other decision, for each row."""
     parts = [
-        _search_some(net, _tensor(rows[start : start + _CHUNK]))
+        _search_chunk(net, _tensor(rows[start : start + _CHUNK]))
         for start in range(0, len(rows), _CHUNK)
     ]
     distances = np.concatenate([p[0] for p in parts]) if parts else np.empty(0)
@@ -119,7 +120,7 @@ def _search(
     )
 
 
-def _search_some(net: _Net, origin: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _search_chunk(net: _Net, origin: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     side = net.value(origin) >= 0
     point = origin.clone()
     best = torch.full((len(origin),), math.inf, dtype=torch.float64)
@@ -132,32 +133,32 @@ def _search_some(net: _Net, origin: Tensor) -> tuple[NDArray[np.float64], NDArra
         target = (origin.double() - (ahead / square)[:, None] * gradient).float()
         point = _line_search(net, origin, point, target, square.sqrt())
         best, beyond = _crossed(net, origin, point, side, best, beyond)
-    found = torch.isfinite(best)
+    crossed = torch.isfinite(best)
     low, high = torch.zeros(len(origin)), torch.ones(len(origin))
-    for _ in range(_HALVINGS):
+    for _ in range(_BISECTIONS):
         middle = (low + high) / 2
         same = (net.value(origin + middle[:, None] * beyond) >= 0) == side
         low, high = torch.where(same, middle, low), torch.where(same, high, middle)
     change = (high[:, None] * beyond).double()
-    distance = torch.where(found, change.norm(dim=1), torch.inf)
+    distance = torch.where(crossed, change.norm(dim=1), torch.inf)
     return distance.numpy(), change.numpy()
 
 
 def _line_search(
     net: _Net, origin: Tensor, point: Tensor, target: Tensor, steepness: Tensor
 ) -> Tensor:
-    """The step that most lowers the distance plus what is left to the boundary."""
+    """The step with the smallest merit: the distance plus twice the first-order remainder."""
 
     def merit(x: Tensor) -> Tensor:
-        far: Tensor = (x - origin).double().norm(dim=1)
-        return far + 2 * net.value(x).abs() / steepness
+        length: Tensor = (x - origin).double().norm(dim=1)
+        return length + 2 * net.value(x).abs() / steepness
 
     least, chosen = merit(point), point
     for share in _SHORTER:
         tried = point + share * (target - point)
-        found = merit(tried)
-        better = found < least
-        least = torch.where(better, found, least)
+        value = merit(tried)
+        better = value < least
+        least = torch.where(better, value, least)
         chosen = torch.where(better[:, None], tried, chosen)
     return chosen
 
@@ -165,7 +166,7 @@ def _line_search(
 def _crossed(
     net: _Net, origin: Tensor, point: Tensor, side: Tensor, best: Tensor, beyond: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The nearest point on the other side so far, along the rays to the points visited."""
+    """The nearest point with the other decision so far, along the rays to the visited points."""
     for overshoot in _OVERSHOOTS:
         change = overshoot * (point - origin)
         length = change.double().norm(dim=1)

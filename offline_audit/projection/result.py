@@ -1,49 +1,73 @@
-"""What a projection test found."""
+"""Result of the projection test, as text, table, figure and JSON."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from offline_audit.presentation import json_ready, to_html, to_text
-from offline_audit.projection.criteria import Criterion, GroupCount
+from offline_audit.criteria import Criterion
+from offline_audit.formatting import percent
 from offline_audit.projection.effects import Effect
-from offline_audit.projection.explanation import Explanation
+from offline_audit.projection.explanation import Explanation, GroupMove
 from offline_audit.projection.limiting_law import Law
-from offline_audit.projection.result_text import drawn, notes_of, table_of, title_of
+from offline_audit.projection.partition import GroupCount
+from offline_audit.rendering import (
+    Estimate,
+    TextTable,
+    blank_figure,
+    bounds,
+    interval_figure,
+    json_ready,
+    p_words,
+    rate,
+    signed,
+    to_html,
+    to_text,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["ProjectionResult"]
 
+_QUESTION = {
+    "statistical_parity": "Do groups get decision 1 equally often?",
+    "equal_opportunity": "Do groups get decision 1 equally often among rows with label 1?",
+    "predictive_equality": "Do groups get decision 1 equally often among rows with label 0?",
+    "equalized_odds": "Do groups get decision 1 equally often within each label?",
+}
+# Lines shown of the explanation.
+_MOST_MOVES = 8
+_MOST_FEATURES = 5
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectionResult:
-    """The least change of decisions that makes a sample fair, and whether chance explains it.
+    """The smallest change of decisions that makes a sample fair, and whether chance explains it.
 
     Attributes:
-        criterion: What must agree between groups.
-        attributes: The protected attributes, all tested at once.
-        tolerance: Gaps up to this count as fair.
-        favoured: The group of each attribute that may not be ahead; empty: gaps in any direction.
-        rows: Rows given.
-        statistic: Summed distance that the smallest fair change moves rows (N times the projection
-            distance); infinite if no change is fair; None if it was not computed, or is withheld
-            since it is the distance of fewer rows than the smallest cell.
-        p_value: None if it would mean nothing.
+        criterion: Fairness criterion.
+        attributes: Protected attributes, all tested at once.
+        tolerance: Largest gap that counts as fair.
+        favoured: Favoured group of each attribute; empty if gaps in both directions count.
+        rows: Number of rows.
+        statistic: Sum of the distances of the decisions that change (N times the projection
+            distance); infinite if no change is fair. None if it was not computed, or is withheld
+            because fewer rows change than `smallest_cell`.
+        p_value: The p-value; None if it would be meaningless.
         reason: Why there is no p-value; None if there is one.
-        monte_carlo_error: Standard error of the p-value; 0 where it is computed, not simulated.
-        alpha: Level at which `rejected` answers.
-        law: How the p-value was found.
-        effects: Gaps between pairs of groups, with intervals at level 1 - alpha.
-        smallest_detectable_effect: Gap between any one group and the others that this sample would
-            show with 80% power; None without a p-value.
+        monte_carlo_error: Standard error of the p-value if it is simulated, else 0.
+        alpha: Significance level of `rejected`.
+        law: Law of the p-value.
+        effects: Gaps between pairs of groups, with intervals of confidence 1 - alpha.
+        smallest_detectable_effect: Gap between one group and the others that this sample would show
+            with 80% power; None without a p-value.
         counts: Rows and rates of every group.
         explanation: What the smallest fair change does; None if it was not computed.
-        distances: How the distances were found.
-        certified_gap: How far the cost may be from the least, as a share of it.
-        warnings: What a reader should know.
+        distances: How the distances were computed.
+        certified_gap: Bound on the relative distance of the cost from the optimum.
+        warnings: Warnings about the data and the computation.
+        seed: Seed of the random generator.
     """
 
     criterion: Criterion
@@ -64,6 +88,7 @@ class ProjectionResult:
     distances: str
     certified_gap: float
     warnings: tuple[str, ...]
+    seed: int
 
     @property
     def rejected(self) -> bool | None:
@@ -72,20 +97,130 @@ class ProjectionResult:
 
     @property
     def cost_per_row(self) -> float | None:
-        """The projection distance: the mean distance that rows move."""
+        """The projection distance: the mean distance over all rows."""
         return None if self.statistic is None else self.statistic / self.rows
 
     def __str__(self) -> str:
-        return to_text(title_of(self), table_of(self), notes_of(self))
+        return to_text(_title(self), _table(self), _notes(self))
 
     def _repr_html_(self) -> str:
-        return to_html(title_of(self), table_of(self), notes_of(self))
+        return to_html(_title(self), _table(self), _notes(self))
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it, with what follows from the rest."""
-        found: dict[str, Any] = json_ready(self)
-        return {**found, "rejected": self.rejected, "cost_per_row": json_ready(self.cost_per_row)}
+        """The fields and the derived values, ready for JSON."""
+        fields: dict[str, Any] = json_ready(self)
+        return {**fields, "rejected": self.rejected, "cost_per_row": json_ready(self.cost_per_row)}
 
     def plot(self) -> Figure:
         """Gaps with their intervals; the tolerance is shaded."""
-        return drawn(self)
+        if not self.effects:
+            figure, axes = blank_figure(7.0, 1.6)
+            axes.set_axis_off()
+            axes.text(0.5, 0.5, "no gaps to show", ha="center", va="center", color="0.4")
+            axes.set_title(_title(self), fontsize="medium", wrap=True)
+            return figure
+        estimates = []
+        for effect in self.effects:
+            label = "" if effect.label is None else f" (label {effect.label})"
+            attribute = f"{effect.attribute}: " if len(self.attributes) > 1 else ""
+            name = f"{attribute}{effect.groups[0]} – {effect.groups[1]}{label}"
+            estimates.append(Estimate(name=name, value=effect.gap, interval=effect.interval))
+        figure = interval_figure(estimates, "difference of rates of decision 1")
+        (axes,) = figure.axes
+        axes.axvspan(-self.tolerance, self.tolerance, color="0.9")
+        axes.set_title(_title(self), fontsize="medium", wrap=True)
+        return figure
+
+
+def _title(result: ProjectionResult) -> str:
+    """The question and the answer."""
+    question = f"{_QUESTION[result.criterion]} ({', '.join(result.attributes)})"
+    if result.p_value is None:
+        return f"{question} No p-value: {result.reason}"
+    answer = "No" if result.rejected else "No difference shown"
+    return f"{question} {answer}: p = {p_words(result.p_value)}.".replace("p = <", "p <")
+
+
+def _table(result: ProjectionResult) -> TextTable | None:
+    """Gaps between pairs of groups."""
+    if not result.effects:
+        return None
+    counts = {(c.attribute, c.group, c.label): c for c in result.counts}
+
+    def row(effect: Effect) -> tuple[str, ...]:
+        pair = [counts[effect.attribute, group, effect.label] for group in effect.groups]
+        return (
+            f"{effect.attribute}: {effect.groups[0]} – {effect.groups[1]}",
+            "any" if effect.label is None else str(effect.label),
+            *(f"{rate(c.rate)} of {c.rows:,}" for c in pair),
+            signed(effect.gap),
+            bounds(effect.interval),
+            rate(effect.smallest_detectable_effect),
+        )
+
+    interval = f"{100 * (1 - result.alpha):g}% interval"
+    return TextTable(
+        header=("groups", "label", "rate 1", "rate 2", "gap", interval, "detectable"),
+        rows=tuple(row(effect) for effect in result.effects),
+        words=2,
+    )
+
+
+def _notes(result: ProjectionResult) -> list[str]:
+    """The smallest fair change, the smallest detectable effect, and warnings."""
+    notes = []
+    if result.explanation is not None:
+        notes += _explanation_notes(result, result.explanation)
+    if result.smallest_detectable_effect is not None:
+        notes.append(
+            "With 80% power the test detects a group whose rate differs from the others by "
+            f"{result.smallest_detectable_effect:.3f} or more."
+        )
+    if result.tolerance:
+        tolerated = "; ".join(f"{a} = {g} ahead by" for a, g in result.favoured) or "gaps of"
+        notes.append(f"Counted as fair: {tolerated} up to {result.tolerance:g}.")
+    return [*notes, *result.warnings]
+
+
+def _explanation_notes(result: ProjectionResult, explanation: Explanation) -> list[str]:
+    rows = _row_count(explanation.rows_moved, explanation)
+    total = "" if result.statistic is None else f", total distance {result.statistic:.4g}"
+    summary = (
+        f"Smallest fair change: {rows} of {result.rows:,} decisions change{total} "
+        f"(distances: {result.distances})."
+    )
+    shown = [_move(move, explanation) for move in explanation.moves[:_MOST_MOVES]]
+    if explanation.unique is False:
+        shown.append("Other changes have the same cost; the one midway between them is shown.")
+    return [summary, *shown, *_feature_notes(explanation)]
+
+
+def _move(move: GroupMove, explanation: Explanation) -> str:
+    groups = ", ".join(f"{a} = {g}" for a, g in move.groups if g is not None)
+    label = "" if move.label is None else f", label {move.label}"
+    change = f"{move.from_decision} → {1 - move.from_decision}"
+    line = f"{groups}{label}: {change}, {_row_count(move.rows, explanation)} rows"
+    if move.rows is None:
+        return f"{line}."
+    return (
+        f"{line} ({percent(move.share)} of the group), "
+        f"median distance {move.median_distance:.3g}, 90% within {move.distance_90:.3g}."
+    )
+
+
+def _row_count(rows: float | None, explanation: Explanation) -> str:
+    if rows is None:
+        return f"fewer than {explanation.smallest_cell}"
+    return f"about {rows:,.0f}" if explanation.rounded else f"{rows:,.1f}"
+
+
+def _feature_notes(explanation: Explanation) -> list[str]:
+    unit = " sd" if explanation.in_standard_deviations else ""
+    lines = []
+    for decision in (0, 1):
+        moves = [f for f in explanation.features if f.from_decision == decision]
+        if moves:
+            means = ", ".join(f"{f.feature} {f.mean:+.3g}{unit}" for f in moves[:_MOST_FEATURES])
+            change = f"{decision} → {1 - decision}"
+            lines.append(f"Mean feature change of decisions {change}: {means}.")
+    return lines

@@ -1,4 +1,4 @@
-"""The arrays that a projection test is given, checked: what cannot be used is refused by name."""
+"""The arrays of a projection test, validated."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from offline_audit.checked_arrays import (
+from offline_audit.errors import AuditInputError
+from offline_audit.formatting import are, count, some
+from offline_audit.groups import UNKNOWN, require_names, to_codes
+from offline_audit.validation import (
     MISSING,
     binary,
     numbers_of,
     require_length,
     unit_codes,
 )
-from offline_audit.errors import AuditInputError
-from offline_audit.group_names import UNKNOWN, require_names, to_codes
-from offline_audit.plain_words import count, some
 
 __all__ = ["Attribute", "Groups", "Sample"]
 
-# Squares and sums of distances must stay finite.
+# Largest finite distance: squares and sums of distances must stay finite.
 _LARGEST = 1e100
 
 Groups = ArrayLike | Mapping[str, ArrayLike]
@@ -32,9 +32,9 @@ class Attribute:
     """A protected attribute.
 
     Attributes:
-        name: As it was given.
+        name: Name of the attribute.
         groups: Names of its groups, in order.
-        codes: Place of each row's group; -1 where it is not known.
+        codes: Index of each row's group, -1 if it is unknown, `[n]`.
     """
 
     name: str
@@ -47,12 +47,12 @@ class Sample:
     """Rows to test.
 
     Attributes:
-        decisions: 0 or 1, `[n]`.
-        distances: To the decision boundary, 0 or more, `[n]`.
-        attributes: One or more.
-        labels: 0 or 1, and -1 where it is not known, `[n]`; None if none were given.
-        units: Number of the person whose row it is, `[n]`; None if each row is a person.
-        warnings: What is odd about them.
+        decisions: Decisions, 0 or 1, `[n]`.
+        distances: Distances to the decision boundary, 0 or more, `[n]`.
+        attributes: Protected attributes, at least one.
+        labels: Labels, 0 or 1, -1 if unknown, `[n]`; None if there are none.
+        units: Code of each row's person, `[n]`; None if each row is a person.
+        warnings: Warnings about the group names.
     """
 
     decisions: NDArray[np.int8]
@@ -65,44 +65,44 @@ class Sample:
     @classmethod
     def read(
         cls,
+        *,
+        groups: Groups,
         decisions: ArrayLike,
         distances: ArrayLike,
-        groups: Groups,
-        *,
         labels: ArrayLike | None = None,
         units: ArrayLike | None = None,
         expected_groups: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
     ) -> Sample:
-        """Check the arrays.
+        """Validate the arrays; see `projection_test`.
 
         Raises:
-            AuditInputError: Lengths differ, or a value is none that the test takes.
+            AuditInputError: The lengths differ, or a value is invalid.
         """
-        decided, far = _decisions(decisions), _distances(distances)
-        told = None if labels is None else _labels(labels)
-        persons = None if units is None else unit_codes(units).astype(np.intp)
-        given = groups if isinstance(groups, Mapping) else {"group": groups}
-        if not given:
-            raise AuditInputError("groups: no protected attribute was given")
-        expected = _expected(expected_groups, [str(name) for name in given])
+        decision_codes, checked_distances = _decisions(decisions), _distances(distances)
+        label_codes = None if labels is None else _labels(labels)
+        person_codes = None if units is None else unit_codes(units).astype(np.intp)
+        by_attribute = groups if isinstance(groups, Mapping) else {"group": groups}
+        if not by_attribute:
+            raise AuditInputError("groups: at least one protected attribute is required")
+        expected = _expected(expected_groups, [str(name) for name in by_attribute])
         attributes, warnings = [], []
-        for name, values in given.items():
+        for name, values in by_attribute.items():
             names, codes = to_codes(values, str(name))
             warnings += require_names(names, expected.get(str(name)), str(name))
             attributes.append(Attribute(name=str(name), groups=names, codes=codes.astype(np.int32)))
-        lengths = {"decisions": len(decided), "distances": len(far)}
-        lengths |= {f"groups of {each.name}": len(each.codes) for each in attributes}
-        optional = {"labels": told, "units": persons}
+        lengths = {"decisions": len(decision_codes), "distances": len(checked_distances)}
+        lengths |= {f"groups of {a.name}": len(a.codes) for a in attributes}
+        optional = {"labels": label_codes, "units": person_codes}
         require_length(lengths | {k: len(v) for k, v in optional.items() if v is not None})
-        if persons is not None:
+        if person_codes is not None:
             for attribute in attributes:
-                _require_whole(persons, attribute)
+                _require_one_group(person_codes, attribute)
         return cls(
-            decisions=decided,
-            distances=far,
+            decisions=decision_codes,
+            distances=checked_distances,
             attributes=tuple(attributes),
-            labels=told,
-            units=persons,
+            labels=label_codes,
+            units=person_codes,
             warnings=tuple(warnings),
         )
 
@@ -110,20 +110,21 @@ class Sample:
 def _expected(
     names: Sequence[str] | Mapping[str, Sequence[str]] | None, attributes: Sequence[str]
 ) -> dict[str, Sequence[str]]:
-    """Names that the groups of each attribute may have; none for an attribute: any."""
+    """Allowed group names by attribute; an attribute that is not there allows any."""
     if names is None:
         return {}
     listed = names if isinstance(names, Mapping) else dict.fromkeys(attributes, names)
     expected = {str(attribute): groups for attribute, groups in listed.items()}
     if unknown := sorted(set(expected) - set(attributes)):
-        raise AuditInputError(f"expected_groups: no attribute {some(unknown)}")
+        raise AuditInputError(f"expected_groups: there is no attribute {some(unknown)}")
     for groups in expected.values():
         if isinstance(groups, str | bytes):
-            raise AuditInputError("expected_groups: a list of names is wanted, not one name")
+            raise AuditInputError("expected_groups: pass a list of names, not a single name")
     return expected
 
 
-def _require_whole(units: NDArray[np.intp], attribute: Attribute) -> None:
+def _require_one_group(units: NDArray[np.intp], attribute: Attribute) -> None:
+    """Check that no person has rows in two groups of an attribute."""
     known = attribute.codes >= 0
     if not known.any():
         return
@@ -132,41 +133,41 @@ def _require_whole(units: NDArray[np.intp], attribute: Attribute) -> None:
     highest = np.full(len(lowest), UNKNOWN, dtype=np.int32)
     np.minimum.at(lowest, persons, codes)
     np.maximum.at(highest, persons, codes)
-    torn = int(np.count_nonzero(lowest < highest))
-    if torn:
+    several = int(np.count_nonzero(lowest < highest))
+    if several:
         raise AuditInputError(
-            f"units: {torn:,} have rows in more than one group of {attribute.name}; a person is in "
-            "one group, or leave those rows out"
+            f"units: {count(several, 'unit')} with rows in more than one group of "
+            f"{attribute.name}; correct the groups, or exclude those rows"
         )
 
 
 def _decisions(values: ArrayLike) -> NDArray[np.int8]:
-    found = binary(values, "decisions")
-    if unknown := int(np.count_nonzero(found == MISSING)):
+    codes = binary(values, "decisions")
+    missing = codes == MISSING
+    if missing.any():
         raise AuditInputError(
-            f"decisions: {count(unknown, 'row')} without, the first {np.argmax(found == MISSING)}; "
-            "leave such rows out"
+            f"decisions: {count(int(missing.sum()), 'missing value')}, the first in row "
+            f"{int(np.argmax(missing)):,}; exclude rows without a decision"
         )
-    return found.astype(np.int8)
+    return codes.astype(np.int8)
 
 
 def _labels(values: ArrayLike) -> NDArray[np.int8]:
-    found = binary(values, "labels")
-    return np.where(found == MISSING, UNKNOWN, found).astype(np.int8)
+    codes = binary(values, "labels")
+    return np.where(codes == MISSING, UNKNOWN, codes).astype(np.int8)
 
 
 def _distances(values: ArrayLike) -> NDArray[np.float64]:
-    found = numbers_of(values, "distances")
-    for wrong, what in (
-        (np.isnan(found), "NaN"),
-        (found < 0, "negative"),
-        (np.isfinite(found) & (found > _LARGEST), f"above {_LARGEST:g}"),
+    distances = numbers_of(values, "distances")
+    for wrong, problem in (
+        (np.isnan(distances), "NaN"),
+        (distances < 0, "negative"),
+        (np.isfinite(distances) & (distances > _LARGEST), f"above {_LARGEST:g}"),
     ):
         if wrong.any():
-            number, where = int(np.count_nonzero(wrong)), int(np.argmax(wrong))
-            verb = "is" if number == 1 else "are"
+            number = int(np.count_nonzero(wrong))
             raise AuditInputError(
-                f"distances: {count(number, 'value')} {verb} {what}; the first in row {where}; "
-                f"a distance to the decision boundary is 0 to {_LARGEST:g}, or infinite"
+                f"distances: {count(number, 'value')} {are(number)} {problem}, the first in row "
+                f"{int(np.argmax(wrong)):,}; a distance must be from 0 to {_LARGEST:g}, or infinite"
             )
-    return found
+    return distances

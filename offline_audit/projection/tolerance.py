@@ -17,21 +17,23 @@ from offline_audit.projection.gaps import Gaps, square_root
 
 __all__ = ["tolerated_p_value"]
 
-_DRAWS = 4_000
-_FIRST_DRAWS = 200
+# Simulations of each corner, and of the first look that selects the corners worth them.
+_SIMULATIONS = 4_000
+_FIRST_SIMULATIONS = 200
+_KEPT_CORNERS = 3
 _MOST_CORNERS = 256
-_TAKEN_ON = 3
 
 
 def tolerated_p_value(
     gaps: Gaps,
-    softness: NDArray[np.float64],
+    s: NDArray[np.float64],
     strata: Sequence[Stratum],
     *,
     tolerance: float,
     favoured: Sequence[int | None],
+    seed: int = 0,
 ) -> tuple[float, float]:
-    """The largest chance of gaps that cost as much over all fair classifiers; its simulation error.
+    """The largest p-value over all fair classifiers, and its simulation error (section 4).
 
     F(V) = min ½ (V - θ)ᵀ S⁻¹ (V - θ) over fair θ is the cost of bringing gaps V within the
     tolerance. P(F(θ + V*) ≥ F(V)) with V* ~ N(0, Σ) is largest at a corner of the fair set, since
@@ -41,21 +43,22 @@ def tolerated_p_value(
     if len(gaps.values) == 1:
         return _one_gap(gaps, strata[0], tolerance, favoured), 0.0
     bounds, corners = _fair_set(strata, tolerance, favoured)
-    root = square_root(softness)
+    root = square_root(s)
     observed = _cost(gaps.values, bounds, tolerance, root)
     if observed <= 0:
         return 1.0, 0.0
-    noise = np.random.default_rng(0).standard_normal((_DRAWS, len(gaps.values)))
+    noise = np.random.default_rng(seed).standard_normal((_SIMULATIONS, len(gaps.values)))
     noise = noise @ square_root(gaps.covariance).T
+    # Simulated costs that equal the observed one up to rounding count as large.
     observed *= 1 - 1e-12
 
-    def chance(corner: NDArray[np.float64], draws: int) -> float:
-        above = sum(_cost(corner + v, bounds, tolerance, root) >= observed for v in noise[:draws])
-        return (above + 1) / (draws + 1)
+    def p_value(corner: NDArray[np.float64], n: int) -> float:
+        above = sum(_cost(corner + v, bounds, tolerance, root) >= observed for v in noise[:n])
+        return (above + 1) / (n + 1)
 
-    first = sorted(corners, key=lambda corner: -chance(corner, _FIRST_DRAWS))
-    p = max(chance(corner, _DRAWS) for corner in first[:_TAKEN_ON])
-    return p, math.sqrt(p * (1 - p) / _DRAWS)
+    ranked = sorted(corners, key=lambda corner: -p_value(corner, _FIRST_SIMULATIONS))
+    p = max(p_value(corner, _SIMULATIONS) for corner in ranked[:_KEPT_CORNERS])
+    return p, math.sqrt(p * (1 - p) / _SIMULATIONS)
 
 
 def _one_gap(
@@ -64,7 +67,7 @@ def _one_gap(
     gap, spread = float(gaps.values[0]), math.sqrt(gaps.covariance[0, 0])
     first = favoured[stratum.constraints[0].attribute]
     if first is not None:
-        # The gap is the second group's rate less the first's.
+        # The gap is the second group's rate minus the first's.
         ahead = -gap if stratum.constraints[0].group == first else gap
         return 1.0 if ahead <= tolerance else float(ndtr(-(ahead - tolerance) / spread))
     if abs(gap) <= tolerance:
@@ -76,22 +79,22 @@ def _one_gap(
 def _fair_set(
     strata: Sequence[Stratum], tolerance: float, favoured: Sequence[int | None]
 ) -> tuple[NDArray[np.float64], list[NDArray[np.float64]]]:
-    """Rows b of b · V ≤ tolerance, and the corners of the set that they bound."""
+    """Rows b of b · V ≤ tolerance, and the corners of the set of fair gaps that they bound."""
     blocks, corners = [], []
     for stratum in strata:
         for attribute in stratum.attributes:
-            places = stratum.of(attribute)
+            indices = stratum.of(attribute)
             first = [
                 i
-                for i, p in enumerate(places)
-                if stratum.constraints[p].group == favoured[attribute]
+                for i, index in enumerate(indices)
+                if stratum.constraints[index].group == favoured[attribute]
             ]
-            blocks.append(_bounds(len(places), first))
-            corners.append(_corners(len(places), first, tolerance))
+            blocks.append(_bounds(len(indices), first))
+            corners.append(_corners(len(indices), first, tolerance))
     if math.prod(len(part) for part in corners) > _MOST_CORNERS:
         raise AuditInputError(
-            f"tolerance: too many groups for a two-sided tolerance (more than {_MOST_CORNERS} ways "
-            "to be barely fair); name the favoured group"
+            "tolerance: too many groups for a two-sided tolerance (more than "
+            f"{_MOST_CORNERS} corners of the fair set); pass `favoured`, or test fewer groups"
         )
     width = sum(block.shape[1] for block in blocks)
     rows, start = [], 0
@@ -104,7 +107,7 @@ def _fair_set(
 
 
 def _bounds(groups: int, first: list[int]) -> NDArray[np.float64]:
-    """Which rates less which are bounded, as combinations of the gaps to the first group."""
+    """Bounded differences of rates, as combinations of the gaps to the first group."""
     gap_of = np.eye(groups)[:, 1:]
     pairs = [
         (i, j) for i in range(groups) for j in range(groups) if i != j and (not first or i in first)
@@ -113,7 +116,7 @@ def _bounds(groups: int, first: list[int]) -> NDArray[np.float64]:
 
 
 def _corners(groups: int, first: list[int], tolerance: float) -> list[NDArray[np.float64]]:
-    """Gaps to the first group when each rate is at the window's low or high end."""
+    """Gaps to the first group with each rate at the low or high end of the tolerance."""
     ends = [
         np.array(high, dtype=np.float64)
         for high in itertools.product((0, 1), repeat=groups)

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.__main__ import _scripts
 from benchmarks.audits_permutation import SIX, made_up_rows, scipy_auc, scipy_rates
 from benchmarks.audits_projection import linear_program, made_up_boundary
-from offline_audit.permutation import permutation_test
+from offline_audit import permutation_test
 
 
 def test_the_benchmark_is_among_those_that_are_run():
@@ -28,7 +28,7 @@ def test_the_linear_program_finds_the_statistic():
 def test_scipy_is_asked_the_same_of_rates():
     rows = made_up_rows(2_000)
     ours = permutation_test(
-        SIX, groups=rows.second.astype(int), decisions=rows.decisions, labels=rows.labels
+        metrics=SIX, groups=rows.second.astype(int), decisions=rows.decisions, labels=rows.labels
     )
     peer = scipy_rates(rows, 2_000)
     # Four standard errors of 2,000 draws, and what ties and doubled tails add.
@@ -39,7 +39,11 @@ def test_scipy_is_asked_the_same_of_rates():
 def test_scipy_is_asked_the_same_of_auc():
     rows = made_up_rows(400)
     ours = permutation_test(
-        "auc", groups=rows.second.astype(int), labels=rows.labels, scores=rows.scores, bins=0
+        metrics="auc",
+        groups=rows.second.astype(int),
+        labels=rows.labels,
+        scores=rows.scores,
+        bins=0,
     )[0]
     # Not studentized, and all rows change groups: near, not equal.
     assert ours.p_value == pytest.approx(scipy_auc(rows, 200), abs=0.2)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import runpy
 import subprocess
 import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from benchmarks.__main__ import _conclude, _scripts
-from benchmarks.claims import Claim, paired_ratio, print_claims
+from benchmarks.__main__ import _conclude, _conclude_smoke, _Run, _scripts
+from benchmarks.claims import Claim, Scale, paired_ratio, print_claims
 
 
 def claim(figure: float, side: str = "at most", bar: float = 2) -> Claim:
@@ -50,9 +51,52 @@ def test_a_missed_claim_is_shown_as_missed(capsys):
 
 
 def test_a_paired_ratio_is_ours_over_theirs():
-    ratio = paired_ratio(lambda: time.sleep(0.02), lambda: time.sleep(0.002), rounds=3)
-    assert len(ratio.ratios) == 3
-    assert 2 < ratio.median < 11
+    """By a clock that moves only when one of the two runs."""
+    now = 0.0
+    order: list[str] = []
+
+    def action(name: str, seconds: float) -> Callable[[], None]:
+        def run() -> None:
+            nonlocal now
+            now += seconds
+            order.append(name)
+
+        return run
+
+    ratio = paired_ratio(action("ours", 2.0), action("theirs", 0.5), rounds=3, clock=lambda: now)
+    assert ratio.ratios == (4.0, 4.0, 4.0)
+    assert order == ["ours", "theirs", "ours", "theirs", "theirs", "ours", "ours", "theirs"]
+
+
+@pytest.mark.parametrize("name", _scripts())
+def test_every_script_has_a_smoke_run(name, monkeypatch, capsys):
+    """Parsed only: `--help` stops before anything is measured."""
+    monkeypatch.setattr(sys, "argv", [name, "--smoke", "--help"])
+    path = Path(__file__).parents[2] / "benchmarks" / f"{name.replace('.', '/')}.py"
+    with pytest.raises(SystemExit) as stopped:
+        runpy.run_path(str(path), run_name="__main__")
+    assert stopped.value.code == 0
+    assert "--smoke" in capsys.readouterr().out
+
+
+def test_a_smoke_run_judges_no_claim(capsys):
+    print_claims("t", [claim(3)], judged=False)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "NO" not in shown
+    assert "not judged" in shown
+
+
+def test_a_smoke_run_fails_only_where_a_script_does(capsys):
+    done = _Run(name="works", seconds=1.0, claims=[claim(3).to_dict()])
+    assert _conclude_smoke([done], []) == 0
+    assert _conclude_smoke([done, _Run(name="broken", seconds=2.0, claims=None)], ["broken"]) == 1
+    assert "benchmarks.broken: FAILED" in capsys.readouterr().out
+
+
+def test_a_scale_picks_its_own_value():
+    picked = [scale.pick(full=3, quick=2, smoke=1) for scale in Scale]
+    assert picked == [3, 2, 1]
+    assert [scale.small for scale in Scale] == [False, True, True]
 
 
 def test_every_script_is_found_and_nothing_else():
@@ -67,9 +111,10 @@ def test_every_script_is_found_and_nothing_else():
 
 def test_a_script_runs_as_its_users_run_it(tmp_path):
     file = tmp_path / "claims.json"
-    command = [sys.executable, "-m", "benchmarks.startup", "--quick", "--json", file]
+    command = [sys.executable, "-m", "benchmarks.startup", "--smoke", "--json", file]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert "evenhand --help" in done.stdout
     (found,) = json.loads(file.read_text())
-    assert found["rounds"] == 7
+    assert found["rounds"] == 1
+    assert found["scale"] == "smoke"
     assert found["holds"] is (found["figure"] <= 0.5)

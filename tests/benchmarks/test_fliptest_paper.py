@@ -33,7 +33,7 @@ class Shift:
         self.given.append((source, target))
         return self
 
-    def carry(self, features, draws=1):
+    def transport(self, features, n_counterparts=1):
         return (features + np.float32(self.by))[None]
 
 
@@ -91,14 +91,14 @@ def test_what_is_told_of_carried_people(people):
     model = HiringModel(
         mean=np.zeros(2), scale=np.array([2.0, 5.0]), weights=np.ones(2), threshold=5
     )
-    carried = Carried.along(Shift(by=1.0), (women, men), (women, men), model)
+    transported = Carried.along(Shift(by=1.0), (women, men), (women, men), model)
     # One year and one unit of hair more: none is advantaged.
-    assert carried.size("advantaged") == 0
+    assert transported.size("advantaged") == 0
     before = model.hires(women)
-    assert carried.size("disadvantaged") == 20 * (model.hires(women + 1) & ~before).sum() > 0
-    assert carried.means("disadvantaged") == pytest.approx([-0.5, -0.2], abs=1e-5)
-    assert np.isnan(carried.means("advantaged")).all()
-    assert carried.distances == pytest.approx((0.7, 0.49), abs=1e-5)
+    assert transported.size("disadvantaged") == 20 * (model.hires(women + 1) & ~before).sum() > 0
+    assert transported.means("disadvantaged") == pytest.approx([-0.5, -0.2], abs=1e-5)
+    assert np.isnan(transported.means("advantaged")).all()
+    assert transported.distances == pytest.approx((0.7, 0.49), abs=1e-5)
     same = Carried.along(Shift(), (women, women), (women, women), model)
     assert same.ks == [0, 0]
     # Halves of 500 differ by chance.
@@ -115,7 +115,7 @@ def test_a_plan_that_splits_counts_flips_2813_and_one_that_does_not_2563():
     """Half of 3/16, all of 1/16, half of 1/4; or half of 3/16 + 9/64 + 27/256 + 81/1024."""
     here, there = geometric(1 / 4), geometric(1 / 2)
     fitted = ExactMethod(rows=4_096).fit(here, there, ARRESTS)
-    split = flips_of(here, fitted.carry(here, 128), np.random.default_rng(0), shared=True)
+    split = flips_of(here, fitted.transport(here, 128), np.random.default_rng(0), shared=True)
     # Coins of 4,096 people, a quarter of them: four standard errors are 160 of 10,000.
     assert split.high == pytest.approx(2_812.5, abs=160)
     assert split.low == 0

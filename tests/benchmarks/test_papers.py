@@ -22,7 +22,7 @@ from benchmarks.papers.options import DATA, data_folder, out_folder
 from benchmarks.papers.permutation_simulations import shuffled_p_value
 from benchmarks.papers.permutation_thresholds import Scored, sweep
 from benchmarks.papers.printed_projection import printed_p_value, printed_weight
-from offline_audit.permutation import permutation_test
+from offline_audit import permutation_test
 
 needs_data = pytest.mark.skipif(
     not all((DATA / name).is_file() for name in {*PERMUTATION_FILES, *PROJECTION_FILES}),
@@ -186,7 +186,7 @@ def test_a_sweep_tests_what_the_threshold_decides():
     middle = len(swept.differences) // 2
     decisions = found.scores >= 0.5
     by_rows = permutation_test(
-        "tpr", groups=made_up.groups, decisions=decisions, labels=found.labels
+        metrics="tpr", groups=made_up.groups, decisions=decisions, labels=found.labels
     )[0]
     assert by_rows.effect is not None
     assert by_rows.p_value is not None

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from benchmarks.rival_scores import attribute_flip, linear_change
-from monitor.bundle import ProtectedAttribute
+from monitor import ProtectedAttribute
 from tests.families import PEOPLE, loaded, seeded, sensitivity, spec
 
 ROWS = torch.from_numpy(PEOPLE.features[:60])

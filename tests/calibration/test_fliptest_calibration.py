@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from offline_audit.fliptest.counterparts import Asked, counterparts_of
+from offline_audit import Columns, map_method
+from offline_audit.fliptest.flipset import Asked, counterparts_of
 from offline_audit.fliptest.resampling import bootstrap, null_sizes, share_interval
-from offline_audit.maps import Columns, map_method
 from offline_audit.maps.costs import SQUARED_L2
 
 COLUMNS = Columns.numeric(["a", "b"])
@@ -77,7 +77,7 @@ def rejections(name, simulations, *, n, null=as_it_is):
             COLUMNS,
             Cut(),
             (flipset.gross, 0.0),
-            permutations=19,
+            n_resamples=19,
             seed=number,
             tick=nothing,
         )
@@ -134,7 +134,7 @@ def trials():
             method,
             COLUMNS,
             Cut(),
-            resamples=12,
+            n_bootstrap=12,
             seed=number,
             tick=nothing,
         )

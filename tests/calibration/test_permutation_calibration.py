@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks.calibration_permutation import designs
 from benchmarks.calibration_rows import Calibrated as Row
-from benchmarks.calibration_rows import Tries, claims_of
+from benchmarks.calibration_rows import claims_of
+from tests.calibration.designs import Tries
+from tests.calibration.permutation_designs import designs
 
 DESIGNS = {design.name: design for design in designs()}
 RARE = 1e-4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from scipy.stats import binom
 
-from benchmarks.calibration_projection import People, tried
+from tests.calibration.projection_designs import People, tried
 
 SIMULATIONS = 400
 # Sizes of 4% and 6% stay within these counts in all but one of ten thousand runs of the test.

@@ -9,14 +9,9 @@ import grpc
 import pytest
 
 from benchmarks.peers import PeerUnavailableError, peer_python
-from monitor.baseline import Signal
-from monitor.bundle import Decision, Model
-from monitor.fit.data import FitData
-from monitor.fit.run import fit
-from monitor.fit.spec import FitSpec, Output, ProtectedColumn
-from monitor.judge import Judge
-from monitor.world import World
-from monitor.world.classifiers import train_proxy_biased
+from monitor import Decision, FitData, FitSpec, Judge, Model, World, fit, train_proxy_biased
+from monitor.fitting.spec import Output, ProtectedColumn
+from monitor.scoring.baseline import Signal
 from tests.live.sidecar import MODEL, VERSION, Fitted, Sidecar, sidecar
 
 # Of each attribute the signal and the level of its verdict, at which both verdicts are common.

@@ -14,10 +14,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from monitor.client import AsyncClient
-from monitor.fit.data import FitData
-from monitor.fit.run import fit
-from monitor.judge import Judge
+from monitor import AsyncClient, FitData, Judge, fit
 from tests.families import seeded
 from tests.live.sidecar import Fitted
 from tests.serving import PEOPLE, SPEC

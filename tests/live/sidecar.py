@@ -19,7 +19,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from monitor.judge import Judge
+from monitor import Judge
 from monitor.wire import open_inference_pb2 as wire
 
 __all__ = ["METHOD", "MODEL", "VERSION", "Fitted", "Sidecar", "request_of", "sidecar", "start"]

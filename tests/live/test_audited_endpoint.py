@@ -13,8 +13,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from monitor.bundle import Bundle, Manifest
-from offline_audit.audited_model import AuditedModel
+from monitor import Bundle, Manifest
+from offline_audit import AuditedModel
 from offline_audit.errors import ModelFailedError, ModelUnreachableError
 from tests.live.sidecar import MODEL, VERSION, Fitted, Sidecar, sidecar, start
 

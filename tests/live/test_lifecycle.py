@@ -20,7 +20,7 @@ from tests.live.sidecar import METHOD, MODEL, request_of, sidecar, start
 pytestmark = pytest.mark.live
 
 IN_FLIGHT = "evenhand_requests_in_flight"
-CANCELLED = 'evenhand_requests_total{door="%s",outcome="cancelled"}'
+CANCELLED = 'evenhand_requests_total{outcome="cancelled",transport="%s"}'
 
 
 def assert_serves(serving, fitted) -> None:
@@ -167,7 +167,7 @@ def test_the_drift_watch_goes_on_after_a_restart(fitted, tmp_path):
     for round_, count in enumerate((400, 250)):
         with sidecar(fitted, tmp_path / str(round_), config) as serving:
             before = 400 * round_
-            assert f"watched, {before} predictions so far" in serving.out.read_text()
+            assert f"{before} predictions so far" in serving.out.read_text()
             assert serving.metric("evenhand_drift_predictions") == before
             with grpc.insecure_channel(serving.grpc) as channel:
                 data = request_of(fitted.rows[:count]).SerializeToString()

@@ -121,7 +121,7 @@ CASES: dict[str, tuple[Spoil, str]] = {
     "too few elements": (listed("fp32_contents", [SECRET]), "has 1 elements"),
     "elements in another field": (
         listed("fp64_contents", [SECRET] * 50),
-        "belong in fp32_contents, not in fp64_contents",
+        "must be in fp32_contents, not in fp64_contents",
     ),
     "listed halves": (listed("fp32_contents", [1.0] * 50, "FP16"), "raw_input_contents only"),
     "out of range": (listed("int_contents", [300] * 50, "INT8"), "holds an element out of range"),
@@ -137,9 +137,9 @@ CASES: dict[str, tuple[Spoil, str]] = {
     ),
     "unknown output": (
         wanting("scores"),
-        "output 'scores' is not known; there are score, decision",
+        "output 'scores' is unknown; the outputs are score, decision",
     ),
-    "an output twice": (wanting("score", "score"), "an output is wanted twice"),
+    "an output twice": (wanting("score", "score"), "an output is requested twice"),
 }
 
 
@@ -197,7 +197,7 @@ def test_an_unknown_model_or_version_is_not_found(infer, served, spoil, words):
 def test_bytes_that_are_no_message_are_refused(infer, served, data):
     refusal = refused(infer, data)
     assert refusal.code() == INVALID
-    assert refusal.details() == "the message is no ModelInferRequest"
+    assert refusal.details() == "the message is not a valid ModelInferRequest"
 
 
 def test_an_oversize_message_is_refused_before_it_is_read(infer, served, serving):
@@ -220,11 +220,11 @@ def test_every_other_method_refuses_what_is_no_message(channel, served, method):
     with pytest.raises(grpc.RpcError) as refusal:
         call(b"\xff\xff\xff", timeout=30)
     assert refusal.value.code() == INVALID
-    assert refusal.value.details() == f"the message is no {method}Request"
+    assert refusal.value.details() == f"the message is not a valid {method}Request"
 
 
 def test_outcomes_are_not_taken_without_a_log(channel, served):
     with pytest.raises(grpc.RpcError) as refusal:
         channel.unary_unary("/evenhand.v1.Monitor/RecordOutcomes")(b"", timeout=30)
     assert refusal.value.code() == grpc.StatusCode.UNIMPLEMENTED
-    assert refusal.value.details() == "this sidecar keeps no outcomes: outcomes.path is not given"
+    assert refusal.value.details() == "this sidecar records no outcomes: outcomes.path is not set"

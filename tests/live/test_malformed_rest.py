@@ -63,8 +63,8 @@ JSON_CASES: dict[str, tuple[object, str]] = {
     "an element out of range": (body(datatype="UINT8", data=[300] * 50), "out of range"),
     "an integer beyond all": (body(data=[10**400] * 50), "out of range|finite"),
     "objects for numbers": (body(data=[{"a": SECRET}] * 50), "holds other elements"),
-    "nested otherwise": (body(data=[[SECRET] * 5] * 10), "not nested as its shape says"),
-    "nested unevenly": (body(data=[[SECRET], [SECRET] * 49]), "not nested as its shape says"),
+    "nested otherwise": (body(data=[[SECRET] * 5] * 10), "not nested according to its shape"),
+    "nested unevenly": (body(data=[[SECRET], [SECRET] * 49]), "not nested according to its shape"),
     "nested too deep": (body(data=[[[SECRET]] * WIDTH] * 2), "holds other elements"),
     "too few elements": (body(data=[SECRET]), r"has 1 elements; shape \[2, 25\] has 50"),
     "neither data nor size": (body(data=None), "must have either data or binary_data_size"),
@@ -80,7 +80,7 @@ JSON_CASES: dict[str, tuple[object, str]] = {
         {**body(), "outputs": [{"name": "score", "parameters": {"binary_data": "yes"}}]},
         "parameter 'binary_data' must be true or false",
     ),
-    "unknown output": ({**body(), "outputs": [{"name": "scores"}]}, "output 'scores' is not known"),
+    "unknown output": ({**body(), "outputs": [{"name": "scores"}]}, "output 'scores' is unknown"),
 }
 
 TEXT_CASES: dict[str, tuple[bytes, str]] = {
@@ -117,10 +117,10 @@ BINARY_CASES: dict[str, tuple[object, Body, bytes, str]] = {
         None,
         binary(100),
         RAW,
-        "100 bytes behind the JSON belong to no",
+        "100 bytes after the JSON belong to no",
     ),
     "bytes of another shape": (None, binary(100), RAW[:100], r"has 100 bytes; FP32 \[2, 25\] has"),
-    "bytes of nobody": (None, body(), RAW, "200 bytes behind the JSON belong to no input"),
+    "bytes of nobody": (None, body(), RAW, "200 bytes after the JSON belong to no input"),
 }
 
 
@@ -176,7 +176,9 @@ def test_a_bomb_is_not_unpacked(post, serving, encoding):
     pack = zlib.compressobj(1, zlib.DEFLATED, 31 if encoding == "gzip" else 15)
     bomb = b"".join([*(pack.compress(b" " * (1 << 20)) for _ in range(200)), pack.flush()])
     before = serving.resident_bytes
-    check(post(bomb, **{"Content-Encoding": encoding}), 413, "unpacks to more than 2097152 bytes")
+    check(
+        post(bomb, **{"Content-Encoding": encoding}), 413, "decompresses to more than 2097152 bytes"
+    )
     assert serving.resident_bytes - before < 64 << 20
 
 
@@ -187,10 +189,10 @@ SOUND = json.dumps(body()).encode()
     ("sent", "encoding", "words"),
     [
         (SOUND, "gzip", "the body is not gzip"),
-        (SOUND, "br", "content encoding 'br' is not known; gzip, deflate are"),
-        (gzip.compress(SOUND)[:-9], "gzip", "not one whole gzip"),
-        (gzip.compress(SOUND) + b"more", "gzip", "not one whole gzip"),
-        (zlib.compress(SOUND)[:40], "deflate", "not one whole deflate"),
+        (SOUND, "br", "content encoding 'br' is unknown; use gzip or deflate"),
+        (gzip.compress(SOUND)[:-9], "gzip", "not one complete gzip"),
+        (gzip.compress(SOUND) + b"more", "gzip", "not one complete gzip"),
+        (zlib.compress(SOUND)[:40], "deflate", "not one complete deflate"),
     ],
     ids=["not packed", "unknown", "cut", "with more behind it", "cut deflate"],
 )

@@ -80,7 +80,7 @@ def test_sound_requests_are_answered_as_the_document_says(run, serving, fitted, 
         content["application/json"]["example"] = {**example, "parameters": parameters}
     written = tmp_path / "openapi.json"
     written.write_text(json.dumps(document))
-    answered = 'evenhand_requests_total{door="rest",outcome="ok"}'
+    answered = 'evenhand_requests_total{outcome="ok",transport="rest"}'
     before = serving.metric(answered)
     code, told = run(written, "--url", serving.url, "--phases", "examples", known=True)
     assert code == 0, told[-4000:]

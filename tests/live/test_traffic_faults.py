@@ -18,8 +18,8 @@ import httpx
 import numpy as np
 import pytest
 
-from monitor.client import AsyncClient
-from monitor.traffic.room import used_bytes
+from monitor import AsyncClient
+from monitor.traffic.quota import used_bytes
 from monitor.traffic.segment import read_segment
 from monitor.traffic.spool import ROLL_REQUEST, SEGMENTS
 from monitor.traffic.store import Store
@@ -190,10 +190,8 @@ def test_a_second_sidecar_on_a_folder_is_refused_and_the_first_unharmed(uncompil
         process, out, err = start(uncompiled, tmp_path / "second", config)
         assert process.wait(PATIENCE) == 2
         said = err.read_text()
-        assert (
-            f"error: traffic.path: {tmp_path / 'log'}: another process writes there; give each"
-            in said
-        )
+        path = tmp_path / "log"
+        assert f"error: traffic.path: {path}: another process writes to this directory;" in said
         assert "Traceback" not in said
         assert out.read_text() == ""
         expected += asyncio.run(load(first.grpc))
@@ -330,7 +328,7 @@ def test_a_budget_is_kept_and_what_it_costs_is_counted(
         assert counted["full"] > 0
         assert set(rows) < set(answered)
     else:
-        assert {f.removed for f in gone} == {"room"}
+        assert {f.removed for f in gone} == {"quota"}
         assert spool.removed_rows == sum(f.rows for f in gone) > 0
         assert not counted
         assert set(rows) == set(answered[-len(rows) :])

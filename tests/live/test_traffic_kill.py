@@ -21,7 +21,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from monitor.client import AsyncClient, EndpointError
+from monitor import AsyncClient
+from monitor.client import EndpointError
 from monitor.traffic.store import Store
 from tests.live.log_sidecar import PATIENCE, ROOT, Preloaded, uncompiled_bundle
 from tests.live.sidecar import Fitted

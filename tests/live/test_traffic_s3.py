@@ -14,12 +14,12 @@ from typing import get_args
 import pytest
 
 from benchmarks.peers import PeerUnavailableError, peer_python
-from monitor.client import AsyncClient
+from monitor import AsyncClient
 from monitor.traffic.erasure import LogPlace, erase
 from monitor.traffic.expiry import expire
 from monitor.traffic.privacy import Pseudonyms
 from monitor.traffic.store import Store
-from offline_audit.window import Window
+from offline_audit import Window
 from tests.live.log_sidecar import PATIENCE, asked, uncompiled_bundle
 from tests.live.object_storage import (
     BUCKET,

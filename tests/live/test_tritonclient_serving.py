@@ -13,7 +13,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from monitor.judge import signal_values
+from monitor.scoring.judge import signal_values
 from tests.live.conftest import RULES
 from tests.live.datatypes import ask, rows_for
 from tests.live.sidecar import MODEL, VERSION
@@ -114,18 +114,19 @@ def test_every_output_comes_as_it_was_wanted(told, expected):
 
 def test_what_is_said_in_words_is_what_the_library_says(told, expected, fitted):
     scores = expected("FP32")
-    verdicts = [
-        fitted.judge.verdicts(scores, name, signal=signal, alpha=alpha)
-        for name, (signal, alpha) in RULES.items()
+    p_values = np.stack(
+        [fitted.judge.p_values(scores, a, signal=signal) for a, (signal, _) in RULES.items()], 1
+    )
+    above = p_values <= [alpha for _, alpha in RULES.values()]
+    assert told.facts["verdict"] == [
+        [_COUNT, 2],
+        np.where(above, "above", "within").ravel().tolist(),
     ]
-    told_verdicts = [of.outcome for row in zip(*verdicts, strict=True) for of in row]
-    assert told.facts["verdict"] == [[_COUNT, 2], told_verdicts]
-    p_values = np.array([[of.p_value for of in row] for row in zip(*verdicts, strict=True)])
     np.testing.assert_allclose(told.scores["p_value"], p_values, atol=2e-3)
     decided = ["granted" if yes else "refused" for yes in scores.decision.tolist()]
     assert told.facts["decision"] == [[_COUNT], decided]
-    above = [any(of.outcome == "above" for of in row) for row in zip(*verdicts, strict=True)]
-    assert told.facts["action"] == [[_COUNT], ["flag" if yes else "none" for yes in above]]
+    actions = np.where(above.any(1), "flag", "none").tolist()
+    assert told.facts["action"] == [[_COUNT], actions]
 
 
 def test_the_id_and_the_version_come_back(told):

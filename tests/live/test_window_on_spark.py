@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from offline_audit.engine import Engine
+from offline_audit import Engine, Window
 from offline_audit.errors import EngineError
-from offline_audit.window import Window
 from tests.traffic_logs import (
     START,
     outcome_rows,

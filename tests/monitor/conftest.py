@@ -1,15 +1,18 @@
-"""One fitted bundle for all tests of the sidecar."""
+"""One fitted bundle, and one log of a sidecar, for all tests of the monitor."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from monitor.fit.data import FitData
-from monitor.fit.run import fit
+from monitor import FitData, fit
+from monitor.server import Server
 from tests.families import seeded
-from tests.serving import PEOPLE, SPEC
+from tests.serving import PEOPLE, SPEC, served
+from tests.sidecar_log import REQUESTS, Logged, send_outcomes, send_requests
 
 
 @pytest.fixture(scope="session")
@@ -19,3 +22,33 @@ def lending(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = FitData(features=PEOPLE.features, groups=PEOPLE.groups)
     fit(seeded("MLP"), data, SPEC, path, compiled=False)
     return path
+
+
+@pytest.fixture(scope="session")
+def _recorded(lending: Path, tmp_path_factory: pytest.TempPathFactory) -> Logged:
+    home = tmp_path_factory.mktemp("recorded")
+    log, outcomes = home / "log", home / "outcomes"
+
+    async def use(server: Server) -> dict[str, np.ndarray]:
+        scores = await send_requests(server)
+        known = [
+            {"request_id": f"person-{n}", "label": n % 2, "groups": {"sex": "woman"}}
+            for n in range(0, REQUESTS, 2)
+        ]
+        assert (await send_outcomes(server, known)).json() == {
+            "recorded": REQUESTS // 2,
+            "refusals": [],
+        }
+        return scores
+
+    scores = served(lending, use, traffic={"path": log}, outcomes={"path": outcomes})
+    return Logged(log, outcomes, scores)
+
+
+@pytest.fixture
+def logged(_recorded: Logged, tmp_path: Path) -> Logged:
+    """A copy of a log that a sidecar wrote, with outcomes; a test may change it."""
+    log, outcomes = tmp_path / "log", tmp_path / "outcomes"
+    shutil.copytree(_recorded.log, log)
+    shutil.copytree(_recorded.outcomes, outcomes)
+    return Logged(log, outcomes, _recorded.scores)

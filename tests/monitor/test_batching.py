@@ -11,7 +11,7 @@ import pytest
 
 from monitor.batching import Batcher
 from monitor.errors import OverloadedError, PredictionError
-from monitor.judging import Judged
+from monitor.scoring.scorer import ScoringResult
 
 WIDTH = 2
 
@@ -21,16 +21,16 @@ class Model:
 
     def __init__(self) -> None:
         self.batches: list[int] = []
-        self.told: list[list[str]] = []
+        self.finished: list[list[str]] = []
 
-    def run(self, batch, features) -> Judged:
+    def run(self, batch, features) -> ScoringResult:
         self.batches.append(len(features))
         if (features < 0).any():
             raise PredictionError("the classifier fails on this input")
-        return Judged(output=features[:, :1].copy())
+        return ScoringResult(output=features[:, :1].copy())
 
-    def tell(self, batch, judged) -> None:
-        self.told.append([waiting.request_id for waiting in batch])
+    def after(self, batch, result) -> None:
+        self.finished.append([waiting.request_id for waiting in batch])
 
 
 def rows(*values: float) -> np.ndarray:
@@ -39,12 +39,12 @@ def rows(*values: float) -> np.ndarray:
 
 def batcher(model: Model, **changes: Any) -> Batcher:
     options: dict[str, Any] = {"window": 0.02, "max_rows": 100, "max_wait": 5.0, **changes}
-    return Batcher(model.run, model.tell, **options)
+    return Batcher(model.run, model.after, **options)
 
 
 async def score(gathering: Batcher, name: str, *values: float) -> list[float]:
-    judged, start, stop = await gathering.judged(name, rows(*values))
-    return judged.output[start:stop].ravel().tolist()
+    result, start, stop = await gathering.submit(name, rows(*values))
+    return result.output[start:stop].ravel().tolist()
 
 
 def test_a_lone_request_never_waits():
@@ -66,7 +66,7 @@ def test_requests_that_come_together_share_one_pass_and_get_their_own_answers():
     model = Model()
     assert asyncio.run(run(model)) == [[n, n + 0.5] for n in range(40)]
     assert model.batches == [80]
-    assert model.told == [[str(n) for n in range(40)]]
+    assert model.finished == [[str(n) for n in range(40)]]
 
 
 def test_a_crowd_that_trickles_in_is_gathered_once_it_is_known():
@@ -133,11 +133,11 @@ def test_pieces_know_their_first_row():
     seen: list[tuple[str, int]] = []
 
     async def run(model: Model) -> None:
-        def note(batch, judged) -> None:
+        def note(batch, submit) -> None:
             seen.extend((waiting.request_id, waiting.first_row) for waiting in batch)
 
         gathering = Batcher(model.run, note, window=0, max_rows=10, max_wait=5)
-        await gathering.judged("large", rows(*range(25)))
+        await gathering.submit("large", rows(*range(25)))
         await asyncio.sleep(0)
 
     asyncio.run(run(Model()))
@@ -156,12 +156,12 @@ def test_one_request_that_the_classifier_fails_on_hurts_nobody_else():
 
 
 def test_an_error_that_nobody_foresaw_reaches_all_who_wait():
-    def broken(batch, features) -> Judged:
+    def broken(batch, features) -> ScoringResult:
         raise KeyError("unforeseen")
 
     async def run() -> list[Any]:
-        gathering = Batcher(broken, Model().tell, window=0.01, max_rows=10, max_wait=5)
-        calls = [gathering.judged(str(n), rows(1.0)) for n in range(3)]
+        gathering = Batcher(broken, Model().after, window=0.01, max_rows=10, max_wait=5)
+        calls = [gathering.submit(str(n), rows(1.0)) for n in range(3)]
         return await asyncio.gather(*calls, return_exceptions=True)
 
     assert [type(found) for found in asyncio.run(run())] == [KeyError] * 3

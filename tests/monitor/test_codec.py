@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitor.call import InputTensor
 from monitor.codec import DATATYPES, FeatureCodec
 from monitor.errors import BadRequestError, TooLargeError
+from monitor.request import InputTensor
 from monitor.settings import ServerConfig
 from tests.bundles import WIDTH, small_spec
 

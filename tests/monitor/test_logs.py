@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from monitor.logs import set_up_logs, told_without_values
+from monitor.logs import set_up_logs, without_values
 from monitor.settings import LogConfig
 
 
@@ -27,7 +27,7 @@ def fail() -> None:
 def test_an_exception_is_told_by_its_kind_and_place():
     with pytest.raises(ValueError, match="income") as failure:
         fail()
-    told = told_without_values(failure.value)
+    told = without_values(failure.value)
     assert told.startswith("ValueError at monitor/test_logs.py:")
     assert "1234" not in told
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from monitor.baseline import Baseline
 from monitor.errors import ConfigError
-from monitor.policy import Action, Policy, VerdictCode
+from monitor.policy import Action, Policy, Verdict
+from monitor.scoring.baseline import Baseline
 from monitor.settings import PolicyConfig
 
 NAMES = ("sex", "age")
@@ -32,7 +32,7 @@ def slow(config: PolicyConfig, p_values, flips):
                 "both": above and over,
             }[rule]
             unknown = np.isnan(p) or (np.isnan(flip) and rule != "p_value")
-            verdict_row.append(2 if unknown else int(above))
+            verdict_row.append(Verdict.UNKNOWN if unknown else Verdict.ABOVE if above else 0)
             called_row.append(does)
             if does:
                 action = max(action, Action[((own and own.action) or config.action).upper()])
@@ -68,7 +68,7 @@ def test_a_ruling_is_that_of_one_prediction_after_the_other(rule, on_fault, own)
 @pytest.mark.parametrize(("on_fault", "action"), [("pass", Action.NONE), ("withhold", 3)])
 def test_what_could_not_be_judged_obeys_on_fault(on_fault, action):
     ruling = Policy(PolicyConfig(on_fault=on_fault), NAMES).on_fault(4)
-    assert (ruling.verdicts == VerdictCode.UNKNOWN).all()
+    assert (ruling.verdicts == Verdict.UNKNOWN).all()
     assert ruling.actions.tolist() == [action] * 4
 
 
@@ -82,7 +82,7 @@ def test_a_baseline_that_cannot_show_the_level_or_the_signal_is_refused():
     scores: Any = {name: {"expected_change": np.arange(50.0)} for name in NAMES}
     baseline = Baseline(scores=scores, levels={})
     Policy(PolicyConfig(alpha=0.02), NAMES).check(baseline)
-    with pytest.raises(ConfigError, match=r"50 rows cannot show 0\.01 for sex"):
+    with pytest.raises(ConfigError, match=r"50 rows is too small for alpha 0\.01 \(sex\)"):
         Policy(PolicyConfig(), NAMES).check(baseline)
     with pytest.raises(ConfigError, match="prediction_sensitivity cannot be computed"):
         Policy(PolicyConfig(signal="prediction_sensitivity", alpha=0.5), NAMES).check(baseline)
@@ -95,4 +95,4 @@ def test_policy_says_in_words_what_holds():
     told = Policy(config, NAMES).in_words
     assert "sex: flag if p-value of expected_change ≤ 0.01;" in told
     assert "age: withhold if p-value of expected_change ≤ 0.01 and flip probability ≥ 0.5" in told
-    assert told.endswith("what cannot be judged: pass")
+    assert told.endswith("without scores: pass")

@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from monitor import Bundle, Judge
 from monitor.batching import Waiting
-from monitor.bundle import Bundle
 from monitor.errors import ServeError
-from monitor.judge import Judge
-from monitor.judging import Judging
 from monitor.policy import Policy
 from monitor.review import ReviewLog
+from monitor.scoring.scorer import Scorer
 from monitor.settings import PolicyConfig
 from tests.serving import ATTRIBUTES, NAMES, PEOPLE
 
@@ -29,8 +28,8 @@ ROWS = PEOPLE.features[:60].copy()
 def parts(lending):
     bundle = Bundle.read(lending)
     policy = PolicyConfig(action="review", alpha=0.2, review_path="x")
-    judging = Judging(Judge.load(bundle, warn=False), Policy(policy, ATTRIBUTES))
-    return bundle.manifest, judging, judging.judge(ROWS)
+    scorer = Scorer(Judge.load(bundle, warn=False), Policy(policy, ATTRIBUTES))
+    return bundle.manifest, scorer, scorer.apply_policy(scorer.score(ROWS))
 
 
 def batch(*cuts: int) -> list[Waiting]:
@@ -51,19 +50,19 @@ def records(folder) -> list[dict[str, Any]]:
 
 
 def test_every_prediction_under_review_is_recorded_with_what_a_person_needs(parts, tmp_path):
-    manifest, judging, judged = parts
+    manifest, scorer, result = parts
     folder = tmp_path / "review"
-    log = ReviewLog(folder, 1 << 20, manifest, judging)
-    log.record(batch(20, 60), judged)
+    log = ReviewLog(folder, 1 << 20, manifest, scorer)
+    log.record(batch(20, 60), result)
     found = records(folder)
-    expected = np.flatnonzero(judged.actions == 4)
+    expected = np.flatnonzero(result.actions == 4)
     assert [(r["request_id"], r["row"]) for r in found] == [
         ("r0", int(row)) if row < 20 else ("r1", 100 + int(row) - 20) for row in expected
     ]
     for record, row in zip(found, expected, strict=True):
-        assert record["score"] == judged.output[row].tolist()
+        assert record["score"] == result.output[row].tolist()
         assert record["features"] == dict(zip(NAMES, ROWS[row].tolist(), strict=True))
-        assert record["decision"] == str(int(judging.decisions(judged.output[[row]])[0]))
+        assert record["decision"] == str(int(scorer.decisions(result.output[[row]])[0]))
         assert any(attribute["called"] for attribute in record["attributes"].values())
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     (file,) = folder.iterdir()
@@ -71,7 +70,7 @@ def test_every_prediction_under_review_is_recorded_with_what_a_person_needs(part
 
 
 def test_a_protected_attribute_that_is_a_feature_is_not_recorded(parts, tmp_path):
-    manifest, judging, judged = parts
+    manifest, scorer, result = parts
     owner = next(f.name for f in manifest.features if f.kind == "binary")
     group = manifest.one_hot_groups[0]
     sex, ethnicity = manifest.protected_attributes
@@ -83,15 +82,15 @@ def test_a_protected_attribute_that_is_a_feature_is_not_recorded(parts, tmp_path
             )
         }
     )
-    ReviewLog(tmp_path, 1 << 20, seen, judging).record(batch(60), judged)
+    ReviewLog(tmp_path, 1 << 20, seen, scorer).record(batch(60), result)
     shown = set(records(tmp_path)[0]["features"])
     assert shown == set(NAMES) - {owner, *group.features}
 
 
 def test_a_full_folder_is_an_error_and_keeps_what_it_has(parts, tmp_path):
-    manifest, judging, judged = parts
-    log = ReviewLog(tmp_path, 20_000, manifest, judging)
-    one = judged.rows(0, 60).rows(*_one_under_review(judged))
+    manifest, scorer, result = parts
+    log = ReviewLog(tmp_path, 20_000, manifest, scorer)
+    one = result.rows(0, 60).rows(*_one_under_review(result))
     waiting = batch(1)
     room = 0
     with suppress(OSError):
@@ -103,18 +102,18 @@ def test_a_full_folder_is_an_error_and_keeps_what_it_has(parts, tmp_path):
     assert 0 < size <= 20_000
     assert all(record["model"] == "lending" for record in records(tmp_path))
     # Another process finds it as full as this one left it.
-    again = ReviewLog(tmp_path, 20_000, manifest, judging)
-    with pytest.raises(OSError, match="full"):
+    again = ReviewLog(tmp_path, 20_000, manifest, scorer)
+    with pytest.raises(OSError, match="review_max_bytes"):
         again.record(waiting, one)
 
 
-def _one_under_review(judged) -> tuple[int, int]:
-    place = int(np.flatnonzero(judged.actions == 4)[0])
+def _one_under_review(result) -> tuple[int, int]:
+    place = int(np.flatnonzero(result.actions == 4)[0])
     return place, place + 1
 
 
 def test_a_folder_that_cannot_be_is_refused_at_the_start(parts, tmp_path):
-    manifest, judging, _ = parts
+    manifest, scorer, _ = parts
     (tmp_path / "file").write_text("")
     with pytest.raises(ServeError, match=r"policy\.review_path: .*file"):
-        ReviewLog(tmp_path / "file", 1 << 20, manifest, judging)
+        ReviewLog(tmp_path / "file", 1 << 20, manifest, scorer)

@@ -1,4 +1,4 @@
-"""The sidecar as a whole, in this process: both doors, metrics, modes, load, restarts."""
+"""The sidecar as a whole, in this process: both transports, metrics, modes, load, restarts."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ import numpy as np
 import pytest
 import torch
 
-from monitor.bundle import Bundle
-from monitor.client import AsyncClient, EndpointError
+from monitor import AsyncClient, Bundle, Judge
+from monitor.client import EndpointError
 from monitor.drift import Watcher
 from monitor.errors import BundleError, ConfigError, ServeError
-from monitor.judge import Judge
 from monitor.server import Server
 from monitor.wire import evenhand_pb2, evenhand_pb2_grpc
 from tests.serving import ATTRIBUTES, PEOPLE, config, running, served
@@ -48,7 +47,7 @@ def library(lending):
     return judge.scores(torch.from_numpy(ROWS))
 
 
-def test_both_doors_say_what_the_library_says(lending, library):
+def test_both_transports_return_the_scores_of_the_library(lending, library):
     async def use(server: Server):
         async with client(server) as grpc_client, rest(server) as http:
             alone = await asyncio.gather(*(grpc_client.predict(row[None]) for row in ROWS[:60]))
@@ -95,8 +94,8 @@ def test_metrics_count_what_was_answered(lending):
     found, text = served(lending, use)
     assert found == {"evenhand_predictions_total": 300, "evenhand_verdicts_total": 600}
     for line in (
-        'evenhand_requests_total{door="grpc",outcome="ok"} 10.0',
-        'evenhand_requests_total{door="grpc",outcome="bad"} 1.0',
+        'evenhand_requests_total{outcome="ok",transport="grpc"} 10.0',
+        'evenhand_requests_total{outcome="bad",transport="grpc"} 1.0',
         "evenhand_drift_predictions 300.0",
         'evenhand_kernel_info{code="uncompiled",level=""} 1.0',
         'evenhand_flip_share_ratio{attribute="sex",window="all"}',
@@ -134,7 +133,7 @@ def test_no_label_comes_from_a_request(lending):
     assert "person-" not in text
 
 
-def test_aside_answers_first_and_judges_all_the_same(lending):
+def test_async_answers_first_and_judges_all_the_same(lending):
     async def use(server: Server):
         async with client(server) as asking:
             found = await asking.predict(ROWS)
@@ -146,17 +145,17 @@ def test_aside_answers_first_and_judges_all_the_same(lending):
             await asyncio.sleep(0.02)
         pytest.fail("nothing was judged")
 
-    found = served(lending, use, monitoring={"mode": "aside"})
+    found = served(lending, use, monitoring={"mode": "async"})
     assert len(found.score) == 300
 
 
-def test_aside_drops_and_counts_what_there_is_no_room_for(lending):
+def test_async_drops_and_counts_what_there_is_no_room_for(lending):
     async def use(server: Server):
         async with client(server) as asking:
             await asking.predict(ROWS)
         return await metric(server, "evenhand_not_judged_total")
 
-    assert served(lending, use, monitoring={"mode": "aside", "aside_rows": 10}) == 300
+    assert served(lending, use, monitoring={"mode": "async", "async_rows": 10}) == 300
 
 
 def test_off_predicts_and_judges_nothing(lending, library):
@@ -168,14 +167,14 @@ def test_off_predicts_and_judges_nothing(lending, library):
     found, verdicts, told = served(lending, use, monitoring={"mode": "off"})
     assert np.allclose(found.score[:, 0], library.logit.numpy(), rtol=1e-5, atol=1e-6)
     assert verdicts == 0
-    assert "monitoring is off" in told
+    assert "scoring off" in told
 
 
 def test_a_fault_in_monitoring_changes_no_answer_and_is_counted(lending, library, monkeypatch):
     def fails(self, scores):
         raise ValueError("secret")
 
-    monkeypatch.setattr("monitor.judging.Judging.p_values", fails)
+    monkeypatch.setattr("monitor.scoring.scorer.Scorer.p_values", fails)
 
     async def use(server: Server):
         async with client(server) as asking:
@@ -215,7 +214,7 @@ def test_more_than_it_takes_on_is_refused_at_once_and_the_rest_is_answered(lendi
     }
     refusal, text = served(lending, use, **settings)
     assert refusal.status == "RESOURCE_EXHAUSTED"
-    assert 'evenhand_requests_total{door="grpc",outcome="shed"} 1.0' in text
+    assert 'evenhand_requests_total{outcome="shed",transport="grpc"} 1.0' in text
 
 
 def test_what_was_seen_survives_a_restart_and_alarms_do_too(lending, tmp_path):
@@ -225,7 +224,7 @@ def test_what_was_seen_survives_a_restart_and_alarms_do_too(lending, tmp_path):
         async with client(server) as asking:
             await asking.predict(ROWS)
         # As if the classifier had begun to treat people differently.
-        server.stream.settle()
+        server.stream.flush()
         server.drift._alarms.latch(Watcher("change", "sex"), 300, 9.0)
 
     async def second(server: Any):
@@ -258,7 +257,7 @@ def test_a_damaged_state_starts_afresh_and_says_so(lending, tmp_path, caplog):
         return server.drift.seen
 
     assert served(lending, use, drift={"state_path": path}) == 0
-    assert "the drift watch starts afresh" in caplog.text
+    assert "the drift watch starts from scratch" in caplog.text
 
 
 def test_what_is_under_review_is_recorded_before_it_is_answered(lending, tmp_path):
@@ -303,7 +302,7 @@ def test_outcomes_are_refused_where_nowhere_is_named_for_them(lending):
 
     refusal = served(lending, use)
     assert refusal.code() == grpc.StatusCode.UNIMPLEMENTED
-    assert "keeps no outcomes" in refusal.details()
+    assert "records no outcomes" in refusal.details()
 
 
 async def acknowledge(server: Server, address: str = "127.0.0.1", body: bytes = b"{}") -> Any:
@@ -420,6 +419,6 @@ def test_a_bundle_that_cannot_judge_is_refused(bundle_path):
     "policy",
     [{"action": "flag"}, {"attributes": {"sex": {"action": "withhold"}}}, {"on_fault": "withhold"}],
 )
-def test_a_policy_that_cannot_act_aside_is_a_mistake(lending, policy):
-    with pytest.raises(ConfigError, match="aside answers before it judges"):
-        make(config(lending, policy=policy, monitoring={"mode": "aside"}))
+def test_a_policy_that_cannot_act_when_async_is_a_mistake(lending, policy):
+    with pytest.raises(ConfigError, match="async responds before it scores"):
+        make(config(lending, policy=policy, monitoring={"mode": "async"}))

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from offline_audit.window import Window
-from tests.offline_audit.window_oracle import joined_rows
+from offline_audit import Window
+from tests.oracle.window import joined_rows
 from tests.traffic_logs import START, outcome_rows, traffic_rows, write_outcomes, write_traffic
 
 SINCE = START + dt.timedelta(minutes=40)

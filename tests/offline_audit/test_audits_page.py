@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 import pytest
 import torch
 
-from monitor.bundle import Feature, Model, ProtectedAttribute, write_bundle
-from monitor.bundle.classifier import export_classifier
+from monitor import Feature, Model, ProtectedAttribute, export_classifier, write_bundle
 from tests.bundles import small_spec
 from tests.traffic_logs import (
     ATTRIBUTES,

@@ -10,8 +10,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from monitor import World
 from monitor.world import structure
-from monitor.world.population import World
 from monitor.world.structure import Noise
 
 ALL_GROUPS = tuple(

@@ -1,4 +1,4 @@
-"""Permutation tests by going through every rearrangement, one row at a time."""
+"""Permutation tests by enumeration of every permutation, one row at a time."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ import numpy as np
 Statistic = Callable[[list[int], list[int]], float]
 
 
-def rearranged(n: int, size: int) -> Iterator[tuple[list[int], list[int]]]:
-    """Every choice of `size` among n rows, and the rest."""
+def splits(n: int, size: int) -> Iterator[tuple[list[int], list[int]]]:
+    """Every choice of `size` among n rows, and the remaining rows."""
     for chosen in itertools.combinations(range(n), size):
         inside = set(chosen)
         yield list(chosen), [row for row in range(n) if row not in inside]
 
 
 def p_value(statistic: Statistic, group: Sequence[int], other: Sequence[int]) -> float:
-    """Share of rearrangements with |T| beyond the one seen; those with the same count half."""
-    seen = abs(statistic(list(group), list(other)))
+    """Share of permutations with a larger |T| than observed; ties count half."""
+    observed = abs(statistic(list(group), list(other)))
     pool = [*group, *other]
     above = tied = total = 0
-    for one, two in rearranged(len(pool), len(group)):
-        found = abs(statistic([pool[i] for i in one], [pool[i] for i in two]))
+    for one, two in splits(len(pool), len(group)):
+        permuted = abs(statistic([pool[i] for i in one], [pool[i] for i in two]))
         total += 1
-        if math.isclose(found, seen, rel_tol=1e-9, abs_tol=1e-9):
+        if math.isclose(permuted, observed, rel_tol=1e-9, abs_tol=1e-9):
             tied += 1
-        elif found > seen:
+        elif permuted > observed:
             above += 1
     return (above + tied / 2) / total
 
@@ -37,27 +37,27 @@ def agresti_caffo(hits: Sequence[bool]) -> Statistic:
     """T of rates, one success and one failure added to each group as rows of their own."""
 
     def statistic(group: list[int], other: list[int]) -> float:
-        means, spreads = [], []
+        means, variances = [], []
         for rows in (group, other):
             values = np.array([*(float(hits[row]) for row in rows), 0.0, 1.0])
             means.append(values.mean())
-            spreads.append(values.var() / len(values))
-        return float((means[0] - means[1]) / math.sqrt(sum(spreads)))
+            variances.append(values.var() / len(values))
+        return float((means[0] - means[1]) / math.sqrt(sum(variances)))
 
     return statistic
 
 
-def bent_welch(values: Sequence[float]) -> Statistic:
-    """Welch's t, bent by half of its skewness."""
+def skew_corrected_welch(values: Sequence[float]) -> Statistic:
+    """Welch's t with half of Hall's skewness correction."""
 
     def statistic(group: list[int], other: list[int]) -> float:
-        means, spreads, thirds = [], [], []
+        means, variances, thirds = [], [], []
         for rows in (group, other):
-            here = np.array([values[row] for row in rows])
-            means.append(here.mean())
-            spreads.append(here.var(ddof=1) / len(here))
-            thirds.append(((here - here.mean()) ** 3).sum() / len(here) ** 3)
-        return _bent(means, spreads, thirds)
+            own = np.array([values[row] for row in rows])
+            means.append(own.mean())
+            variances.append(own.var(ddof=1) / len(own))
+            thirds.append(((own - own.mean()) ** 3).sum() / len(own) ** 3)
+        return _skew_corrected(means, variances, thirds)
 
     return statistic
 
@@ -71,25 +71,27 @@ def auc_with_delong(
     wins = np.array([[(p > n) + (p == n) / 2 for n in negatives] for p in positives])
     by_positive, by_negative = wins.mean(axis=1), wins.mean(axis=0)
     variance = third = 0.0
-    for placed in (by_positive, by_negative):
-        variance += placed.var(ddof=1) / len(placed)
-        third += ((placed - placed.mean()) ** 3).sum() / len(placed) ** 3
+    for placements in (by_positive, by_negative):
+        variance += placements.var(ddof=1) / len(placements)
+        third += ((placements - placements.mean()) ** 3).sum() / len(placements) ** 3
     return float(wins.mean()), float(variance), float(third)
 
 
-def bent_delong(scores: Sequence[float], labels: Sequence[int]) -> Statistic:
-    """The difference of AUCs over DeLong's error, bent by half of its skewness."""
+def skew_corrected_delong(scores: Sequence[float], labels: Sequence[int]) -> Statistic:
+    """The difference of AUCs over DeLong's error, with half of Hall's skewness correction."""
 
     def statistic(group: list[int], other: list[int]) -> float:
         parts = [auc_with_delong(scores, labels, rows) for rows in (group, other)]
-        aucs, spreads, thirds = zip(*parts, strict=True)
-        return _bent(aucs, spreads, thirds)
+        aucs, variances, thirds = zip(*parts, strict=True)
+        return _skew_corrected(aucs, variances, thirds)
 
     return statistic
 
 
-def _bent(means: Sequence[float], spreads: Sequence[float], thirds: Sequence[float]) -> float:
-    spread = sum(spreads)
-    t = (means[0] - means[1]) / math.sqrt(spread)
-    g = 0.5 * (thirds[0] - thirds[1]) / spread**1.5
+def _skew_corrected(
+    means: Sequence[float], variances: Sequence[float], thirds: Sequence[float]
+) -> float:
+    variance = sum(variances)
+    t = (means[0] - means[1]) / math.sqrt(variance)
+    g = 0.5 * (thirds[0] - thirds[1]) / variance**1.5
     return float(t + g / 3 * t**2 + g**2 / 27 * t**3 + g / 6)

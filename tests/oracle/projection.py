@@ -36,24 +36,24 @@ def full_program(
     tolerance: float = 0.0,
     favoured: int | None = None,
 ) -> float:
-    """N times problem (7), or (9) with a tolerance, by HiGHS; infinite if nothing is fair."""
+    """N times problem (7), or (9) with a tolerance, by HiGHS; infinite if no change is fair."""
     phi = contrasts(groups, tolerance, favoured)
     movable = np.isfinite(distances)
     left = (phi * (1 - 2 * decisions))[:, movable]
     right = len(decisions) * tolerance - phi @ decisions
     exact = tolerance == 0 and favoured is None
     sides = {"A_eq": left, "b_eq": right} if exact else {"A_ub": left, "b_ub": right}
-    found = linprog(distances[movable], bounds=(0, 1), **sides)
-    return float(found.fun) if found.status == 0 else math.inf
+    solution = linprog(distances[movable], bounds=(0, 1), **sides)
+    return float(solution.fun) if solution.status == 0 else math.inf
 
 
 def by_trying_all(decisions: Array, distances: Array, codes: Array) -> float:
-    """Two groups, few rows: every set of rows that turn whole, and one more in part."""
+    """Two groups, few rows: every set of rows that change, and one more that changes in part."""
     phi = contrasts([codes], 0.0)[0]
     gain, missing = (1 - 2 * decisions) * phi, -float(phi @ decisions)
     best = math.inf
-    for turned in itertools.product((0, 1), repeat=len(decisions)):
-        whole = np.array(turned)
+    for changed in itertools.product((0, 1), repeat=len(decisions)):
+        whole = np.array(changed)
         cost, left = float(whole @ distances), missing - float(whole @ gain)
         if abs(left) < 1e-9:
             best = min(best, cost)

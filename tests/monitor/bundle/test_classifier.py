@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from monitor.bundle import ClassifierFile, Decision, Feature
-from monitor.bundle.classifier import Classifier, export_classifier, load_classifier
+from monitor import ClassifierFile, Decision, Feature, export_classifier
+from monitor.bundle.classifier import Classifier, load_classifier
 from monitor.bundle.probe import probe_features, with_ranges
 from monitor.errors import ClassifierError, UnsafeArchiveError
 from tests.bundles import WIDTH, exported_classifier, small_module, small_spec

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from monitor.bundle import Feature, OneHotGroup, ProtectedAttribute
+from monitor import Feature, OneHotGroup, ProtectedAttribute
 from tests.bundles import small_spec
 
 AGE = ProtectedAttribute(name="age", groups=("young", "old"))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from monitor.bundle import Bundle, write_bundle
+from monitor import Bundle, write_bundle
 from monitor.errors import (
     BundleError,
     BundleNotFoundError,

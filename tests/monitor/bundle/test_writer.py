@@ -9,8 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from monitor.bundle import Bundle, write_bundle
-from monitor.bundle.classifier import export_classifier
+from monitor import Bundle, export_classifier, write_bundle
 from monitor.errors import (
     BundleError,
     BundleExistsError,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from monitor.drift import Drift, DriftReference, Predictions, Signals
+from monitor import Drift
+from monitor.drift import DriftReference, Predictions, Signals
 
 DIGEST = "sha256:1"
 

@@ -7,8 +7,11 @@ import json
 import numpy as np
 import pytest
 
-from monitor.drift import Drift, Watcher
-from monitor.drift.npz import read_npz, write_npz
+from monitor import Drift
+from monitor.drift import Watcher
+from monitor.drift.state import read_state_file, write_state_file
+from monitor.errors import ServeError
+from monitor.npz import read_npz, write_npz
 from tests.monitor.drift.streams import DIGEST, predictions, reference, watch
 
 REF = reference(400)
@@ -199,3 +202,28 @@ def test_a_head_nested_without_end_starts_afresh(monkeypatch):
     real = json.dumps
     monkeypatch.setattr(json, "dumps", lambda head: real(head)[:-1] + ', "x": ' + "[" * 100_000)
     assert_afresh(restored(spoilt()), "cannot be read")
+
+
+def test_the_state_file_is_replaced_and_no_temporary_file_remains(tmp_path):
+    path = tmp_path / "deep" / "drift.npz"
+    assert read_state_file(path) is None
+    for data in (b"one", b"two"):
+        write_state_file(path, data)
+        assert read_state_file(path) == data
+    assert [file.name for file in path.parent.iterdir()] == ["drift.npz"]
+
+
+def test_a_failed_write_keeps_the_old_state_file(tmp_path):
+    path = tmp_path / "drift.npz"
+    write_state_file(path, b"old")
+    with pytest.raises(TypeError):
+        write_state_file(path, "no bytes")  # type: ignore[arg-type]
+    assert read_state_file(path) == b"old"
+
+
+def test_a_state_path_that_cannot_be_written_is_an_error_at_the_start(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ServeError, match=r"drift\.state_path"):
+        read_state_file(tmp_path / "file" / "drift.npz")
+    with pytest.raises(ServeError, match=r"drift\.state_path"):
+        read_state_file(tmp_path)

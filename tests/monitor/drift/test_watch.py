@@ -8,7 +8,8 @@ import math
 import numpy as np
 import pytest
 
-from monitor.drift import Drift, Predictions, Signals, Watcher
+from monitor import Drift
+from monitor.drift import Predictions, Signals, Watcher
 from monitor.drift.alarms import HINT
 from monitor.drift.state import MOST_STREAMS
 from tests.monitor.drift.streams import DIGEST, part, predictions, reference, watch

@@ -196,7 +196,7 @@ def test_many_threads_write_while_another_rolls(tmp_path):
     assert sorted(payloads) == sorted(f"{p}-{n}".encode() for p in range(8) for n in range(100))
     assert not lost
     for segment in log.closed:
-        segment.settle()
+        segment.sync()
 
 
 def test_a_write_that_hangs_is_not_waited_for_and_what_it_costs_is_counted(tmp_path, hung_disk):

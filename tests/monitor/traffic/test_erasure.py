@@ -22,8 +22,8 @@ from monitor.traffic.ledger import read_ledger
 from monitor.traffic.privacy import Pseudonyms
 from monitor.traffic.store import Store
 from tests.commands import evenhand
-from tests.monitor.traffic.conftest import Logged, ask, tell
 from tests.serving import served
+from tests.sidecar_log import Logged, send_outcomes, send_requests
 
 ID = "person-8"
 PLAIN = Pseudonyms(None)
@@ -113,8 +113,8 @@ def test_a_running_sidecar_hands_its_segments_over_first(lending, tmp_path):
     logged = Logged(log, outcomes, {})
 
     async def use(server: Server) -> Receipt:
-        await ask(server, 20)
-        await tell(server, [{"request_id": ID, "label": 1}])
+        await send_requests(server, 20)
+        await send_outcomes(server, [{"request_id": ID, "label": 1}])
         return await asyncio.to_thread(erase, ID, places(logged), PLAIN)
 
     receipt = served(lending, use, traffic={"path": log}, outcomes={"path": outcomes})
@@ -128,7 +128,7 @@ def test_segments_that_a_crash_left_are_looked_through(lending, tmp_path):
     live, left = tmp_path / "log", tmp_path / "left"
 
     async def use(server: Server) -> None:
-        await ask(server, 20)
+        await send_requests(server, 20)
         shutil.copytree(live, left)
 
     served(lending, use, traffic={"path": live})
@@ -156,7 +156,7 @@ def test_a_segment_that_was_still_somewhere_brings_nobody_back(lending, tmp_path
     left = tmp_path / "left"
 
     async def use(server: Server) -> None:
-        await ask(server, 20)
+        await send_requests(server, 20)
         shutil.copytree(home, left)
 
     served(lending, use, traffic=settings)
@@ -174,10 +174,10 @@ def test_a_segment_that_was_still_somewhere_brings_nobody_back(lending, tmp_path
 
 def test_what_comes_later_under_the_same_id_stays(lending, tmp_path):
     settings = {"path": tmp_path}
-    served(lending, lambda server: ask(server, 20), traffic=settings)
+    served(lending, lambda server: send_requests(server, 20), traffic=settings)
     store = Store.open(tmp_path)
     assert erase(ID, [LogPlace(store=store, home=store)], PLAIN).rows == 3
-    served(lending, lambda server: ask(server, 20), traffic=settings)
+    served(lending, lambda server: send_requests(server, 20), traffic=settings)
     rows = dataset.dataset(list(map(str, tmp_path.rglob("*.parquet")))).to_table()
     assert pc.sum(pc.equal(rows["request_id"], ID)).as_py() == 3
 
@@ -196,7 +196,7 @@ def test_no_dictionary_keeps_a_word_of_who_was_erased(tmp_path):
 
 def test_two_erasures_at_once_are_both_served(lending, tmp_path):
     async def use(server: Server) -> list[Receipt]:
-        await ask(server, 20)
+        await send_requests(server, 20)
         store = Store.open(tmp_path)
         place = [LogPlace(store=store, home=store)]
         return await asyncio.gather(
@@ -253,7 +253,9 @@ def test_a_config_does_not_lend_its_segments_to_another_log(logged, tmp_path):
 def test_with_a_key_the_pseudonym_goes_and_without_it_the_erasure_is_open(lending, tmp_path):
     log, key = tmp_path / "log", tmp_path / "key"
     key.write_bytes(os.urandom(32))
-    served(lending, lambda server: ask(server, 20), traffic={"path": log, "key_path": key})
+    served(
+        lending, lambda server: send_requests(server, 20), traffic={"path": log, "key_path": key}
+    )
     store = Store.open(log)
     place = [LogPlace(store=store, home=store)]
     assert not erase(ID, place, PLAIN).complete
@@ -291,7 +293,7 @@ def test_the_command_gives_a_receipt(logged, tmp_path):
     digest = hashlib.sha256(f"{receipt['salt']}{ID}".encode()).hexdigest()
     assert receipt["salted_sha256"] == digest
     again = evenhand("log", "erase", *options, "--request-id", ID)
-    assert "nothing was found" in again.stderr
+    assert "the request was not found" in again.stderr
 
 
 @pytest.mark.parametrize("options", [(), ("--request-id", "x"), ("--log", ".", "--request-id", "")])

@@ -85,9 +85,9 @@ def test_the_command_goes_by_class(logged, tmp_path):
         *("--traffic-days", 30, "--outcomes-days", 30, "--findings-days", 365),
     )
     assert result.exit_code == 0
-    assert "traffic: 1 files, 120 rows" in result.stdout
-    assert "outcomes: 0 files" in result.stdout
-    assert "findings: 1 files" in result.stdout
+    assert "traffic: deleted 1 files, 120 rows" in result.stdout
+    assert "outcomes: deleted 0 files" in result.stdout
+    assert "findings: deleted 1 files" in result.stdout
     assert len(store.files(suffix=".parquet")) == 1
     assert len(list((tmp_path / "findings").rglob("*.json"))) == 1
 
@@ -99,4 +99,4 @@ def test_the_command_reads_the_config(logged, tmp_path):
     assert "1 files" in evenhand("log", "expire", "--config", config).stdout
     nothing = evenhand("log", "expire", "--log", logged.log)
     assert nothing.exit_code == 2
-    assert "for how long" in nothing.stderr.replace("\n", " ")
+    assert "its retention" in nothing.stderr.replace("\n", " ")

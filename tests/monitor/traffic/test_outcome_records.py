@@ -65,17 +65,17 @@ def test_what_can_be_recorded_is_not_refused(told):
 @pytest.mark.parametrize(
     ("parts", "flaw"),
     [
-        ({"request_id": ""}, "request_id is no id"),
-        ({"request_id": "x" * 101}, "request_id is no id"),
-        ({"request_id": "secret\n"}, "request_id is no id"),
-        ({"row": -1}, "row is no row"),
-        ({"row": 2**31}, "row is no row"),
-        ({"label": None}, "neither label nor groups"),
-        ({"label": 2}, "label is neither 0 nor 1"),
+        ({"request_id": ""}, "request_id must be"),
+        ({"request_id": "x" * 101}, "request_id must be"),
+        ({"request_id": "secret\n"}, "request_id must be"),
+        ({"row": -1}, "row must be"),
+        ({"row": 2**31}, "row must be"),
+        ({"label": None}, "label and groups are both missing"),
+        ({"label": 2}, "label must be 0 or 1"),
         ({"observed_at": NOW + dt.timedelta(days=2)}, "in the future"),
         ({"observed_at": dt.datetime(1969, 1, 1, tzinfo=dt.UTC)}, "before 1970"),
-        ({"groups": {"secret": "male"}}, "no such protected attribute; there are ethnicity, sex"),
-        ({"groups": {"sex": "secret"}}, "no such group of sex; there are female, male"),
+        ({"groups": {"secret": "male"}}, "unknown protected attribute; known: ethnicity, sex"),
+        ({"groups": {"sex": "secret"}}, "unknown group of sex; known: female, male"),
     ],
 )
 def test_an_outcome_is_refused_for_a_reason_that_does_not_hold_its_values(parts, flaw):

@@ -10,9 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from monitor.errors import ConfigError
-from monitor.settings import FeatureTreatment
 from monitor.traffic.columns import FeatureColumn, TrafficColumns, Treatment
 from monitor.traffic.privacy import FeatureGuard, Pseudonyms, treatments
+from monitor.traffic.settings import FeatureTreatment
 from tests.serving import SPEC as FITTED
 
 # What the manifest of a bundle holds as well.
@@ -58,7 +58,7 @@ def test_a_key_that_cannot_be_read_or_is_short_is_refused_by_its_place(tmp_path)
     with pytest.raises(ConfigError, match=r"traffic\.key_path: .*missing: No such file"):
         Pseudonyms.read(tmp_path / "missing")
     (tmp_path / "short").write_text("too short")
-    with pytest.raises(ConfigError, match=r"short holds 9 bytes; a key has 16 or more") as refused:
+    with pytest.raises(ConfigError, match=r"short has 9 bytes; at least 16") as refused:
         Pseudonyms.read(tmp_path / "short")
     assert "too short" not in str(refused.value)
 
@@ -124,7 +124,7 @@ def test_a_near_miss_is_told():
 
 def test_what_is_no_number_has_no_buckets():
     told = FeatureTreatment(treatment="bucket", width=1)
-    with pytest.raises(ConfigError, match="only numbers have buckets"):
+    with pytest.raises(ConfigError, match="only numeric features can be bucketed"):
         treatments(SPEC, {SPEC.one_hot_groups[0].name: told})
 
 
@@ -145,5 +145,5 @@ def test_a_bucket_is_a_twentieth_of_the_range_unless_told_otherwise():
 @pytest.mark.parametrize(("low", "high"), [(None, None), (5, 5)])
 def test_a_bucket_whose_width_nobody_knows_is_refused(low, high):
     spec, name = with_range(low, high)
-    with pytest.raises(ConfigError, match="give a width"):
+    with pytest.raises(ConfigError, match="set a width"):
         treatments(spec, {name: FeatureTreatment(treatment="bucket")})

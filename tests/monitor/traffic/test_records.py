@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monitor.settings import FeatureTreatment
+from monitor.policy import Verdict
 from monitor.traffic.columns import FeatureColumn, TrafficColumns, Treatment
 from monitor.traffic.privacy import FeatureGuard, Pseudonyms
 from monitor.traffic.records import TrafficEncoder, hours, traffic_table
+from monitor.traffic.settings import FeatureTreatment
 from tests.spooling import _SCORES, COLUMNS, Asked, encoder, judged, moment, payload, together
 
 HOUR = 3_600_000_000_000
@@ -64,7 +65,7 @@ def test_scores_verdicts_and_actions_have_their_names():
     told = judged(
         logits,
         p_values=np.array([[0.25], [np.nan], [1.0]]),
-        verdicts=np.array([[1], [2], [0]], np.int8),
+        verdicts=np.array([[Verdict.ABOVE], [Verdict.UNKNOWN], [Verdict.WITHIN]], np.int8),
         actions=np.array([2, 0, 4], np.int8),
     )
     told.scores[:, [2, 3, 4, 6]] = [[7, 0, 0.5, 0.75], [np.nan] * 4, [0, np.log(3), 1, 2]]
@@ -84,10 +85,10 @@ def test_scores_verdicts_and_actions_have_their_names():
 
 def test_a_prediction_that_nobody_judged_has_a_score_and_nothing_else():
     rows = np.array([[2.0], [np.nan]], np.float32)
-    judging = SimpleNamespace(logits=lambda output: output, margins=lambda output: output)
+    scorer = SimpleNamespace(logits=lambda output: output, margins=lambda output: output)
     bare = judged(rows[:, 0], scores=None, p_values=None, verdicts=None, actions=None)
     batch: Any = [Asked("r", 0, rows)]
-    data = encoder(judging=judging).payload(batch, rows, bare)
+    data = encoder(scorer=scorer).payload(batch, rows, bare)
     found = traffic_table(together(record(data, 2)), COLUMNS).to_pydict()
     assert found["logit"] == [2, None]
     assert found["score"] == [pytest.approx(1 / (1 + np.exp(-2))), None]

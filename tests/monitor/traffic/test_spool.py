@@ -26,7 +26,7 @@ from tests.spooling import (
 
 
 @pytest.fixture(autouse=True)
-def _keeper_in_a_hurry(monkeypatch):
+def _frequent_maintenance(monkeypatch):
     monkeypatch.setattr("monitor.traffic.spool._TICK", 0.01)
 
 
@@ -48,7 +48,7 @@ def write(spool, first: int, count: int, rows: int = 1) -> list[tuple[str, int, 
 
 def crashed(home: Path, count: int = 5) -> list[tuple[str, int, float]]:
     """A folder as a process leaves it that was killed: one segment, and no lock."""
-    with mock.patch("monitor.traffic.spool.Spool._keep"):
+    with mock.patch("monitor.traffic.spool.Spool._run"):
         spool = opened(home)
         expected = write(spool, 0, count)
         os.close(spool._guard)
@@ -109,7 +109,7 @@ def test_the_torn_tail_of_a_crash_is_cut_off_and_counted(tmp_path):
     assert lost(tmp_path) == {"torn": 1}
 
 
-def test_a_segment_without_a_header_is_set_aside_and_its_rows_are_counted(tmp_path):
+def test_a_segment_without_a_header_is_quarantined_and_its_rows_are_counted(tmp_path):
     crashed(tmp_path)
     (segment,) = segments(tmp_path)
     data = segment.read_bytes()
@@ -146,7 +146,9 @@ def test_a_segment_that_somebody_took_away_holds_up_no_other(tmp_path):
 
 def test_a_second_process_is_refused_and_the_first_goes_on(tmp_path):
     with spooling(tmp_path) as spool:
-        with pytest.raises(ServeError, match=rf"{tmp_path}: another process writes there; give"):
+        with pytest.raises(
+            ServeError, match=rf"{tmp_path}: another process writes to this directory; use"
+        ):
             opened(tmp_path)
         expected = write(spool, 0, 3)
     assert logged(tmp_path) == expected
@@ -258,7 +260,7 @@ def test_the_oldest_files_give_way_and_the_ledger_says_why(tmp_path, monkeypatch
     removed = [
         file for entry in entries(tmp_path) for file in entry.files if file.removed is not None
     ]
-    assert {file.removed for file in removed} == {"room"}
+    assert {file.removed for file in removed} == {"quota"}
     assert len(rows) + sum(file.rows for file in removed) == 1000
     assert spool.removed_rows == sum(file.rows for file in removed) > 0
     kept = sorted(int(row[0][1:]) for row in rows)
@@ -301,7 +303,7 @@ def test_drafts_that_a_crash_left_are_taken_away(tmp_path):
         mock.patch("threading.excepthook"),
     ):
         spool = opened(tmp_path)
-        until(lambda: not spool._keeper.is_alive())
+        until(lambda: not spool._maintenance.is_alive())
     os.close(spool._guard)
     assert hidden_files(tmp_path)
     with spooling(tmp_path) as spool:

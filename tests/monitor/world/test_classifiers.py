@@ -8,15 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from monitor import World, decide, train_fair, train_proxy_biased, train_subgroup_biased
 from monitor.errors import PopulationError
-from monitor.world import World
-from monitor.world.classifiers import (
-    decide,
-    in_biased_subgroup,
-    train_fair,
-    train_proxy_biased,
-    train_subgroup_biased,
-)
+from monitor.world.classifiers import in_biased_subgroup
 
 WORLD = World()
 

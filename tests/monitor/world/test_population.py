@@ -7,9 +7,8 @@ from functools import partial
 import numpy as np
 import pytest
 
+from monitor import World, decide, train_proxy_biased
 from monitor.errors import PopulationError
-from monitor.world import World
-from monitor.world.classifiers import decide, train_proxy_biased
 from tests.oracle import lending
 
 UNBIASED = World(direct_bias=0, proxy_bias=0, label_bias=0)

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from monitor.bundle.manifest import Feature, OneHotGroup
+from monitor import Feature, OneHotGroup
+from offline_audit import Columns
 from offline_audit.fliptest.flipset import Flipset
 from offline_audit.fliptest.transparency import transparency_report
-from offline_audit.maps.columns import Columns
 
 COLUMNS = Columns(
     features=(

@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from monitor.bundle import Feature
-from offline_audit.fliptest import flip_test
-from offline_audit.maps import Columns
+from monitor import Feature
+from offline_audit import Columns, flip_test
 from tests.oracle import fliptest as oracle
 
-QUICK: dict[str, Any] = {"permutations": 0, "resamples": 0, "explain": False, "progress": False}
+QUICK: dict[str, Any] = {"n_resamples": 0, "n_bootstrap": 0, "explain": False, "progress": False}
 SIDES = ("advantaged", "disadvantaged")
 
 

@@ -8,14 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from monitor.bundle import Bundle, write_bundle
-from offline_audit.audited_model import AuditedModel
-from offline_audit.errors import AuditInputError
-from offline_audit.fliptest import flip_test
-from offline_audit.maps import Columns
+from monitor import Bundle, write_bundle
+from offline_audit import AuditedModel, AuditInputError, Columns, flip_test
 from tests.bundles import exported_classifier, small_spec
 
-QUICK: dict[str, Any] = {"permutations": 9, "resamples": 2, "explain": False, "progress": False}
+QUICK: dict[str, Any] = {"n_resamples": 9, "n_bootstrap": 2, "explain": False, "progress": False}
 N = 200
 RNG = np.random.default_rng(0)
 GROUP = np.repeat(["a", "b"], N)
@@ -132,12 +129,12 @@ def test_several_draws_where_the_map_splits():
     columns = Columns.numeric(["score", "coin"])
     coin = (RNG.random(2 * N) < np.where(GROUP == "b", 0.8, 0.2)).astype(float)
     table = np.column_stack([X[:, 1], coin])
-    result = flips(lambda r: r[:, 1] > 0.5, table, GROUP, columns=columns, draws=5)
+    result = flips(lambda r: r[:, 1] > 0.5, table, GROUP, columns=columns, n_counterparts=5)
     for each in result:
         assert len(each.flipset.counterparts) == 5
         parts = each.flipset.parts("advantaged") + each.flipset.parts("disadvantaged")
         assert len(np.unique(parts.round(6))) > 2
-    assert result.draws == 5
+    assert result.n_counterparts == 5
 
 
 def test_counterparts_of_the_unmoved_are_not_asked_for():
@@ -147,7 +144,7 @@ def test_counterparts_of_the_unmoved_are_not_asked_for():
         asked.append(len(rows))
         return decide(rows)
 
-    flips(counting, np.tile(X[:N], (2, 1)), GROUP, permutations=0)
+    flips(counting, np.tile(X[:N], (2, 1)), GROUP, n_resamples=0)
     assert sum(asked) == 2 * N
 
 
@@ -234,9 +231,9 @@ def test_no_labels_at_all_are_a_reason_too():
 
 def test_large_groups_are_sampled_within_labels():
     result = flips(
-        decide, X, GROUP, labels=LABELS, criterion="equalized_odds", most_rows=60, smallest_group=50
+        decide, X, GROUP, labels=LABELS, criterion="equalized_odds", max_rows=60, smallest_group=50
     )
     assert {each.rows for each in result} == {(60, 60)}
     assert result.warnings == (
-        "240 rows are a sample of 400: at most 60 of each group and label (`most_rows`).",
+        "240 rows are a sample of 400: at most 60 of each group and label (`max_rows`).",
     )

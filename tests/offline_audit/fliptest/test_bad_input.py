@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from offline_audit.audited_model import AuditedModel
-from offline_audit.errors import AuditInputError, ModelFailedError, ModelUnreachableError
-from offline_audit.fliptest import flip_test
-from offline_audit.maps import Columns, map_method
+from offline_audit import AuditedModel, AuditInputError, Columns, flip_test, map_method
+from offline_audit.errors import ModelFailedError, ModelUnreachableError
 
-QUICK: dict[str, Any] = {"permutations": 9, "resamples": 2, "explain": False, "progress": False}
+QUICK: dict[str, Any] = {"n_resamples": 9, "n_bootstrap": 2, "explain": False, "progress": False}
 N = 150
 RNG = np.random.default_rng(0)
 GROUP = np.repeat(["a", "b", "c"], N)
@@ -47,16 +45,16 @@ def asked(**options):
         ({"criterion": "parity"}, "criterion: 'parity' is none of statistical_parity"),
         ({"criterion": ["parity"]}, "criterion"),
         ({"reference": "z"}, "reference: group has no group 'z'"),
-        ({"level": 0}, "level"),
-        ({"level": float("nan")}, "level"),
-        ({"level": "5%"}, "level"),
-        ({"draws": 0}, "draws: a whole number of at least 1"),
-        ({"draws": 2.5}, "draws"),
-        ({"permutations": -1}, "permutations"),
-        ({"permutations": True}, "permutations"),
-        ({"resamples": "many"}, "resamples"),
-        ({"most_rows": 0}, "most_rows"),
-        ({"most_rows": None}, "most_rows"),
+        ({"alpha": 0}, "alpha"),
+        ({"alpha": float("nan")}, "alpha"),
+        ({"alpha": "5%"}, "alpha"),
+        ({"n_counterparts": 0}, "n_counterparts: a whole number of at least 1"),
+        ({"n_counterparts": 2.5}, "n_counterparts"),
+        ({"n_resamples": -1}, "n_resamples"),
+        ({"n_resamples": True}, "n_resamples"),
+        ({"n_bootstrap": "many"}, "n_bootstrap"),
+        ({"max_rows": 0}, "max_rows"),
+        ({"max_rows": None}, "max_rows"),
         ({"smallest_group": 5}, "smallest_group: a whole number of at least 10"),
         ({"smallest_cell": 0}, "smallest_cell"),
         ({"seed": -1}, "seed"),
@@ -73,7 +71,7 @@ def test_options_that_are_none_are_refused_by_name(options, said):
 
 def test_seeds_of_any_size_are_kept_as_they_are():
     assert asked(seed=2**60 + 1).seed == 2**60 + 1
-    assert asked(seed=np.int64(7), permutations=9.0).seed == 7
+    assert asked(seed=np.int64(7), n_resamples=9.0).seed == 7
 
 
 @pytest.mark.parametrize(
@@ -168,9 +166,9 @@ def test_categories_of_one_group_only_are_counted():
     (told,) = result.direction("a", "b").warnings
     assert told.startswith("In a, 20 rows are of a category of town that nobody of b has")
     assert result.direction("b", "a").warnings == ()
-    carried = result.direction("a", "b").flipset.counterparts
+    transported = result.direction("a", "b").flipset.counterparts
     # The columns are x, town=dale, town=hill, town=isle.
-    assert carried[:, :20, 3].max() == 0
+    assert transported[:, :20, 3].max() == 0
 
 
 def refuses(rows):
@@ -296,7 +294,7 @@ def test_flipsets_are_kept_though_nothing_could_be_held_against_chance():
 
 def test_evidence_is_kept_though_it_could_not_be_explained():
     """Call after call, until the first pair is held against chance and nothing is explained."""
-    every = (failing_after(calls, explain=True, permutations=3)[1] for calls in range(4, 400))
+    every = (failing_after(calls, explain=True, n_resamples=3)[1] for calls in range(4, 400))
     found = next(each for each in every if each.direction("a", "b").p_value is not None)
     assert found.direction("a", "b").transparency == {}
     assert not found.complete

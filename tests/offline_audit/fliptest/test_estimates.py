@@ -7,14 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from offline_audit.fliptest import flip_test
-from offline_audit.fliptest.counterparts import Asked, gross_share
-from offline_audit.fliptest.estimates import rate_mismatch, unseen_share
-from offline_audit.fliptest.flipset import Flipset
+from offline_audit import Columns, flip_test, map_method
+from offline_audit.fliptest.flipset import Asked, Flipset, gross_share
+from offline_audit.fliptest.pair import rate_mismatch, unseen_share
 from offline_audit.fliptest.resampling import bootstrap
-from offline_audit.maps import Columns, map_method
 
-FEW: dict[str, Any] = {"permutations": 0, "resamples": 0, "explain": False, "progress": False}
+FEW: dict[str, Any] = {"n_resamples": 0, "n_bootstrap": 0, "explain": False, "progress": False}
 
 
 def test_many_small_differences_that_add_up_are_no_evidence_of_few_flips():
@@ -26,12 +24,12 @@ def test_many_small_differences_that_add_up_are_no_evidence_of_few_flips():
         lambda rows: rows.sum(1) > 0,
         np.concatenate(people),
         groups,
-        **{**FEW, "permutations": 9},
+        **{**FEW, "n_resamples": 9},
     )
     for each in result:
         assert abs(each.rates[0] - each.rates[1]) > 0.1
         assert each.p_value is None
-        assert "does not arrive" in each.reason
+        assert "fails validation" in each.reason
 
 
 def flipset(rate: float, n: int = 1_000) -> Flipset:
@@ -63,7 +61,7 @@ class Moved:
 
     splits = False
 
-    def carry(self, features: np.ndarray, draws: int = 1) -> np.ndarray:
+    def transport(self, features: np.ndarray, n_counterparts: int = 1) -> np.ndarray:
         return (features + 1)[None]
 
 
@@ -113,7 +111,7 @@ def test_a_small_target_makes_the_error_of_a_large_source_large():
         method,
         columns,
         Above(),
-        resamples=60,
+        n_bootstrap=60,
         seed=0,
         tick=lambda: None,
     )
@@ -124,7 +122,7 @@ def test_a_small_target_makes_the_error_of_a_large_source_large():
 
 
 def test_whole_numbers_that_a_float32_cannot_hold_are_refused():
-    from offline_audit.errors import AuditInputError
+    from offline_audit import AuditInputError
 
     ids = np.arange(2**30, 2**30 + 400)[:, None]
     with pytest.raises(AuditInputError, match="too long"):

@@ -7,12 +7,12 @@ import sys
 import numpy as np
 import pytest
 
-from monitor.bundle.manifest import Feature, OneHotGroup
+from monitor import Feature, OneHotGroup
+from offline_audit import Columns
 from offline_audit.fliptest.figures import FlipRow, draw_flips, draw_marginals, draw_transparency
 from offline_audit.fliptest.flipset import Flipset
 from offline_audit.fliptest.marginals import flipset_marginals
 from offline_audit.fliptest.transparency import transparency_report
-from offline_audit.maps.columns import Columns
 
 MANY = tuple(f"feature number {place}, named at some length" for place in range(14))
 COLUMNS = Columns(

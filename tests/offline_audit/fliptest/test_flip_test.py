@@ -9,19 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from monitor.world import World
-from monitor.world.classifiers import (
-    decide,
-    train_fair,
-    train_proxy_biased,
-    train_subgroup_biased,
-)
-from offline_audit.fliptest import flip_test
-from offline_audit.maps import Columns
+from monitor import World, decide, train_fair, train_proxy_biased, train_subgroup_biased
+from offline_audit import Columns, flip_test
 
 WORLD = World()
 COLUMNS = Columns(features=WORLD.features, one_hot_groups=WORLD.one_hot_groups)
-FEW: dict[str, Any] = {"permutations": 39, "resamples": 10, "progress": False}
+FEW: dict[str, Any] = {"n_resamples": 39, "n_bootstrap": 10, "progress": False}
 
 
 def flips_of(*given: Any, **options: Any) -> Any:
@@ -107,9 +100,9 @@ def test_every_pair_of_groups_or_those_with_a_reference(train, people):
     judge = partial(decide, train_proxy_biased(train, seed=0))
     groups = {"ethnicity": np.array(["ardan", "belu", "cori", "dovar"])[people.groups["ethnicity"]]}
     ask = partial(flips_of, judge, people.features, groups, columns=COLUMNS, explain=False)
-    every = ask(permutations=0, resamples=0, progress=False)
+    every = ask(n_resamples=0, n_bootstrap=0, progress=False)
     assert len(every.directions) == 12
-    some = ask(permutations=0, resamples=0, progress=False, reference="ardan")
+    some = ask(n_resamples=0, n_bootstrap=0, progress=False, reference="ardan")
     assert {each.name for each in some} == {
         *("ardan → belu", "belu → ardan", "ardan → cori"),
         *("cori → ardan", "ardan → dovar", "dovar → ardan"),
@@ -129,8 +122,8 @@ def test_people_are_carried_within_their_label(train, people, sex):
         criterion="equalized_odds",
         columns=COLUMNS,
         explain=False,
-        permutations=0,
-        resamples=0,
+        n_resamples=0,
+        n_bootstrap=0,
         progress=False,
     )
     assert [each.label for each in result] == [1, 1, 0, 0]
@@ -184,8 +177,8 @@ def test_progress_ends_where_it_should(people, sex, biased):
         people.features[:2_000],
         {"sex": sex["sex"][:2_000]},
         columns=COLUMNS,
-        permutations=5,
-        resamples=3,
+        n_resamples=5,
+        n_bootstrap=3,
         progress=lambda *step: told.append(step),
     )
     steps = [done for _, done, _ in told]
@@ -201,9 +194,9 @@ def test_large_groups_are_sampled_and_that_is_said(people, sex, biased):
         people.features,
         sex,
         columns=COLUMNS,
-        most_rows=1_000,
-        permutations=0,
-        resamples=0,
+        max_rows=1_000,
+        n_resamples=0,
+        n_bootstrap=0,
         explain=False,
         progress=False,
     )

@@ -14,7 +14,7 @@ from pyarrow import csv
 from pyarrow import parquet as pq
 from torch import nn
 
-from monitor.bundle import (
+from monitor import (
     BundleSpec,
     ClassifierFile,
     Decision,
@@ -23,14 +23,12 @@ from monitor.bundle import (
     Model,
     OneHotGroup,
     ProtectedAttribute,
+    export_classifier,
     write_bundle,
 )
-from monitor.bundle.classifier import export_classifier
 from monitor.traffic.columns import TrafficColumns
-from offline_audit.audited_model import AuditedModel
-from offline_audit.errors import AuditInputError, UnknownColumnError
-from offline_audit.fliptest.findings import fliptest_findings
-from offline_audit.window import Window
+from offline_audit import AuditedModel, AuditInputError, Window, audit_window
+from offline_audit.errors import UnknownColumnError
 from tests.traffic_logs import (
     MODEL,
     START,
@@ -43,9 +41,10 @@ from tests.traffic_logs import (
 N = 1_500
 
 
-def findings_of(*given: Any, **options: Any) -> Any:
-    """By few refits."""
-    return fliptest_findings(*given, permutations=39, resamples=10, progress=False, **options)
+def findings_of(source: Any, model: Any, by: Any = None, **options: Any) -> Any:
+    """Findings with few resamples."""
+    options = {"n_resamples": 39, "n_bootstrap": 10, **options}
+    return audit_window(source, {"fliptest": options}, by, model=model, progress=False)
 
 
 class Scores(nn.Module):
@@ -191,7 +190,7 @@ def test_flips_within_labels(log, bundle):
 
 def test_a_smaller_sample_of_the_window_says_so(log, bundle):
     with Window.read(log / "log", log / "outcomes") as window:
-        found = findings_of(window, bundle, rows=300)
+        found = findings_of(window, bundle, max_rows=300)
     assert found.findings[0].rows == {"female": 300, "male": 300}
     assert any("sample of the window" in warning for warning in found.findings[0].warnings)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from offline_audit.fliptest.counterparts import Asked
+from offline_audit import Columns
+from offline_audit.fliptest.flipset import Asked
 from offline_audit.fliptest.identification import identify
-from offline_audit.maps.columns import Columns
 from offline_audit.maps.costs import COSTS
 from offline_audit.maps.scaling import Scaling
 

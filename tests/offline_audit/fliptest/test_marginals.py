@@ -12,11 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from monitor.bundle.manifest import Feature, OneHotGroup
-from offline_audit.errors import AuditInputError
+from monitor import Feature, OneHotGroup
+from offline_audit import AuditInputError, Columns
 from offline_audit.fliptest.flipset import Flipset
 from offline_audit.fliptest.marginals import flipset_marginals
-from offline_audit.maps.columns import Columns
 
 COLUMNS = Columns(
     features=(

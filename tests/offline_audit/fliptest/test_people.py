@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from monitor.bundle import Feature, OneHotGroup
-from offline_audit.errors import AuditInputError
-from offline_audit.fliptest.people import read_people
-from offline_audit.maps import Columns
+from monitor import Feature, OneHotGroup
+from offline_audit import AuditInputError, Columns
+from offline_audit.fliptest.features import read_people
 from tests.bundles import small_spec
 
 pd: Any = pytest.importorskip("pandas")

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from monitor.bundle import Feature
-from offline_audit.audited_model import AuditedModel
-from offline_audit.fliptest.counterparts import Asked, counterparts_of, gross_share
+from monitor import Feature
+from offline_audit import AuditedModel, Columns, map_method
+from offline_audit.fliptest.flipset import Asked, counterparts_of, gross_share
 from offline_audit.fliptest.resampling import bootstrap, null_sizes, share_interval
-from offline_audit.maps import Columns, map_method
 from offline_audit.maps.costs import SQUARED_L2
 
 ONE = Columns.numeric(["x"])
@@ -55,11 +54,11 @@ class Shift:
         self.fits.append((source, target))
         return Shift(by=[self.by[(len(self.fits) - 1) % len(self.by)]])
 
-    def carry(self, features, draws=1):
+    def transport(self, features, n_counterparts=1):
         return (features + np.float32(self.by[0]))[None]
 
 
-def nulls(by, found, permutations):
+def nulls(by, found, n_resamples):
     """People at -.5 to .5, 20 in each group; a shift by 1 flips those below 0, by 0 nobody."""
     first, second = group(np.linspace(-0.5, 0.5, 20)), group(np.linspace(-0.5, 0.5, 20))
     method, ticks = Shift(by=by), []
@@ -70,12 +69,12 @@ def nulls(by, found, permutations):
         ONE,
         Cut(),
         found,
-        permutations=permutations,
+        n_resamples=n_resamples,
         seed=0,
         tick=lambda: ticks.append(1),
     )
-    assert len(ticks) == permutations
-    assert len(method.fits) == 2 * permutations
+    assert len(ticks) == n_resamples
+    assert len(method.fits) == 2 * n_resamples
     return result, method
 
 
@@ -84,7 +83,7 @@ def test_the_found_flipset_counts_among_the_permuted():
     assert one.p_value == 1 / 20
     # No flips, and none by chance: as many in every permutation.
     assert other.p_value == 1
-    assert (one.mean, one.bound, one.permutations) == (0, 0, 19)
+    assert (one.mean, one.bound, one.n_resamples) == (0, 0, 19)
 
 
 def test_ties_count_as_large():
@@ -101,7 +100,7 @@ def test_a_p_value_is_exact_for_sizes_that_are_known():
     first = second = group(np.full(30, -0.5))
     method = Shift(by=[0.0, 0.0, 1.0, 1.0, 0.0, 0.0])
     one, other = null_sizes(
-        first, second, method, ONE, Cut(), (1.0, 1.0 + 1e-15), permutations=12, seed=0, tick=nothing
+        first, second, method, ONE, Cut(), (1.0, 1.0 + 1e-15), n_resamples=12, seed=0, tick=nothing
     )
     # Four of twelve permutations flip everybody; sums in another order are equal.
     assert one.p_value == other.p_value == 5 / 13
@@ -112,7 +111,7 @@ def test_a_p_value_is_exact_for_sizes_that_are_known():
 def test_permutations_keep_sizes_and_people_and_differ():
     first, second = group(np.arange(12) - 6), group(np.arange(12, 20))
     method = Shift(by=[0.0])
-    null_sizes(first, second, method, ONE, Cut(), (0, 0), permutations=8, seed=3, tick=nothing)
+    null_sizes(first, second, method, ONE, Cut(), (0, 0), n_resamples=8, seed=3, tick=nothing)
     seen = set()
     for source, target in method.fits[::2]:
         assert (len(source), len(target)) == (12, 8)
@@ -123,7 +122,7 @@ def test_permutations_keep_sizes_and_people_and_differ():
     # The way back is fitted to the same permutation.
     (there, back), again = method.fits[:2], Shift(by=[0.0])
     assert np.array_equal(there[0], back[1])
-    null_sizes(first, second, again, ONE, Cut(), (0, 0), permutations=8, seed=3, tick=nothing)
+    null_sizes(first, second, again, ONE, Cut(), (0, 0), n_resamples=8, seed=3, tick=nothing)
     assert all(np.array_equal(a[0], b[0]) for a, b in zip(method.fits, again.fits, strict=True))
 
 
@@ -138,7 +137,7 @@ def test_splits_that_move_nobody_are_not_fitted_and_the_model_is_not_asked():
         ONE,
         model,
         (0.1, 0.1),
-        permutations=60,
+        n_resamples=60,
         seed=0,
         tick=nothing,
     )
@@ -175,7 +174,7 @@ def test_a_shortcut_changes_no_null():
             columns,
             Cut(),
             (0.05, 0.1),
-            permutations=150,
+            n_resamples=150,
             seed=5,
             tick=nothing,
         )
@@ -185,7 +184,7 @@ def test_a_shortcut_changes_no_null():
     assert found[0].mean > 0
 
 
-def spread(method, n, m, resamples=40, **people):
+def spread(method, n, m, n_bootstrap=40, **people):
     rng = np.random.default_rng(2)
     source, target = rng.normal(0, 1, n), rng.normal(0.6, 1, m)
     first, second = group(source), group(target)
@@ -198,7 +197,7 @@ def spread(method, n, m, resamples=40, **people):
         map_method(method),
         ONE,
         Cut(),
-        resamples=resamples,
+        n_bootstrap=n_bootstrap,
         seed=0,
         tick=nothing,
         **people,
@@ -221,7 +220,7 @@ def test_errors_are_those_of_a_difference_of_rates(method):
 
 
 def test_large_groups_are_told_by_smaller_samples_scaled():
-    there, _ = spread("quantile", 20_000, 20_000, resamples=30)
+    there, _ = spread("quantile", 20_000, 20_000, n_bootstrap=30)
     rates = stats.norm.sf([0, -0.6])
     wanted = np.sqrt((rates * (1 - rates)).sum() / 20_000)
     assert there.gross == pytest.approx(wanted, rel=4 / np.sqrt(2 * 30))
@@ -244,7 +243,7 @@ def test_people_told_by_one_answer_scatter_as_their_rates_do():
         map_method("joint_quantile"),
         columns,
         Cut(0.5),
-        resamples=40,
+        n_bootstrap=40,
         seed=0,
         tick=nothing,
     )
@@ -253,10 +252,10 @@ def test_people_told_by_one_answer_scatter_as_their_rates_do():
 
 
 @pytest.mark.parametrize(("hits", "rows"), [(0, 50), (1, 50), (13, 40), (49, 50), (50, 50)])
-@pytest.mark.parametrize("level", [0.8, 0.95])
-def test_without_refits_an_interval_is_wilsons(hits, rows, level):
-    wanted = stats.binomtest(hits, rows).proportion_ci(level, method="wilson")
-    found = share_interval(hits / rows, None, rows, level)
+@pytest.mark.parametrize("confidence_level", [0.8, 0.95])
+def test_without_refits_an_interval_is_wilsons(hits, rows, confidence_level):
+    wanted = stats.binomtest(hits, rows).proportion_ci(confidence_level, method="wilson")
+    found = share_interval(hits / rows, None, rows, confidence_level)
     assert found == pytest.approx((wanted.low, wanted.high), abs=1e-12)
 
 
@@ -304,7 +303,7 @@ def test_shares_are_of_all_people_alike_or_not():
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 def test_people_without_an_answer_count_neither_in_a_flipset_nor_in_its_null(share):
-    """Of those carried past the cut, some get none; of everyone, where the share is 1."""
+    """Of those transported past the cut, some get none; of everyone, where the share is 1."""
     source = np.linspace(-1, 1, 200)
 
     class Silent(Cut):
@@ -320,5 +319,5 @@ def test_people_without_an_answer_count_neither_in_a_flipset_nor_in_its_null(sha
     found = gross_share(people, fitted, Silent(), 1)
     assert found == (pytest.approx(flipset.gross) if len(flipset) else 0)
     if share < 1:
-        # Half of the half that is below the cut is carried past it.
+        # Half of the half that is below the cut is transported past it.
         assert found == pytest.approx(0.25, abs=0.07)

@@ -8,10 +8,10 @@ import json
 import numpy as np
 import pytest
 
-from offline_audit.fliptest import FlipDirection, FlipTestResult, flip_test
-from offline_audit.fliptest.progress import watched
-from offline_audit.fliptest.resampling import NullSizes
-from offline_audit.fliptest.result import ShareEstimate
+from offline_audit import FlipTestResult, flip_test
+from offline_audit.fliptest import FlipDirection
+from offline_audit.fliptest.resampling import NullSizes, ShareEstimate
+from offline_audit.progress import reporting
 
 N = 200
 RNG = np.random.default_rng(0)
@@ -26,8 +26,8 @@ def result():
         lambda rows: rows[:, 0] > 0.5,
         X,
         {"who": np.repeat([WOMEN, MEN], N)},
-        permutations=29,
-        resamples=4,
+        n_resamples=29,
+        n_bootstrap=4,
         progress=False,
     )
 
@@ -43,8 +43,8 @@ def whole(*directions, **changes):
         "criterion": "statistical_parity",
         "map": "joint_quantile",
         "cost": "squared_l2",
-        "level": 0.05,
-        "draws": 8,
+        "alpha": 0.05,
+        "n_counterparts": 8,
         "seed": 0,
         "complete": True,
         "warnings": (),
@@ -52,22 +52,22 @@ def whole(*directions, **changes):
     return FlipTestResult(directions=directions, **{**fields, **changes})
 
 
-NULL = NullSizes(mean=0.01, bound=0.02, permutations=19, p_value=0.05)
+NULL = NullSizes(mean=0.01, bound=0.02, n_resamples=19, p_value=0.05)
 
 
 def test_a_p_value_is_there_if_there_is_no_reason_against_it():
     assert blank().p_value is None
     assert blank(null=NULL).p_value == 0.05
-    assert blank(null=NULL, reason="the map is not sound.").p_value is None
+    assert blank(null=NULL, reason="the map fails validation.").p_value is None
 
 
 def test_what_is_rejected_follows_from_level_and_p_value():
     called = blank(null=NULL)
     found = whole(called, blank(null=dataclasses.replace(NULL, p_value=0.06)), blank())
     assert found.rejected == (called,)
-    assert whole(called, level=0.04).rejected == ()
-    unsound = blank(null=NULL, reason="the map is not sound.")
-    assert whole(unsound).rejected == ()
+    assert whole(called, alpha=0.04).rejected == ()
+    invalid = blank(null=NULL, reason="the map fails validation.")
+    assert whole(invalid).rejected == ()
 
 
 def test_directions_are_found_by_groups_and_label():
@@ -165,23 +165,23 @@ def test_the_null_is_told_as_what_it_is(result):
 
 def test_steps_are_counted_and_never_more_than_there_are():
     told: list[tuple[str, int, int]] = []
-    with watched(lambda *step: told.append(step), 3) as watch:
-        watch.on("first")
-        watch.step()
-        watch.step(5)
+    with reporting(lambda *step: told.append(step), 3) as reporter:
+        reporter.doing("first")
+        reporter.step()
+        reporter.step(5)
     assert told == [("first", 0, 3), ("first", 1, 3), ("first", 3, 3)]
 
 
 def test_a_bar_is_drawn_if_it_is_asked_for(capsys, monkeypatch):
     # As if the tests ran in a terminal.
     monkeypatch.setenv("FORCE_COLOR", "1")
-    with watched(True, 4) as watch:  # noqa: FBT003 - as users write it
-        watch.on("maps")
-        watch.step(4)
-    with watched(None, 4) as watch:
-        watch.step()
-    with watched(False, 4) as watch:  # noqa: FBT003 - as users write it
-        watch.step()
+    with reporting(True, 4) as reporter:  # noqa: FBT003 - as users write it
+        reporter.doing("maps")
+        reporter.step(4)
+    with reporting(None, 4) as reporter:
+        reporter.step()
+    with reporting(False, 4) as reporter:  # noqa: FBT003 - as users write it
+        reporter.step()
     said = capsys.readouterr()
     assert said.out == ""
     assert "maps" in said.err

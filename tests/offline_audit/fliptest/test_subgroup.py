@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from monitor.bundle.manifest import Feature, OneHotGroup
-from monitor.world import World
-from monitor.world.classifiers import decide, in_biased_subgroup, train_subgroup_biased
-from offline_audit.errors import AuditInputError
-from offline_audit.fliptest.condition import Condition
+from monitor import Feature, OneHotGroup, World, decide, train_subgroup_biased
+from monitor.world.classifiers import in_biased_subgroup
+from offline_audit import AuditInputError, Columns
 from offline_audit.fliptest.flipset import Flipset
+from offline_audit.fliptest.rules import Condition
 from offline_audit.fliptest.subgroup import name_subgroup
-from offline_audit.maps.columns import Columns
 
 COLUMNS = Columns(
     features=(
@@ -139,7 +137,7 @@ def test_a_rule_that_does_not_hold_again_is_said_to_be_unconfirmed():
         for each in (named(flipset_of(features, flips), seed=seed) for seed in range(50))
         if each.rule is not None and not each.confirmed
     )
-    assert found.p_value > found.level
+    assert found.p_value > found.alpha
     assert "(not confirmed)" in str(found)
     assert found.to_dict()["confirmed"] is False
 

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv
 
-from monitor.bundle import Feature, OneHotGroup, ProtectedAttribute
-from offline_audit.errors import AuditInputError, UnknownColumnError
+from monitor import Feature, OneHotGroup, ProtectedAttribute
+from offline_audit import AuditInputError, Window
+from offline_audit.errors import UnknownColumnError
 from offline_audit.fliptest.tables import rows_of_file, rows_of_window
-from offline_audit.window import Window
 from tests.bundles import small_spec
 from tests.traffic_logs import (
     outcome_rows,
@@ -133,7 +133,7 @@ def test_rows_that_lack_something_are_left_out_and_counted():
 
 
 def test_rows_that_no_kind_allows_do_not_end_the_audit():
-    """A log holds whatever came; the model decided it, but nobody can be carried from it."""
+    """A log holds whatever came; the model decided it, but nobody can be transported from it."""
     values = {**PLAIN, "years": [1, 2.5, 3, 4, 5, 6], "purpose=home": [1, 1, 0, 0, 1, 0]}
     found = read(values)
     assert found.warnings == ("2 rows that a feature's kind does not allow are left out.",)

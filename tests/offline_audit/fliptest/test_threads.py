@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
-from offline_audit.fliptest.threads import OneThread
+from offline_audit.fliptest.test import OneThread
 
 
 def most_threads() -> int:

@@ -9,13 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from monitor.bundle.manifest import Feature, OneHotGroup
-from monitor.world import World
-from monitor.world.classifiers import decide, train_subgroup_biased
-from offline_audit.errors import AuditInputError
+from monitor import Feature, OneHotGroup, World, decide, train_subgroup_biased
+from offline_audit import AuditInputError, Columns
 from offline_audit.fliptest.flipset import Flipset
 from offline_audit.fliptest.transparency import transparency_report
-from offline_audit.maps.columns import Columns
 from offline_audit.maps.scaling import Scaling
 from tests.offline_audit.fliptest.flipping_people import (
     COLUMNS,

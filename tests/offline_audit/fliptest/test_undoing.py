@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from offline_audit.errors import AuditInputError
+from offline_audit import AuditInputError
 from offline_audit.fliptest.flipset import Flipset
 from tests.offline_audit.fliptest.flipping_people import drawn, model, report_of
 
@@ -29,13 +29,13 @@ def test_what_does_not_differ_has_no_figures_and_no_question():
 
 def test_the_model_is_asked_about_a_sample_of_many_flips():
     flipset = drawn(3_000, 4)
-    whole, part = report_of(flipset), report_of(flipset, most_rows=500, seed=1)
+    whole, part = report_of(flipset), report_of(flipset, max_rows=500, seed=1)
     assert whole.asked > 2_000
     assert part.asked == 500
     one, other = whole.of("income").undone, part.of("income").undone
     assert one != other
     assert abs(one - other) < 4 * np.sqrt(one * (1 - one) / 500)
-    assert part == report_of(flipset, most_rows=500, seed=1)
+    assert part == report_of(flipset, max_rows=500, seed=1)
     assert part.of("income").magnitude == whole.of("income").magnitude
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from offline_audit.maps.columns import Columns
+from offline_audit import Columns
 from offline_audit.maps.transport_map import Features
 
 TWO = Columns.numeric(["x0", "x1"])

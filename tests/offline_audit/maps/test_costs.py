@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offline_audit.errors import AuditInputError
+from offline_audit import AuditInputError
 from offline_audit.maps.costs import COSTS, SQUARED_L2, cost_of
 
 ONE, OTHER = np.random.default_rng(0).normal(size=(2, 5, 3))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from monitor.bundle import Feature, OneHotGroup
-from offline_audit.maps.columns import Columns
+from monitor import Feature, OneHotGroup
+from offline_audit import Columns
 from offline_audit.maps.dependence import BinnedPeople, category_places
 from tests.offline_audit.maps.two_groups import MIXED, mixed_people
 

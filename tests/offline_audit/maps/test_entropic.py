@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from offline_audit.errors import AuditInputError
+from offline_audit import AuditInputError, Columns
 from offline_audit.maps import entropic
-from offline_audit.maps.columns import Columns
 from offline_audit.maps.costs import COSTS, cost_of
 from offline_audit.maps.entropic import EntropicMethod, conditional, target_potentials
 from offline_audit.maps.scaling import Scaling
@@ -83,12 +82,14 @@ def test_a_person_far_from_everyone_is_reached():
 )
 def test_unseen_people_arrive_as_observed_members_of_the_target(cost):
     g = gaussians(1_000)
-    carried = EntropicMethod(cost=cost).fit(g.source, g.target, g.columns).carry(g.unseen)[0]
-    assert {row.tobytes() for row in carried} <= {row.tobytes() for row in g.target}
+    transported = (
+        EntropicMethod(cost=cost).fit(g.source, g.target, g.columns).transport(g.unseen)[0]
+    )
+    assert {row.tobytes() for row in transported} <= {row.tobytes() for row in g.target}
     for column in range(3):
         # 1,000 fitted: 1.63 is the two-sample bound at 1%, and the fit's own error adds as much.
-        assert stats.ks_2samp(carried[:, column], g.there[:, column]).statistic < 2 * 1.63 / 28
-    found, wanted = (np.corrcoef(x, rowvar=False) for x in (carried, g.there))
+        assert stats.ks_2samp(transported[:, column], g.there[:, column]).statistic < 2 * 1.63 / 28
+    found, wanted = (np.corrcoef(x, rowvar=False) for x in (transported, g.there))
     # Standard error of a correlation from 1,000 is .032, of the fit and of who was drawn.
     np.testing.assert_allclose(found, wanted, atol=4 * 0.032 * np.sqrt(2))
 
@@ -97,7 +98,7 @@ def test_draws_come_in_the_shares_of_the_kernel():
     g = gaussians(30)
     fitted = EntropicMethod(epsilon=0.2).fit(g.source, g.target, g.columns)
     person = g.unseen[:1]
-    drawn = fitted.carry(person, 2_000)[:, 0]
+    drawn = fitted.transport(person, 2_000)[:, 0]
     scaling = Scaling.of(g.source, g.target, g.columns)
     costs = COSTS["squared_l2"].pairwise(scaling.scaled(person), scaling.scaled(g.target))
     scale = 0.2 * np.median(pairwise(g))
@@ -118,10 +119,10 @@ def test_the_mean_of_counterparts_is_a_function_and_varies_less():
     )
     assert drawn.splits
     assert not mean.splits
-    there = mean.carry(g.unseen, 5)
+    there = mean.transport(g.unseen, 5)
     assert len(there) == 1
     # Evenly spaced, so that their mean is off by less than 1/√2,000 of a spread of about 1.
-    average = drawn.carry(g.unseen[:20], 2_000).mean(0)
+    average = drawn.transport(g.unseen[:20], 2_000).mean(0)
     np.testing.assert_allclose(there[0, :20] / [1, 100, 0.01], average / [1, 100, 0.01], atol=0.02)
     assert (there[0].std(0) < 0.97 * g.target.std(0)).all()
     assert EntropicMethod(barycentric=True).fit(*mixed(50)[:2], MIXED).splits
@@ -143,16 +144,16 @@ def test_every_kind_is_kept_however_few_people_are_taken(seed, people, rows, bar
     groups = Groups(source, target, mixed_people(30, 0, rng), target, MIXED)
     method = EntropicMethod(rows=rows, epsilon=0.05, barycentric=barycentric)
     fitted = method.fit(source, target, MIXED, seed=seed)
-    assert_kinds_are_kept(fitted.carry(groups.unseen, 2), groups)
+    assert_kinds_are_kept(fitted.transport(groups.unseen, 2), groups)
 
 
 def test_constant_features_and_groups_that_are_the_same_do_no_harm():
     columns = Columns.numeric(["a", "b"])
     still = np.full((5, 2), 2.0, np.float32)
-    assert np.array_equal(EntropicMethod().fit(still, still, columns).carry(still)[0], still)
+    assert np.array_equal(EntropicMethod().fit(still, still, columns).transport(still)[0], still)
     # Most pairs are alike, so that their median cost is 0.
     nearly = np.vstack([still, [[2.0, 3.0]]]).astype(np.float32)
-    moved = EntropicMethod().fit(nearly, nearly, columns).carry(nearly)[0]
+    moved = EntropicMethod().fit(nearly, nearly, columns).transport(nearly)[0]
     assert np.array_equal(moved, nearly)
 
 

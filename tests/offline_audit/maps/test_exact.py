@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from offline_audit.errors import AuditInputError
+from offline_audit import AuditInputError, Columns
 from offline_audit.maps import exact
-from offline_audit.maps.columns import Columns
 from offline_audit.maps.costs import COSTS, cost_of
 from offline_audit.maps.exact import ExactMethod, Plan, distinct_people, optimal_plan
 from offline_audit.maps.scaling import Scaling
@@ -30,9 +29,9 @@ from tests.oracle.assignment import cheapest_assignment, cheapest_plan
 SMALL = gaussians(150, unseen=2_000)
 
 
-def mean_cost(cost, groups, people, carried):
+def mean_cost(cost, groups, people, transported):
     scaling = Scaling.of(groups.source, groups.target, groups.columns)
-    return cost.matched(scaling.scaled(people), scaling.scaled(carried)).mean()
+    return cost.matched(scaling.scaled(people), scaling.scaled(transported)).mean()
 
 
 @pytest.mark.parametrize(
@@ -42,13 +41,13 @@ def test_the_plan_costs_what_the_cheapest_assignment_costs(cost):
     g = SMALL
     fitted = ExactMethod(cost=cost).fit(g.source, g.target, g.columns)
     assert not fitted.splits
-    carried = fitted.carry(g.source)[0]
+    transported = fitted.transport(g.source)[0]
     # Everyone of the target once.
-    assert np.array_equal(np.unique(carried, axis=0), np.unique(g.target, axis=0))
+    assert np.array_equal(np.unique(transported, axis=0), np.unique(g.target, axis=0))
     scaling = Scaling.of(g.source, g.target, g.columns)
     pairwise = cost.pairwise(scaling.scaled(g.source), scaling.scaled(g.target))
     wanted = cheapest_assignment(pairwise)
-    assert mean_cost(cost, g, g.source, carried) == pytest.approx(wanted, rel=1e-6)
+    assert mean_cost(cost, g, g.source, transported) == pytest.approx(wanted, rel=1e-6)
 
 
 def test_groups_of_unequal_size_split_and_still_cost_least():
@@ -78,23 +77,23 @@ def test_people_who_are_alike_share_their_counterparts():
     """Whole numbers, 0 to 3 against 1 to 4: everyone moves by one, whoever stands for the rest."""
     source = np.repeat(np.arange(4, dtype=np.float32), 50)[:, None]
     columns = Columns.numeric(["a"])
-    moved = ExactMethod().fit(source, source + 1, columns).carry(source)[0]
+    moved = ExactMethod().fit(source, source + 1, columns).transport(source)[0]
     assert np.array_equal(moved, source + 1)
     split = np.repeat(np.array([[0.0], [1.0]], np.float32), 100, axis=0)
     fitted = ExactMethod().fit(np.zeros((60, 1), np.float32), split, columns)
     assert fitted.splits
-    assert fitted.carry(np.zeros((1, 1), np.float32), 8).mean() == 0.5
+    assert fitted.transport(np.zeros((1, 1), np.float32), 8).mean() == 0.5
 
 
 def test_unseen_people_go_to_observed_members_of_the_target():
     g = gaussians(1_500)
-    carried = ExactMethod().fit(g.source, g.target, g.columns).carry(g.unseen)[0]
+    transported = ExactMethod().fit(g.source, g.target, g.columns).transport(g.unseen)[0]
     observed = {row.tobytes() for row in g.target}
-    assert {row.tobytes() for row in carried} <= observed
+    assert {row.tobytes() for row in transported} <= observed
     for column in range(3):
         # 1,500 fitted: 1.63 is the two-sample bound at 1%, and nearest neighbours add as much.
-        assert stats.ks_2samp(carried[:, column], g.there[:, column]).statistic < 2 * 1.63 / 33
-    found, wanted = (np.corrcoef(x, rowvar=False) for x in (carried, g.there))
+        assert stats.ks_2samp(transported[:, column], g.there[:, column]).statistic < 2 * 1.63 / 33
+    found, wanted = (np.corrcoef(x, rowvar=False) for x in (transported, g.there))
     # Standard error of a correlation from 1,500 is .026.
     np.testing.assert_allclose(found, wanted, atol=4 * 0.026)
 
@@ -103,13 +102,13 @@ def test_the_seed_draws_who_is_taken_and_nothing_else():
     g = gaussians(400)
     few = ExactMethod(rows=50)
     first, again, other = (
-        few.fit(g.source, g.target, g.columns, seed=seed).carry(g.unseen) for seed in (1, 1, 2)
+        few.fit(g.source, g.target, g.columns, seed=seed).transport(g.unseen) for seed in (1, 1, 2)
     )
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
     assert len(np.unique(first[0], axis=0)) <= 50
     one, two = (
-        ExactMethod().fit(g.source, g.target, g.columns, seed=seed).carry(g.unseen)
+        ExactMethod().fit(g.source, g.target, g.columns, seed=seed).transport(g.unseen)
         for seed in (1, 2)
     )
     assert np.array_equal(one, two)
@@ -122,7 +121,7 @@ def test_the_seed_draws_who_is_taken_and_nothing_else():
 def test_no_batch_matters(groups):
     fitted = ExactMethod().fit(groups.source, groups.target, groups.columns)
     assert_no_batch_matters(fitted, groups.unseen)
-    assert len(fitted.carry(groups.unseen, 4)) == (4 if fitted.splits else 1)
+    assert len(fitted.transport(groups.unseen, 4)) == (4 if fitted.splits else 1)
 
 
 @settings(max_examples=25, deadline=None)
@@ -132,15 +131,15 @@ def test_every_kind_is_kept_however_few_people_are_taken(seed, here, there, rows
     source, target = mixed_people(here, 0, rng), mixed_people(there, 1, rng)
     groups = Groups(source, target, mixed_people(30, 0, rng), target, MIXED)
     fitted = ExactMethod(rows=rows).fit(source, target, MIXED, seed=seed)
-    assert_kinds_are_kept(fitted.carry(groups.unseen, 2), groups)
+    assert_kinds_are_kept(fitted.transport(groups.unseen, 2), groups)
 
 
 def test_constant_features_and_groups_that_are_the_same_do_no_harm():
     columns = Columns.numeric(["a", "b"])
     still = np.full((5, 2), 2.0, np.float32)
-    assert np.array_equal(ExactMethod().fit(still, still, columns).carry(still)[0], still)
+    assert np.array_equal(ExactMethod().fit(still, still, columns).transport(still)[0], still)
     g = SMALL
-    same = ExactMethod().fit(g.source, g.source, g.columns).carry(g.source)[0]
+    same = ExactMethod().fit(g.source, g.source, g.columns).transport(g.source)[0]
     assert np.array_equal(same, g.source)
 
 

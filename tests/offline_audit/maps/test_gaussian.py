@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.linalg import sqrtm
 
-from offline_audit.maps.columns import Columns
+from offline_audit import Columns
 from offline_audit.maps.gaussian import GaussianMethod, bures
 from tests.offline_audit.maps.two_groups import (
     MIXED,
@@ -26,7 +26,7 @@ GAUSSIANS = gaussians(4_000)
 
 def test_unseen_people_arrive_with_the_targets_distribution():
     g = GAUSSIANS
-    moved = GaussianMethod().fit(g.source, g.target, g.columns).carry(g.unseen)[0]
+    moved = GaussianMethod().fit(g.source, g.target, g.columns).transport(g.unseen)[0]
     for column in range(3):
         # 4,000 of each: 1.63 is the two-sample bound at 1%, and the fit's own error adds as much.
         assert stats.ks_2samp(moved[:, column], g.there[:, column]).statistic < 2 * 1.63 / 44.7
@@ -38,7 +38,7 @@ def test_unseen_people_arrive_with_the_targets_distribution():
 def test_moments_of_the_sample_are_met_exactly():
     rng = np.random.default_rng(1)
     source, target = rng.normal(size=(50, 4)), rng.gamma(2, size=(70, 4)) @ rng.normal(size=(4, 4))
-    moved = bures(source, target).carry(source)
+    moved = bures(source, target).transport(source)
     np.testing.assert_allclose(moved.mean(0), target.mean(0), atol=1e-10)
     np.testing.assert_allclose(np.cov(moved.T), np.cov(target.T), atol=1e-9)
 
@@ -52,7 +52,7 @@ def test_the_matrix_is_the_one_of_least_cost():
     s, t = np.cov(source.T), np.cov(target.T)
     np.testing.assert_allclose(affine.matrix, affine.matrix.T, atol=1e-10)
     cost = np.trace(s + t - 2 * np.real(sqrtm(sqrtm(s) @ t @ sqrtm(s))))
-    moved = affine.carry(source) - affine.target + affine.source
+    moved = affine.transport(source) - affine.target + affine.source
     # With n − 1, as covariances have it.
     assert ((moved - source) ** 2).sum() / 299 == pytest.approx(cost)
 
@@ -62,7 +62,7 @@ def test_features_that_nearly_repeat_each_other_keep_their_small_difference():
     both, apart = rng.normal(size=(2, 2_000)), 0.004 * rng.normal(size=(2, 2_000))
     source = np.column_stack([both[0], both[0] + apart[0]])
     target = np.column_stack([both[1], both[1] + 2 * apart[1]])
-    moved = bures(source, target).carry(source)
+    moved = bures(source, target).transport(source)
     found = (moved[:, 1] - moved[:, 0]).std()
     assert found == pytest.approx((target[:, 1] - target[:, 0]).std(), rel=1e-6)
 
@@ -72,17 +72,17 @@ def test_a_constant_feature_moves_to_the_targets_mean():
     source = np.column_stack([rng.normal(size=100), np.full(100, 3.0)]).astype(np.float32)
     target = rng.normal(size=(100, 2)).astype(np.float32)
     columns = Columns.numeric(["a", "b"])
-    there = GaussianMethod().fit(source, target, columns).carry(source)[0]
+    there = GaussianMethod().fit(source, target, columns).transport(source)[0]
     np.testing.assert_allclose(there[:, 1], target[:, 1].mean(), rtol=1e-5)
-    back = GaussianMethod().fit(target, source, columns).carry(target)[0]
+    back = GaussianMethod().fit(target, source, columns).transport(target)[0]
     np.testing.assert_allclose(back[:, 1], 3.0, rtol=1e-5)
     still = np.full((5, 2), 2.0, np.float32)
-    assert np.array_equal(GaussianMethod().fit(still, still, columns).carry(still)[0], still)
+    assert np.array_equal(GaussianMethod().fit(still, still, columns).transport(still)[0], still)
 
 
 def test_a_group_that_does_not_differ_stays():
     g = GAUSSIANS
-    moved = GaussianMethod().fit(g.source, g.source, g.columns).carry(g.source)[0]
+    moved = GaussianMethod().fit(g.source, g.source, g.columns).transport(g.source)[0]
     np.testing.assert_allclose(moved, g.source, rtol=1e-4, atol=1e-4)
 
 
@@ -91,7 +91,7 @@ def test_no_batch_matters(groups):
     fitted = GaussianMethod().fit(groups.source, groups.target, groups.columns)
     assert_no_batch_matters(fitted, groups.unseen)
     assert fitted.splits == (groups.columns is MIXED)
-    assert len(fitted.carry(groups.unseen, 4)) == (4 if fitted.splits else 1)
+    assert len(fitted.transport(groups.unseen, 4)) == (4 if fitted.splits else 1)
 
 
 @settings(max_examples=25, deadline=None)
@@ -101,4 +101,4 @@ def test_every_kind_is_kept(seed, here, there):
     source, target = mixed_people(here, 0, rng), mixed_people(there, 1, rng)
     groups = Groups(source, target, mixed_people(30, 0, rng), target, MIXED)
     fitted = GaussianMethod().fit(source, target, MIXED)
-    assert_kinds_are_kept(fitted.carry(groups.unseen, 2), groups)
+    assert_kinds_are_kept(fitted.transport(groups.unseen, 2), groups)

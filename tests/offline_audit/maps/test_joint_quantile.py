@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from monitor.bundle import Feature, OneHotGroup
-from offline_audit.maps.columns import Columns
+from monitor import Feature, OneHotGroup
+from offline_audit import Columns
 from offline_audit.maps.joint_quantile import JointQuantileMethod
 from offline_audit.maps.quantile import QuantileMethod
 from offline_audit.maps.transport_map import SparseMethod
@@ -34,18 +34,18 @@ def correlated():
 def test_true_flips_are_found_which_margins_alone_miss(correlated):
     source, target, twins, fitted = correlated
 
-    def found(carried):
+    def found(transported):
         def decide(rows):
             return rows @ (0.7, 1.0) > 0.5
 
-        true, flips = decide(source) != decide(twins), decide(source) != decide(carried)
+        true, flips = decide(source) != decide(twins), decide(source) != decide(transported)
         return (true & flips).sum() / flips.sum(), (true & flips).sum() / true.sum()
 
     margins = QuantileMethod().fit(source, target, TWO)
-    precision, recall = found(fitted.carry(source)[0])
+    precision, recall = found(fitted.transport(source)[0])
     assert precision > 0.95
     assert recall > 0.88
-    precision, recall = found(margins.carry(source)[0])
+    precision, recall = found(margins.transport(source)[0])
     assert precision < 0.75
     assert recall < 0.55
 
@@ -53,14 +53,14 @@ def test_true_flips_are_found_which_margins_alone_miss(correlated):
 def test_what_does_not_differ_stays_and_the_rest_hangs_on_it_as_in_the_target(correlated):
     *_, fitted = correlated
     unseen, there, _ = hanging(10_000, seed=5)
-    carried = fitted.carry(unseen)[0]
-    assert np.array_equal(carried[:, 0], unseen[:, 0])
+    transported = fitted.transport(unseen)[0]
+    assert np.array_equal(transported[:, 0], unseen[:, 0])
     assert fitted.repair.free.tolist() == [False, True]
     # Of a gap of .95 the steps leave what Kolmogorov and Smirnov cannot see in 10,000.
-    before, after, wanted = (stats.pearsonr(*x.T).statistic for x in (unseen, carried, there))
+    before, after, wanted = (stats.pearsonr(*x.T).statistic for x in (unseen, transported, there))
     assert abs(before - RHO[0]) < 0.04
     assert abs(after - wanted) < 0.2
-    assert largest_gap(carried[:, 1], there[:, 1]) < 2 * 1.63 / np.sqrt(5_000)
+    assert largest_gap(transported[:, 1], there[:, 1]) < 2 * 1.63 / np.sqrt(5_000)
 
 
 def test_where_nothing_hangs_together_otherwise_it_is_the_quantile_map():
@@ -71,7 +71,7 @@ def test_where_nothing_hangs_together_otherwise_it_is_the_quantile_map():
     fitted = JointQuantileMethod().fit(source, target, TWO)
     assert fitted.repair is None
     margins = QuantileMethod().fit(source, target, TWO)
-    assert np.array_equal(fitted.carry(source, 3), margins.carry(source, 3))
+    assert np.array_equal(fitted.transport(source, 3), margins.transport(source, 3))
 
 
 def test_both_features_may_move_where_only_how_they_hang_together_differs():
@@ -83,10 +83,10 @@ def test_both_features_may_move_where_only_how_they_hang_together_differs():
     fitted = JointQuantileMethod().fit(source, target, TWO)
     assert fitted.margins.moved == ()
     assert fitted.splits
-    carried = fitted.carry(source)[0]
-    assert abs(np.corrcoef(carried.T)[0, 1]) < 0.1
+    transported = fitted.transport(source)[0]
+    assert abs(np.corrcoef(transported.T)[0, 1]) < 0.1
     for column in range(2):
-        assert largest_gap(carried[:, column], target[:, column]) < 1.63 / np.sqrt(2_000)
+        assert largest_gap(transported[:, column], target[:, column]) < 1.63 / np.sqrt(2_000)
 
 
 def category_and_number(n, group, rng):
@@ -110,11 +110,11 @@ def test_categories_are_repaired_too():
     )
     rng = np.random.default_rng(4)
     source, target = (category_and_number(5_000, group, rng) for group in (0, 1))
-    carried = JointQuantileMethod().fit(source, target, columns).carry(source)[0]
-    assert (carried[:, 1:].sum(1) == 1).all()
+    transported = JointQuantileMethod().fit(source, target, columns).transport(source)[0]
+    assert (transported[:, 1:].sum(1) == 1).all()
     means = [
         [people[people[:, town] == 1, 0].mean() for town in (1, 2, 3)]
-        for people in (source, carried, target)
+        for people in (source, transported, target)
     ]
     assert means[0][0] > 0.5 > -0.5 > means[2][0]
     # Standard errors of a mean of some 1,600 are .025; one axis of the category is repaired.
@@ -151,7 +151,7 @@ def test_still_says_what_fit_does():
         fitted = method.fit(people[first], people[~first], MIXED)
         assert still(first) == (not fitted.splits)
         if not fitted.splits:
-            assert np.array_equal(fitted.carry(people)[0], people)
+            assert np.array_equal(fitted.transport(people)[0], people)
         moved += fitted.splits
     assert 1 <= moved <= 25
 
@@ -166,7 +166,7 @@ def test_a_refit_repairs_the_same_pairs_and_moves_the_same_variables(correlated)
     assert refitted.margins.moved == fitted.margins.moved == ("x1",)
     assert refitted.repair is not None
     assert refitted.repair.pairs == fitted.repair.pairs
-    assert np.array_equal(refitted.carry(other)[0][:, 0], other[:, 0])
+    assert np.array_equal(refitted.transport(other)[0][:, 0], other[:, 0])
     plain = method.fit(source[:800], source[800:1_600], TWO)
     assert plain.repair is None
     assert method.refit(plain, source[:500], target[:500], TWO).repair is None
@@ -175,7 +175,7 @@ def test_a_refit_repairs_the_same_pairs_and_moves_the_same_variables(correlated)
 def test_the_seed_decides_the_repair():
     source, target, _ = hanging(1_500)
     first, again, other = (
-        JointQuantileMethod().fit(source, target, TWO, seed=seed).carry(source)
+        JointQuantileMethod().fit(source, target, TWO, seed=seed).transport(source)
         for seed in (1, 1, 2)
     )
     assert np.array_equal(first, again)
@@ -187,5 +187,5 @@ def test_no_batch_matters_and_kinds_are_kept_where_ties_are_repaired():
     fitted = JointQuantileMethod().fit(g.source, g.target, MIXED)
     assert fitted.repair is not None
     assert_no_batch_matters(fitted, g.unseen)
-    assert_kinds_are_kept(fitted.carry(g.unseen, 2), g)
-    assert len(fitted.carry(g.unseen, 4)) == 4
+    assert_kinds_are_kept(fitted.transport(g.unseen, 2), g)
+    assert len(fitted.transport(g.unseen, 4)) == 4

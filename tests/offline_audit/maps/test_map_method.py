@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from offline_audit.errors import AuditInputError
-from offline_audit.maps import MAPS, Columns, map_method
+from offline_audit import AuditInputError, Columns, map_method
+from offline_audit.maps import MAPS
 from offline_audit.maps.costs import COSTS
 from offline_audit.maps.exact import ExactMethod
 from offline_audit.maps.transport_map import SparseMethod
@@ -60,6 +60,6 @@ def test_ones_own_cost_reaches_the_map():
 
     method = map_method("exact", far)
     people = np.random.default_rng(0).normal(size=(30, 2)).astype(np.float32)
-    moved = method.fit(people, people + 1, Columns.numeric(["a", "b"])).carry(people)
+    moved = method.fit(people, people + 1, Columns.numeric(["a", "b"])).transport(people)
     assert moved.shape == (1, 30, 2)
     assert method.cost.name == "far"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from monitor.counterfactual import fit_transport_maps, row_uniforms
-from offline_audit.maps.columns import Columns
+from monitor.scoring.counterfactual import fit_transport_maps, row_uniforms
+from offline_audit import Columns
 from offline_audit.maps.quantile import FAMILY_LEVEL, QuantileMethod
 from offline_audit.maps.transport_map import SparseMethod
 from tests.offline_audit.maps.two_groups import MIXED, mixed, mixed_people
@@ -33,7 +33,7 @@ def test_it_is_the_monitors_map():
     rows = torch.from_numpy(g.unseen)
     here = torch.zeros((1, len(rows)), dtype=torch.long)
     wanted = maps.carry(rows, here, here + 1, row_uniforms(rows, maps.uniforms)[None]).features
-    found = QuantileMethod().fit(g.source, g.target, MIXED).carry(g.unseen)
+    found = QuantileMethod().fit(g.source, g.target, MIXED).transport(g.unseen)
     assert np.array_equal(found, wanted.numpy())
 
 
@@ -42,13 +42,13 @@ def test_it_names_what_moves_and_leaves_the_rest_to_the_last_bit():
     fitted = QuantileMethod().fit(source, target, TWO)
     assert fitted.moved == ("a",)
     assert fitted.splits
-    carried = fitted.carry(source, 4)
-    assert (carried[:, :, 1] == source[:, 1]).all()
-    assert (carried[:, :, 0] != source[:, 0]).all()
+    transported = fitted.transport(source, 4)
+    assert (transported[:, :, 1] == source[:, 1]).all()
+    assert (transported[:, :, 0] != source[:, 0]).all()
     still = QuantileMethod().fit(source, source[::-1], TWO)
     assert still.moved == ()
     assert not still.splits
-    assert np.array_equal(still.carry(source, 4), source[None])
+    assert np.array_equal(still.transport(source, 4), source[None])
 
 
 def test_categories_that_move_are_named_by_their_group():
@@ -82,10 +82,10 @@ def test_a_refit_moves_what_moved_and_nothing_else():
     assert method.fit(other, there, TWO).moved == ("b",)
     refitted = method.refit(fitted, other, there, TWO)
     assert refitted.moved == ("a",)
-    carried = refitted.carry(other)[0]
-    assert np.array_equal(carried[:, 1], other[:, 1])
+    transported = refitted.transport(other)[0]
+    assert np.array_equal(transported[:, 1], other[:, 1])
     # By the new people's ranks, not the old ones'.
-    assert abs(carried[:, 0].mean() - there[:, 0].mean()) < 0.05
+    assert abs(transported[:, 0].mean() - there[:, 0].mean()) < 0.05
 
 
 def test_draws_of_one_row_fill_its_stretch_and_hang_on_nothing_else():
@@ -94,7 +94,7 @@ def test_draws_of_one_row_fill_its_stretch_and_hang_on_nothing_else():
     columns = Columns(features=tuple(f.model_copy(update={"kind": "binary"}) for f in TWO.features))
     target = (rng.random((4_000, 2)) < (0.5, 0.3)).astype(np.float32)
     source = np.zeros((4_000, 2), np.float32)
-    drawn = QuantileMethod().fit(source, target, columns).carry(source[:1], 256)[:, 0]
+    drawn = QuantileMethod().fit(source, target, columns).transport(source[:1], 256)[:, 0]
     shares = np.array([(target == pair).all(1).mean() for pair in ((1, 1), (1, 0), (0, 1))])
     found = np.array([(drawn == pair).all(1).mean() for pair in ((1, 1), (1, 0), (0, 1))])
     # Means to a step of the grid; the joint share as of 256 drawn at random.
@@ -108,7 +108,7 @@ def test_spread_people_who_are_alike_get_different_counterparts():
     source = np.zeros((1_000, 1), np.float32)
     target = (rng.random((1_000, 1)) < 0.4).astype(np.float32)
     fitted = QuantileMethod().fit(source, target, columns)
-    assert fitted.carry(source)[0].std() == 0
+    assert fitted.transport(source)[0].std() == 0
     spread = fitted.spread(source, 0)
     assert abs(spread.mean() - target.mean()) < 4 * np.sqrt(0.24 / 1_000)
     assert np.array_equal(spread, fitted.spread(source, 0))
@@ -118,4 +118,6 @@ def test_spread_people_who_are_alike_get_different_counterparts():
 def test_many_people_are_carried_as_few_are():
     source, target = shifted(40_000)
     fitted = QuantileMethod().fit(source[:500], target[:500], TWO)
-    assert np.array_equal(fitted.carry(source)[0][35_000:], fitted.carry(source[35_000:])[0])
+    assert np.array_equal(
+        fitted.transport(source)[0][35_000:], fitted.transport(source[35_000:])[0]
+    )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from monitor.bundle import Feature
-from offline_audit.maps.columns import Columns
+from monitor import Feature
+from offline_audit import Columns
 from offline_audit.maps.scaling import Scaling, draw_shifts, draw_uniforms
 from tests.offline_audit.maps.two_groups import MIXED, mixed
 

@@ -1,4 +1,4 @@
-"""Sliced steps carry people onto shapes that no affine map reaches, and keep every kind."""
+"""Sliced steps transport people onto shapes that no affine map reaches, and keep every kind."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from monitor.bundle import Feature
-from offline_audit.errors import AuditInputError
-from offline_audit.maps.columns import Columns
+from monitor import Feature
+from offline_audit import AuditInputError, Columns
 from offline_audit.maps.gaussian import GaussianMethod
 from offline_audit.maps.sliced import SlicedMethod, SlicedStep
 from tests.offline_audit.maps.two_groups import (
@@ -42,7 +41,7 @@ def furthest_apart(one, other):
 
 def test_unseen_people_arrive_with_the_targets_distribution():
     g = GAUSSIANS
-    moved = SlicedMethod().fit(g.source, g.target, g.columns).carry(g.unseen)[0]
+    moved = SlicedMethod().fit(g.source, g.target, g.columns).transport(g.unseen)[0]
     # 4,000 of each: 1.63 is the two-sample bound at 1%, and the fit's own error adds as much.
     scale = np.array([1.0, 100.0, 0.01])
     assert furthest_apart(moved / scale, g.there / scale) < 2 * 1.63 / 44.7
@@ -54,7 +53,7 @@ def test_unseen_people_arrive_with_the_targets_distribution():
 def test_the_gaussian_map_comes_first():
     """A single step, along features, leaves correlations as they are."""
     g = GAUSSIANS
-    moved = SlicedMethod(steps=1).fit(g.source, g.target, g.columns).carry(g.unseen)[0]
+    moved = SlicedMethod(steps=1).fit(g.source, g.target, g.columns).transport(g.unseen)[0]
     found, wanted = (np.corrcoef(x, rowvar=False) for x in (moved, g.there))
     np.testing.assert_allclose(found, wanted, atol=4 * 0.016 * np.sqrt(2))
 
@@ -77,7 +76,7 @@ def test_clusters_are_reached_that_an_affine_map_misses():
     columns = Columns.numeric(["a", "b", "c"])
 
     def shares_in_clusters(method):
-        moved = method.fit(source, target, columns).carry(unseen)[0]
+        moved = method.fit(source, target, columns).transport(unseen)[0]
         distances = np.linalg.norm(moved[:, None] - centres, axis=2)
         # 3.4 of .5 hold nearly all of a cluster in three dimensions.
         shares = [(distances[:, k] < 1.7).mean() for k in range(3)]
@@ -93,7 +92,7 @@ def test_clusters_are_reached_that_an_affine_map_misses():
 
 def test_marginals_of_all_kinds_are_met():
     g = mixed(20_000, unseen=20_000)
-    moved = SlicedMethod().fit(g.source, g.target, g.columns).carry(g.unseen)[0]
+    moved = SlicedMethod().fit(g.source, g.target, g.columns).transport(g.unseen)[0]
     for column in range(len(MIXED)):
         # 20,000 of each: 1.63 is the two-sample bound at 1%, and the fit's own error adds as much.
         assert stats.ks_2samp(moved[:, column], g.there[:, column]).statistic < 2 * 1.63 / 100
@@ -110,7 +109,7 @@ def test_people_who_are_alike_go_to_all_that_others_have():
         (rng.geometric(chance, (20_000, 1)) - 1).astype(np.float32) for chance in (0.25, 0.5)
     )
     columns = Columns(features=(Feature(name="arrests", kind="integer"),))
-    moved = SlicedMethod().fit(source, target, columns).carry(source, 64)
+    moved = SlicedMethod().fit(source, target, columns).transport(source, 64)
     # The same people, so only a step of the draws and the grid are between them.
     assert stats.ks_2samp(moved.ravel(), target.ravel()).statistic < 1 / 64 + 1 / 257
     assert np.isin(moved[:, source[:, 0] == 2], [0, 1]).all()
@@ -119,7 +118,7 @@ def test_people_who_are_alike_go_to_all_that_others_have():
 def test_a_step_along_features_gives_the_sample_the_targets_quantiles():
     rng = np.random.default_rng(3)
     moved, target = rng.normal(size=(2_000, 2)), rng.gamma(1, size=(3_000, 2))
-    found = SlicedStep.between(moved, target, np.eye(2)).carry(moved)
+    found = SlicedStep.between(moved, target, np.eye(2)).transport(moved)
     ranks = np.linspace(0, 1, 257)
     wanted = np.quantile(target, ranks, axis=0)
     # Between ranks the map is straight.
@@ -133,13 +132,13 @@ def test_who_is_outside_of_what_was_seen_stays_as_far_outside():
     step = SlicedStep.between(moved, target, np.eye(1))
     outside = np.array([[-3.0], [5.0]])
     wanted = [target.min() - (moved.min() + 3), target.max() + (5 - moved.max())]
-    np.testing.assert_allclose(step.carry(outside)[:, 0], wanted)
+    np.testing.assert_allclose(step.transport(outside)[:, 0], wanted)
 
 
 def test_the_seed_draws_the_directions():
     g = GAUSSIANS
     first, again, other = (
-        SlicedMethod(steps=3).fit(g.source, g.target, g.columns, seed=seed).carry(g.unseen)
+        SlicedMethod(steps=3).fit(g.source, g.target, g.columns, seed=seed).transport(g.unseen)
         for seed in (1, 1, 2)
     )
     assert np.array_equal(first, again)
@@ -150,7 +149,7 @@ def test_the_seed_draws_the_directions():
 def test_no_batch_matters(groups):
     fitted = SlicedMethod().fit(groups.source, groups.target, groups.columns)
     assert_no_batch_matters(fitted, groups.unseen)
-    assert len(fitted.carry(groups.unseen, 4)) == (4 if groups.columns is MIXED else 1)
+    assert len(fitted.transport(groups.unseen, 4)) == (4 if groups.columns is MIXED else 1)
 
 
 @settings(max_examples=25, deadline=None)
@@ -160,7 +159,7 @@ def test_every_kind_is_kept(seed, here, there):
     source, target = mixed_people(here, 0, rng), mixed_people(there, 1, rng)
     groups = Groups(source, target, mixed_people(30, 0, rng), target, MIXED)
     fitted = SlicedMethod(steps=4).fit(source, target, MIXED, seed=seed)
-    assert_kinds_are_kept(fitted.carry(groups.unseen, 2), groups)
+    assert_kinds_are_kept(fitted.transport(groups.unseen, 2), groups)
 
 
 def test_constant_features_and_groups_that_are_the_same_do_no_harm():
@@ -168,13 +167,13 @@ def test_constant_features_and_groups_that_are_the_same_do_no_harm():
     columns = Columns.numeric(["a", "b"])
     source = np.column_stack([rng.normal(size=100), np.full(100, 3.0)]).astype(np.float32)
     target = rng.normal(size=(100, 2)).astype(np.float32)
-    assert np.isfinite(SlicedMethod().fit(source, target, columns).carry(source)).all()
-    back = SlicedMethod().fit(target, source, columns).carry(target)[0]
+    assert np.isfinite(SlicedMethod().fit(source, target, columns).transport(source)).all()
+    back = SlicedMethod().fit(target, source, columns).transport(target)[0]
     np.testing.assert_allclose(back[:, 1], 3.0, rtol=1e-5)
-    same = SlicedMethod().fit(target, target, columns).carry(target)[0]
+    same = SlicedMethod().fit(target, target, columns).transport(target)[0]
     np.testing.assert_allclose(same, target, atol=1e-5)
     still = np.full((5, 2), 2.0, np.float32)
-    np.testing.assert_allclose(SlicedMethod().fit(still, still, columns).carry(still)[0], still)
+    np.testing.assert_allclose(SlicedMethod().fit(still, still, columns).transport(still)[0], still)
 
 
 def test_ten_thousand_people_of_ten_features_take_no_time():

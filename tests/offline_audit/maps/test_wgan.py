@@ -1,4 +1,4 @@
-"""The paper's GAN learns to carry people, the same way every time, and keeps every kind."""
+"""The paper's GAN learns to transport people, the same way every time, and keeps every kind."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import pytest
 import torch
 from scipy import stats
 
-from offline_audit.errors import AuditInputError
+from offline_audit import AuditInputError, Columns
 from offline_audit.maps import wgan
-from offline_audit.maps.columns import Columns
 from offline_audit.maps.costs import COSTS, cost_of
 from offline_audit.maps.wgan import Network, WganMethod
 from tests.offline_audit.maps.two_groups import (
@@ -37,11 +36,11 @@ def test_it_learns_where_the_other_group_is(seed):
     def apart(people):
         return [stats.ks_2samp(people[:, c], there[:, c]).statistic for c in (0, 1)]
 
-    moved = WganMethod(steps=1_000).fit(source, target, NUMERIC, seed=seed).carry(unseen)[0]
+    moved = WganMethod(steps=1_000).fit(source, target, NUMERIC, seed=seed).transport(unseen)[0]
     assert min(apart(unseen)) > 0.35
     # It keeps swinging round the target, so this is not about chance: it has come most of the way.
     assert max(apart(moved)) < 0.15
-    untrained = WganMethod(steps=1).fit(source, target, NUMERIC, seed=seed).carry(unseen)[0]
+    untrained = WganMethod(steps=1).fit(source, target, NUMERIC, seed=seed).transport(unseen)[0]
     assert max(apart(untrained)) > 0.3
 
 
@@ -50,7 +49,7 @@ def test_people_stay_nearer_if_moving_costs_more():
 
     def moves(weight, cost="squared_l2"):
         method = WganMethod(steps=250, weight=weight, cost=COSTS[cost])
-        return np.abs(method.fit(source, target, NUMERIC).carry(source)[0] - source).mean()
+        return np.abs(method.fit(source, target, NUMERIC).transport(source)[0] - source).mean()
 
     free = moves(0.0)
     for cost in COSTS:
@@ -64,7 +63,7 @@ def test_the_same_seed_gives_the_same_map_and_leaves_no_trace():
     before, threads = torch.get_rng_state(), torch.get_num_threads()
     torch.set_num_threads(3)
     first, again, other = (
-        WganMethod(steps=20).fit(source, target, NUMERIC, seed=seed).carry(source)
+        WganMethod(steps=20).fit(source, target, NUMERIC, seed=seed).transport(source)
         for seed in (1, 1, 2)
     )
     assert np.array_equal(first, again)
@@ -111,7 +110,7 @@ def test_kinds_are_kept_and_no_batch_matters():
     g = mixed(200)
     fitted = WganMethod(steps=50).fit(g.source, g.target, MIXED)
     assert fitted.splits
-    assert_kinds_are_kept(fitted.carry(g.unseen, 3), g)
+    assert_kinds_are_kept(fitted.transport(g.unseen, 3), g)
     assert_no_batch_matters(fitted, g.unseen)
     here, there = shifted(100, 6)
     numeric = WganMethod(steps=50).fit(here, there, NUMERIC)
@@ -131,8 +130,8 @@ def test_progress_is_told_now_and_then():
 
 def test_constant_features_and_one_person_do_no_harm():
     still = np.full((3, 2), 2.0, np.float32)
-    assert np.isfinite(WganMethod(steps=5).fit(still, still, NUMERIC).carry(still)).all()
-    alone = WganMethod(steps=5).fit(still[:1], still[:1] + 1, NUMERIC).carry(still)
+    assert np.isfinite(WganMethod(steps=5).fit(still, still, NUMERIC).transport(still)).all()
+    alone = WganMethod(steps=5).fit(still[:1], still[:1] + 1, NUMERIC).transport(still)
     assert np.isfinite(alone).all()
 
 

@@ -1,4 +1,4 @@
-"""Two groups to carry people between: correlated Gaussians, and features of all kinds."""
+"""Two groups to transport people between: correlated Gaussians, and features of all kinds."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from monitor.bundle import Feature, OneHotGroup
-from offline_audit.maps.columns import Columns
+from monitor import Feature, OneHotGroup
+from offline_audit import Columns
 from offline_audit.maps.transport_map import Features, TransportMap
 
 
 class Groups(NamedTuple):
-    """People to fit a map on, others to carry along it, and others of where they should arrive."""
+    """People to fit a map on, rows to transport with it, and rows of the target."""
 
     source: Features
     target: Features
@@ -81,10 +81,10 @@ def mixed(n: int, seed: int = 0, unseen: int = 4_000) -> Groups:
     )
 
 
-def assert_kinds_are_kept(carried: Features, groups: Groups) -> None:
+def assert_kinds_are_kept(transported: Features, groups: Groups) -> None:
     """Whole numbers within the target's, 0 or 1, and one category at a time."""
-    assert np.isfinite(carried).all()
-    children, owns, town, job = (carried[..., at] for at in (1, 2, slice(3, 6), slice(6, 8)))
+    assert np.isfinite(transported).all()
+    children, owns, town, job = (transported[..., at] for at in (1, 2, slice(3, 6), slice(6, 8)))
     assert np.array_equal(children, np.round(children))
     assert children.min() >= groups.target[:, 1].min()
     assert children.max() <= groups.target[:, 1].max()
@@ -99,12 +99,12 @@ def assert_no_batch_matters(fitted: TransportMap, people: Features) -> None:
     """The same row, alone, in a batch, in another order and later again."""
     people = people[:200]
     kept = people.copy()
-    together = fitted.carry(people, 3)
+    together = fitted.transport(people, 3)
     assert np.array_equal(people, kept)
     assert together.shape[1:] == people.shape
     assert together.dtype == np.float32
     order = np.random.default_rng(7).permutation(len(people))
-    assert np.array_equal(fitted.carry(people[order], 3), together[:, order])
+    assert np.array_equal(fitted.transport(people[order], 3), together[:, order])
     for row in range(0, len(people), 23):
-        alone = fitted.carry(people[row : row + 1], 3)
+        alone = fitted.transport(people[row : row + 1], 3)
         assert np.array_equal(alone[:, 0], together[:, row])

@@ -33,13 +33,12 @@ def test_the_worked_example_prints_what_the_page_shows(capsys):
     assert same(capsys.readouterr().out, blocks("")[1])
 
 
-def test_the_example_on_adult_takes_five_lines_and_prints_what_the_page_shows(monkeypatch, capsys):
+def test_the_example_on_adult_prints_what_the_page_shows(monkeypatch, capsys):
     if not ADULT.exists():
         pytest.skip("the data sets of the papers are not here")
     example = blocks("python")[2]
-    assert len(example.strip().splitlines()) == 5
     monkeypatch.chdir(ADULT)
     names: dict[str, object] = {"LogisticRegression": LogisticRegression}
-    run("import numpy as np\nfrom offline_audit.permutation import permutation_test", names)
+    run("import numpy as np\nfrom offline_audit import permutation_test", names)
     run(example, names)
     assert same(capsys.readouterr().out, blocks("")[2])

@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import math
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
 from sklearn.svm import SVC
 
-from offline_audit.errors import AuditInputError
-from offline_audit.projection import (
+from offline_audit import (
+    AuditInputError,
     discrete_distances,
     kernel_distances,
     linear_distances,
+    network_distances,
     projection_test,
 )
-from offline_audit.projection.network_distances import network_distances
 
 
 def changes_of(found, rows):
     return found.changes(rows)
 
 
-def refined_by(found, rows):
-    return found.refine(rows)
-
-
-def projected(*given, **options):
-    """Of any type, so that tests need not ask what a result leaves open."""
-    return projection_test(*given, **options)
+def projected(decisions, distances, groups, **options: Any) -> Any:
+    """The result as `Any`, so that tests need no narrowing of optional fields."""
+    return projection_test(groups=groups, decisions=decisions, distances=distances, **options)
 
 
 RNG = np.random.default_rng(0)
@@ -72,7 +68,7 @@ def test_allowed_combinations_are_in_the_order_of_the_columns():
     np.testing.assert_array_equal(changes_of(one, ALL), changes_of(other, ALL))
 
 
-def test_without_a_continuous_weight_rows_jump_or_never_turn():
+def test_without_a_continuous_weight_decisions_change_by_a_jump_or_never():
     x = np.array([[0.3, 0.0], [0.1, 1.0], [0.2, 0.0]])
     found = discrete_distances(x, [0.0, 1.0], -0.5, discrete=[1], jump=2.0)
     assert found.distances.tolist() == [2.0, 2.0, 2.0]
@@ -80,7 +76,7 @@ def test_without_a_continuous_weight_rows_jump_or_never_turn():
     assert np.isinf(stuck.distances).all()
 
 
-def test_a_support_vector_machines_distance_is_the_root_of_the_papers():
+def test_the_distance_of_a_support_vector_machine_is_the_square_root_of_the_papers():
     labels = X[:, 0] ** 2 + X[:, 1] > 0.5
     svm = SVC(gamma=0.3).fit(X, labels)
     found = kernel_distances(
@@ -94,100 +90,44 @@ def test_a_support_vector_machines_distance_is_the_root_of_the_papers():
     np.testing.assert_allclose(linear.distances, linear_distances(X, W, B).distances)
 
 
-def test_a_linear_networks_distances_are_exact_before_and_after_the_search():
-    wanted = linear_distances(X, W, B)
-
-    def logit(x: torch.Tensor) -> torch.Tensor:
-        return x @ torch.tensor(W, dtype=torch.float32) + B + math.log(0.3 / 0.7)
-
-    found = network_distances(logit, X, threshold=0.3)
-    np.testing.assert_allclose(found.distances, wanted.distances, atol=1e-5)
-    refined = refined_by(found, ALL)
-    assert refined.converged.all()
-    np.testing.assert_allclose(refined.distances, wanted.distances, atol=1e-5)
-    np.testing.assert_allclose(refined.changes, changes_of(wanted, ALL), atol=1e-4)
-
-
 def circle(x: torch.Tensor) -> torch.Tensor:
     """Decision 1 inside the unit circle."""
     return 1 - (x[:, :2] ** 2).sum(dim=1)
 
 
-def test_the_search_finds_a_curved_boundary_that_the_first_order_misses():
-    found = network_distances(circle, X)
-    radius = np.linalg.norm(X[:, :2], axis=1)
-    far = np.flatnonzero(radius > 0.2)
-    wanted = np.abs(radius - 1)[far]
-    assert np.max(np.abs(found.distances[far] / wanted - 1)) > 0.3
-    refined = refined_by(found, far)
-    assert refined.converged.all()
-    np.testing.assert_allclose(refined.distances, wanted, rtol=2e-3, atol=1e-5)
-    ended = torch.tensor(X[far] + 1.001 * refined.changes, dtype=torch.float32)
-    assert ((circle(ended) >= 0).numpy() != (radius[far] <= 1)).all()
-
-
-def saturated(x: torch.Tensor) -> torch.Tensor:
-    """Decision 1 right of a parabola; far from it the logit is flat and whole steps overshoot."""
-    return torch.atan(6 * (x[:, 0] - 0.5 * x[:, 1] ** 2))
-
-
-def test_steps_that_overshoot_are_shortened():
-    rows = X[:, :2]
-    refined = refined_by(network_distances(saturated, rows), ALL)
-    curve = np.linspace(-4, 4, 20_001)
-    points = np.column_stack([0.5 * curve**2, curve])
-    wanted = np.array([np.linalg.norm(points - row, axis=1).min() for row in rows])
-    # The few rows that are farthest out on the flat part are not reached, and it is said.
-    assert refined.converged.mean() > 0.97
-    reached = (refined.distances / wanted)[refined.converged]
-    assert np.quantile(reached, 0.99) < 1.01
-    assert reached.min() > 0.999
-
-
-def test_rows_that_turn_are_refined_and_the_result_says_so():
-    groups = np.where(RNG.random(len(X)) < 0.5, "a", "b")
-    decisions = (circle(torch.tensor(X)) >= 0).numpy() & ~((groups == "a") & (X[:, 2] > 0.5))
-    first = network_distances(circle, X)
-    found = projected(decisions, first, groups)
-    wanted = projected(decisions, np.abs(np.linalg.norm(X[:, :2], axis=1) - 1), groups)
-    assert any("refined by search" in warning for warning in found.warnings)
-    assert found.statistic == pytest.approx(wanted.statistic, rel=0.15)
-    assert len(found.explanation.features) > 0
-
-
-def test_where_the_gradient_vanishes_a_row_never_turns():
-    found = network_distances(lambda x: 0 * x[:, 0] + 1.0, X)
-    assert np.isinf(found.distances).all()
-    assert not refined_by(found, ALL[:5]).converged.any()
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: linear_distances(X, W[:2], B), "weights: 2 for 3 features"),
+        (lambda: linear_distances(X, W[:2], B), "weights: 2 weights for 3 features"),
         (lambda: linear_distances(X, 0 * W, B), "weights: all are 0"),
-        (lambda: linear_distances(X[:, 0], W, B), "features: a table"),
+        (lambda: linear_distances(X[:, 0], W, B), "features: must be a non-empty array"),
         (lambda: linear_distances(np.where(X > 2, np.nan, X), W, B), "column . has values that"),
         (lambda: linear_distances(X, ["x", "y", "z"], B), "weights: not all values are numbers"),
         (lambda: linear_distances(X, [1.0, np.nan, 0.0], B), "weights: some are not finite"),
         (lambda: linear_distances(X, W, cast("float", "x")), "intercept: not all values"),
-        (lambda: linear_distances(X, W, math.nan), "intercept: one finite number"),
-        (lambda: discrete_distances(X, W, B, discrete=[5], jump=1.0), "columns are 0 to 2"),
-        (lambda: discrete_distances(X, W, B, discrete=[-1], jump=1.0), "columns are 0 to 2"),
-        (lambda: discrete_distances(X, W, B, discrete=[1, 1], jump=1.0), "is named twice"),
-        (lambda: discrete_distances(X, W, B, discrete=[], jump=1.0), "discrete: columns of"),
+        (lambda: linear_distances(X, W, math.nan), "intercept: must be one finite number"),
+        (lambda: discrete_distances(X, W, B, discrete=[5], jump=1.0), "must be from 0 to 2"),
+        (lambda: discrete_distances(X, W, B, discrete=[-1], jump=1.0), "must be from 0 to 2"),
+        (lambda: discrete_distances(X, W, B, discrete=[1, 1], jump=1.0), "occurs twice"),
+        (lambda: discrete_distances(X, W, B, discrete=[], jump=1.0), "discrete: at least one"),
         (
             lambda: discrete_distances(X, W, B, discrete=[0], jump=1.0, allowed=[[0, 1]]),
-            "allowed: 2 values a line for 1 discrete features",
+            "allowed: 2 columns for 1 discrete features",
         ),
         (lambda: kernel_distances(X, X[:1], ["x"], 0.0, gamma=1.0), "dual_coefs: not all values"),
-        (lambda: discrete_distances(X, W, B, discrete=[0], jump=0.0), "jump: 0 is not above 0"),
+        (
+            lambda: discrete_distances(X, W, B, discrete=[0], jump=0.0),
+            "jump: must be positive, not 0",
+        ),
         (lambda: kernel_distances(X, X[:4], np.ones(3), 0.0, gamma=1.0), "support_vectors: shape"),
         (lambda: kernel_distances(X, X[:4], np.ones(4), 0.0), "gamma: the default kernel"),
-        (lambda: network_distances(circle, X, threshold=1.0), "threshold: 1 is not between"),
+        (
+            lambda: network_distances(circle, X, threshold=1.0),
+            "threshold: must be between 0 and 1, not 1",
+        ),
     ],
 )
-def test_what_fits_no_classifier_is_refused(call, message):
+def test_invalid_classifier_parameters_are_refused(call, message):
     with pytest.raises(AuditInputError, match=message):
         call()
 
@@ -209,12 +149,12 @@ def test_decisions_are_those_of_the_classifier(kind):
     decisions = (X @ W + B >= 0).astype(int)
     groups = np.where(RNG.random(len(X)) < 0.5, "a", "b")
     same = projected(decisions, boundary, groups)
-    assert not any("not the classifier's" in warning for warning in same.warnings)
+    assert not any("from the classifier's" in warning for warning in same.warnings)
     some = decisions.copy()
     some[np.argsort(-np.abs(X @ W + B))[:7]] ^= 1
     found = projected(some, boundary, groups)
-    assert any("7 decisions are not the classifier's" in warning for warning in found.warnings)
-    with pytest.raises(AuditInputError, match=r"300 of 300 are not those of the classifier"):
+    assert any("7 decisions differ from the classifier's" in warning for warning in found.warnings)
+    with pytest.raises(AuditInputError, match="300 of 300 differ from those of the classifier"):
         projected(1 - decisions, boundary, groups)
 
 

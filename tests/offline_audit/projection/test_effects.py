@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from offline_audit.projection import projection_test
+from offline_audit import projection_test
 
 
-def projected(*given, **options):
-    """Of any type, so that tests need not ask what a result leaves open."""
-    return projection_test(*given, **options)
+def projected(decisions, distances, groups, **options: Any) -> Any:
+    """The result as `Any`, so that tests need no narrowing of optional fields."""
+    return projection_test(groups=groups, decisions=decisions, distances=distances, **options)
 
 
 def drawn(rng, n, rates, shares, units=1):
@@ -42,7 +44,7 @@ def test_intervals_cover_the_gap(units):
 
 
 @pytest.mark.parametrize("groups", [2, 3])
-def test_a_gap_of_the_smallest_detectable_size_is_found_in_four_of_five_samples(groups):
+def test_a_gap_of_the_smallest_detectable_size_is_detected_with_80_percent_power(groups):
     rng = np.random.default_rng(1)
     shares = (0.6, 0.4) if groups == 2 else (0.5, 0.3, 0.2)
     fair = [projected(*drawn(rng, 3_000, (0.4,) * groups, shares)) for _ in range(20)]

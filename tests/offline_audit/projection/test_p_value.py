@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.stats import chi2, chi2_contingency, norm
 
-from offline_audit.projection import projection_test
-from offline_audit.projection.criteria import partition
+from offline_audit import projection_test
 from offline_audit.projection.gaps import gaps
-from offline_audit.projection.limiting_law import curve_crowding, cushion, p_value, stiffness
+from offline_audit.projection.limiting_law import (
+    curve_density,
+    limiting_p_value,
+    s_inverse,
+    s_matrix,
+)
+from offline_audit.projection.partition import partition
 from offline_audit.projection.sample import Sample
 
 
-def projected(*given, **options):
-    """Of any type, so that tests need not ask what a result leaves open."""
-    return projection_test(*given, **options)
+def projected(decisions, distances, groups, **options: Any) -> Any:
+    """The result as `Any`, so that tests need no narrowing of optional fields."""
+    return projection_test(groups=groups, decisions=decisions, distances=distances, **options)
 
 
 def people(seed=0, n=2_000, shares=(0.7, 0.3), gap=0.0, rate=0.4):
@@ -44,7 +51,7 @@ def test_with_several_groups_p_is_pearsons_with_the_variance_of_a_permutation():
     assert found.p_value == pytest.approx(chi2.sf(statistic, 2), rel=1e-9)
 
 
-def test_priced_by_distances_p_is_nearly_pearsons_where_groups_are_equally_crowded():
+def test_with_the_curve_law_p_is_nearly_pearsons_if_boundary_densities_are_equal():
     decisions, distances, groups = people(1, n=200_000, shares=(0.5, 0.3, 0.2), gap=0.005)
     by_cost = projected(decisions, distances, groups, law="curve")
     assert by_cost.p_value == pytest.approx(
@@ -52,7 +59,7 @@ def test_priced_by_distances_p_is_nearly_pearsons_where_groups_are_equally_crowd
     )
 
 
-def test_priced_by_distances_a_gap_that_is_cheap_to_close_weighs_less():
+def test_with_the_curve_law_a_gap_that_is_cheap_to_close_has_less_weight():
     decisions, distances, groups = people(1, shares=(0.4, 0.3, 0.3), gap=0.06)
     cheap = np.where(groups == 1, 0.01 * distances, distances)
     assert projected(decisions, cheap, groups, law="curve").p_value > 0.2
@@ -60,24 +67,24 @@ def test_priced_by_distances_a_gap_that_is_cheap_to_close_weighs_less():
 
 
 @pytest.mark.parametrize("criterion", ["equal_opportunity", "equalized_odds"])
-def test_several_gaps_have_the_chance_that_simulation_gives_them(criterion):
+def test_the_p_value_of_several_gaps_agrees_with_simulation(criterion):
     decisions, distances, groups = people(2, n=3_000, shares=(0.5, 0.3, 0.2), gap=0.03)
     labels = np.random.default_rng(3).integers(0, 2, len(decisions))
-    sample = Sample.read(decisions, distances, groups, labels=labels)
+    sample = Sample.read(groups=groups, decisions=decisions, distances=distances, labels=labels)
     strata = partition(sample, criterion, smallest_expected=5, all_distances=False).strata
-    found, crowding = gaps(sample, strata), curve_crowding(strata)
-    softness = cushion(found, crowding)
-    inverse = stiffness(found, softness)
+    found, density = gaps(sample, strata), curve_density(strata)
+    s = s_matrix(found, density)
+    inverse = s_inverse(found, s)
     draws = np.random.default_rng(4).multivariate_normal(
         np.zeros(len(found.values)), found.covariance, 100_000
     )
     costs = np.einsum("ni,ij,nj->n", draws, inverse, draws)
     share = np.mean(costs >= found.values @ inverse @ found.values)
-    p = p_value(found, softness, law="curve", statistic=0.0)
+    p = limiting_p_value(found, s, law="curve", statistic=0.0)
     assert abs(p - share) < 5 * np.sqrt(p * (1 - p) / 100_000)
 
 
-def test_the_covariance_of_overlapping_attributes_is_that_of_simulated_rates():
+def test_the_covariance_of_overlapping_attributes_agrees_with_simulation():
     rng = np.random.default_rng(5)
     n = 600
     sex = rng.integers(0, 2, n)
@@ -91,14 +98,16 @@ def test_the_covariance_of_overlapping_attributes_is_that_of_simulated_rates():
                 hits[race == 1].mean() - hits[race == 0].mean(),
             ]
         )
-    sample = Sample.read(rng.random(n) < 0.3, np.ones(n), {"sex": sex, "race": race})
+    sample = Sample.read(
+        groups={"sex": sex, "race": race}, decisions=rng.random(n) < 0.3, distances=np.ones(n)
+    )
     strata = partition(sample, "statistical_parity", smallest_expected=5, all_distances=True).strata
     found = gaps(sample, strata).covariance
     simulated = np.cov(np.array(drawn).T)
     np.testing.assert_allclose(found, simulated, rtol=0.12)
 
 
-def test_rows_of_one_person_do_not_pass_for_many():
+def test_units_keep_repeated_rows_from_lowering_the_p_value():
     decisions, distances, groups = people(6, n=500, gap=0.08)
     once = projected(decisions, distances, groups).p_value
     tenfold = [np.repeat(a, 10) for a in (decisions, distances, groups)]
@@ -108,14 +117,14 @@ def test_rows_of_one_person_do_not_pass_for_many():
     assert told == pytest.approx(once, rel=0.2)
 
 
-def test_one_row_a_person_is_nearly_as_without_units():
+def test_units_of_one_row_hardly_change_the_p_value():
     decisions, distances, groups = people(7, gap=0.04)
     plain = projected(decisions, distances, groups).p_value
     named = projected(decisions, distances, groups, units=np.arange(2_000)).p_value
     assert named == pytest.approx(plain, rel=0.1)
 
 
-def test_a_tolerance_turns_a_clear_gap_into_none_and_is_one_sided_for_a_favoured_group():
+def test_p_increases_with_the_tolerance_and_is_one_sided_for_a_favoured_group():
     decisions, distances, groups = people(8, n=8_000, gap=0.10)
     p = {
         tolerance: projected(decisions, distances, groups, tolerance=tolerance).p_value
@@ -143,7 +152,7 @@ def test_many_gaps_with_a_tolerance_agree_with_the_closed_form_of_one():
     assert abs(doubled.p_value - one.p_value) < 5 * doubled.monte_carlo_error + 1e-3
 
 
-def test_an_attribute_given_twice_says_nothing_new():
+def test_a_duplicated_attribute_does_not_change_the_p_value():
     decisions, distances, groups = people(10, gap=0.05)
     once = projected(decisions, distances, groups)
     twice = projected(decisions, distances, {"a": groups, "b": groups})

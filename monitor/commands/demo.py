@@ -1,0 +1,46 @@
+"""`evenhand demo`: from a biased classifier to evidence in the log."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from monitor.bundle.writer import check_target
+from monitor.demo.evidence import clear_logs, evidence
+from monitor.demo.lender import lender
+from monitor.demo.production import production
+
+__all__ = ["demo"]
+
+
+@click.command()
+@click.option("--people", default=60_000, show_default=True, type=click.IntRange(5_000, 10_000_000))
+@click.option("--seed", default=7, show_default=True, type=click.IntRange(0, 2**31 - 1))
+@click.option(
+    "--out", default="evenhand-demo", show_default=True, type=click.Path(path_type=Path),
+    help="Directory of the demo's files.",
+)  # fmt: skip
+@click.option(
+    "--compile/--no-compile", "compiled", default=True, show_default=True,
+    help="Compile the scoring pass.",
+)  # fmt: skip
+def demo(*, people: int, seed: int, out: Path, compiled: bool) -> None:
+    """Train a biased classifier on a synthetic world, fit a bundle, serve it and read its log."""
+    for name in ("bundle", "fair", "retrained"):
+        check_target(out / name, replace=True)
+    clear_logs(out)
+    console = Console(highlight=False, markup=False)
+    started = time.monotonic()
+    found = lender(console, people, seed, out, compiled=compiled)
+    answers = production(console, found, people, seed, out)
+    evidence(console, found, answers, seed, out)
+    console.print(f"\nDone in {time.monotonic() - started:.0f} s. Next steps:")
+    command = "evenhand" if shutil.which("evenhand") else f"{sys.executable} -m monitor"
+    pin = found.bundle.manifest_sha256
+    for words in ("bundle inspect {}", "bundle verify {} --pin {}", "serve --bundle {} --pin {}"):
+        console.print(f"  {command} {words.format(found.path, pin)}", soft_wrap=True)

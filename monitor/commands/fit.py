@@ -1,0 +1,98 @@
+"""`evenhand fit`: a bundle from a classifier, its data and a spec."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import Progress, TaskID
+
+from monitor.errors import FitError
+from monitor.fitting.data import read_data
+from monitor.fitting.spec import read_spec
+from monitor.fitting.suggest import suggest_spec
+
+__all__ = ["ProgressBars", "fit"]
+
+_PATH = click.Path(path_type=Path, readable=False)
+
+
+@click.command()
+@click.option("--classifier", type=_PATH, help="Model file: torch.export (.pt2) or TorchScript.")
+@click.option("--data", type=_PATH, help="Rows with features and groups, .parquet or .csv.")
+@click.option("--spec", type=_PATH, help="YAML file that describes the columns.")
+@click.option("--out", type=_PATH, help="Path of the bundle: a directory, or a .tar file.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 2**31 - 1))
+@click.option("--replace", is_flag=True, help="Replace an existing bundle.")
+@click.option(
+    "--compile/--no-compile", "compiled", default=True, show_default=True,
+    help="Compile the scoring pass: takes half a minute, makes scoring many times faster.",
+)  # fmt: skip
+@click.option(
+    "--suggest-spec", "suggest", type=_PATH, metavar="DATA",
+    help="Write a suggested spec for DATA to --spec, or to stdout, and exit.",
+)  # fmt: skip
+def fit(
+    *, classifier: Path | None, data: Path | None, spec: Path | None, out: Path | None, seed: int,
+    replace: bool, compiled: bool, suggest: Path | None,
+) -> None:  # fmt: skip
+    """Fit a bundle for a classifier, and audit the classifier."""
+    if suggest is not None:
+        _suggest(suggest, spec)
+        return
+    given = {"--classifier": classifier, "--data": data, "--spec": spec, "--out": out}
+    if absent := [name for name, value in given.items() if value is None]:
+        raise click.UsageError(f"Missing {', '.join(absent)}.")
+    assert classifier is not None
+    assert data is not None
+    assert spec is not None
+    assert out is not None
+    described = read_spec(spec)
+    rows = read_data(data, described)
+    from monitor.fitting.run import fit as run
+
+    with Progress(console=Console(stderr=True)) as progress:
+        result = run(
+            classifier,
+            rows,
+            described,
+            out,
+            seed=seed,
+            replace=replace,
+            compiled=compiled,
+            progress=ProgressBars(progress),
+        )
+    click.echo(result.audit.text())
+    click.echo(f"bundle: {out} (with audit.txt, audit.json and audit.png)")
+    click.echo(result.compiled_in_words)
+    click.echo(f"manifest digest (pin this): {result.bundle.manifest_sha256}")
+
+
+class ProgressBars:
+    """One progress bar per step."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self.tasks: dict[str, TaskID] = {}
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        """Update the bar of a step."""
+        if what not in self.tasks:
+            self.tasks[what] = self.progress.add_task(what)
+        self.progress.update(self.tasks[what], completed=done, total=total)
+
+
+def _suggest(data: Path, spec: Path | None) -> None:
+    text = suggest_spec(data)
+    if spec is None:
+        click.echo(text, nl=False)
+        return
+    try:
+        with spec.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise FitError(f"{spec}: already exists; it was not changed") from None
+    except OSError as error:
+        raise FitError(f"{spec}: cannot be written: {error.strerror or error}") from None
+    click.echo(f"wrote {spec}; check every line")

@@ -1,6 +1,0 @@
-"""From a classifier and data with known groups to a bundle that can judge predictions."""
-
-from monitor.fit.data import FitData, read_data
-from monitor.fit.spec import FitSpec, read_spec
-
-__all__ = ["FitData", "FitSpec", "read_data", "read_spec"]

@@ -1,0 +1,6 @@
+"""From a classifier and data with known groups to a bundle that can judge predictions."""
+
+from monitor.fitting.data import FitData, read_data
+from monitor.fitting.spec import FitSpec, read_spec
+
+__all__ = ["FitData", "FitSpec", "read_data", "read_spec"]

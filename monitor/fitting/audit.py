@@ -1,0 +1,214 @@
+"""The training-time audit: how much a classifier's decisions depend on protected groups."""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.bundle.manifest import Decision, ProtectedAttribute
+from monitor.scoring.baseline import Level
+from monitor.scoring.scores import Scores
+from monitor.scoring.status_model import StatusReport
+
+__all__ = ["AttributeAudit", "FitAudit", "audit_attribute"]
+
+# Flip shares up to which a level is called low and moderate.
+_LOW, _MODERATE = 0.01, 0.05
+_TOP = 5
+_LEAST_SHARE = 0.02
+_ABSOLUTE_BOUND = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttributeAudit:
+    """The audit of one protected attribute, on held-out rows.
+
+    Attributes:
+        groups: Number of rows by group.
+        favourable: Name of the favourable decision.
+        favoured: Rate of the favourable decision by group; None for a group without rows.
+        unknown: Number of rows with an unknown group.
+        level: Estimated share of decisions that would flip; mean, variance and outliers of the
+            prediction sensitivity.
+        likely_flips: Share of decisions whose flip probability exceeds one half.
+        carriers: Features (a one-hot group counts as one) with their share of the effect of a
+            change of group on the score, largest first.
+        status: How well the groups can be predicted from the features.
+        flip_histogram: Counts of flip probabilities in ten bins from 0 to 1.
+    """
+
+    groups: Mapping[str, int]
+    favourable: str
+    favoured: Mapping[str, float | None]
+    unknown: int
+    level: Level
+    likely_flips: float
+    carriers: tuple[tuple[str, float], ...]
+    status: StatusReport
+    flip_histogram: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitAudit:
+    """The training-time audit of a classifier.
+
+    Attributes:
+        model: Name and version.
+        rows: Number of rows in each part of the data.
+        attributes: Audits by protected attribute.
+        missing: Scores that could not be computed, and why; empty if there are none.
+    """
+
+    model: str
+    rows: Mapping[str, int]
+    attributes: Mapping[str, AttributeAudit]
+    missing: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The audit as a JSON-serializable dict."""
+        return asdict(self)
+
+    def text(self) -> str:
+        """The audit as text for readers who do not know the method."""
+        parts = ", ".join(f"{count:,} {what}" for what, count in self.rows.items())
+        lines = [f"Training-time audit of {self.model}", f"Rows: {parts}.", ""]
+        for name, audit in self.attributes.items():
+            lines += [f"{name} ({', '.join(audit.groups)})", *_attribute_lines(name, audit), ""]
+        if self.missing:
+            lines += _wrapped("Not computed", f"{self.missing}."), ""
+        return "\n".join(lines)
+
+    def png(self) -> bytes:
+        """A figure of flip probabilities, main features and calibration of the status model."""
+        from matplotlib.figure import Figure
+
+        count = len(self.attributes)
+        figure = Figure(figsize=(13, 3.6 * count), layout="constrained")
+        axes = figure.subplots(count, 3, squeeze=False)
+        for row, (name, audit) in zip(axes, self.attributes.items(), strict=True):
+            _draw(row, name, audit)
+        figure.suptitle(_plain(f"Training-time audit of {self.model}"))
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png", dpi=110)
+        return buffer.getvalue()
+
+
+def audit_attribute(
+    attribute: ProtectedAttribute, decision: Decision, scores: Scores, groups: NDArray[np.int8],
+    level: Level, status: StatusReport, carriers: Mapping[str, float],
+) -> AttributeAudit:  # fmt: skip
+    """The audit of one attribute, from scores and groups `[n]` of held-out rows."""
+    favoured = scores.decision.numpy() == bool(decision.favourable)
+    flip = scores.attributes[attribute.name].flip_probability.double().numpy()
+    return AttributeAudit(
+        groups={g: int((groups == i).sum()) for i, g in enumerate(attribute.groups)},
+        favourable=decision.class_names[decision.favourable],
+        favoured={
+            g: float(favoured[groups == i].mean()) if (groups == i).any() else None
+            for i, g in enumerate(attribute.groups)
+        },
+        unknown=int((groups < 0).sum()),
+        level=level,
+        likely_flips=float((flip > _ABSOLUTE_BOUND).mean()),
+        carriers=tuple(sorted(carriers.items(), key=lambda item: -item[1])),
+        status=status,
+        flip_histogram=tuple(np.histogram(flip, bins=10, range=(0, 1))[0].tolist()),
+    )
+
+
+def _attribute_lines(name: str, audit: AttributeAudit) -> list[str]:
+    level, status = audit.level, audit.status
+    size = "low" if level.flip_share <= _LOW else "moderate"
+    size = "high" if level.flip_share > _MODERATE else size
+    lines = [
+        _wrapped(
+            "Share of flips",
+            f"About {level.flip_share:.1%} of decisions (95% interval "
+            f"{level.flip_share_low:.1%} to {level.flip_share_high:.1%}) would change for the "
+            f"same person with another {name}. That is {size}. Verdicts in production are relative "
+            "to this baseline: a model that is unfair now does not stand out there.",
+        ),
+        _wrapped("Decisions", _decisions(audit)),
+        _wrapped(
+            "Likely flips",
+            f"{audit.likely_flips:.1%} of decisions have a flip probability above one half.",
+        ),
+        _wrapped("Predictability", _predictability(name, status)),
+    ]
+    top = [(feature, share) for feature, share in audit.carriers[:_TOP] if share >= _LEAST_SHARE]
+    if top:
+        features = ", ".join(f"{feature} ({share:.0%})" for feature, share in top)
+        lines.insert(
+            3,
+            _wrapped("Main features", f"{features} of the effect of another {name} on the score."),
+        )
+    if level.mean is not None and level.variance is not None and level.outliers is not None:
+        lines.append(
+            _wrapped(
+                "Prediction sensitivity",
+                f"mean {level.mean:.3g}, variance {level.variance:.3g}; {level.outliers:.2%} of "
+                "rows are more than five standard deviations above the mean.",
+            )
+        )
+    if audit.unknown:
+        lines.append(_wrapped("Unknown groups", f"{audit.unknown:,} audited rows have no group."))
+    return lines
+
+
+def _decisions(audit: AttributeAudit) -> str:
+    shares = {g: share for g, share in audit.favoured.items() if share is not None}
+    rates = ", ".join(f"{share:.1%} of {group}" for group, share in shares.items())
+    text = f"{audit.favourable} for {rates}."
+    if set(shares.values()) in ({0.0}, {1.0}):
+        text += (
+            " All rows get the same decision, so none can flip. Check that the spec lists the "
+            "features in the order of the classifier's input."
+        )
+    return text
+
+
+def _predictability(name: str, status: StatusReport) -> str:
+    text = (
+        f"The group is predicted correctly from the features for {status.accuracy:.0%} of rows; "
+        f"always predicting the largest group would reach {status.majority:.0%}. The calibration "
+        f"error is {status.calibration_error:.1%} on average."
+    )
+    if status.predictable:
+        return text
+    if not status.conclusive:
+        return f"{text} There are too few rows to tell whether that is better than chance."
+    return (
+        f"{text} That is hardly better than chance: the features contain no proxies of {name}, so "
+        "its scores are not informative."
+    )
+
+
+def _wrapped(title: str, text: str) -> str:
+    return textwrap.fill(
+        text, width=96, initial_indent=f"  {title:<26}", subsequent_indent=" " * 28
+    )
+
+
+def _plain(text: str) -> str:
+    """Escape dollar signs, which matplotlib reads as formulas."""
+    return text.replace("$", r"\$")
+
+
+def _draw(axes: Any, name: str, audit: AttributeAudit) -> None:
+    histogram, carriers, reliability = axes
+    shares = np.array(audit.flip_histogram) / max(sum(audit.flip_histogram), 1)
+    histogram.bar(np.arange(10) / 10 + 0.05, shares, width=0.09)
+    histogram.set(title=f"{_plain(name)}: flip probability", ylabel="share of rows")
+    top = [item for item in audit.carriers[:8] if item[1] > 0][::-1]
+    carriers.barh([_plain(feature) for feature, _ in top], [share for _, share in top])
+    carriers.set(title="main features", xlabel="share of the effect")
+    predicted, observed = zip(*audit.status.reliability, strict=True)
+    reliability.plot([0, 1], [0, 1], color="grey", linewidth=1)
+    reliability.plot(predicted, observed, marker="o")
+    reliability.set(title="calibration of the status model", xlabel="predicted", ylabel="observed")

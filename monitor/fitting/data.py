@@ -1,0 +1,177 @@
+"""Training data: read from a Parquet or CSV file, and validated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyarrow import csv, parquet
+
+from monitor.errors import FitError
+from monitor.fitting.spec import FitSpec, ProtectedColumn
+
+__all__ = ["FitData", "read_data", "read_table"]
+
+# With fewer rows neither transport maps nor a status model can be fitted.
+FEWEST_ROWS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitData:
+    """Data for a fit.
+
+    Attributes:
+        features: Input of the classifier, float32 `[n, d]`.
+        groups: Index of each row's group by protected attribute, −1 if unknown, int8 `[n]`.
+    """
+
+    features: NDArray[np.float32]
+    groups: Mapping[str, NDArray[np.int8]]
+
+    def checked(self, spec: FitSpec) -> FitData:
+        """Validated data.
+
+        Raises:
+            FitError: The shape does not match the spec, values are not finite or not of their
+                feature's kind, or a group has too few rows.
+        """
+        if self.features.dtype != np.float32:
+            return FitData(features=self.features.astype(np.float32), groups=self.groups).checked(
+                spec
+            )
+        if self.features.ndim != 2 or self.features.shape[1] != len(spec.features):
+            raise FitError(
+                f"the data have shape {list(self.features.shape)}; the spec lists "
+                f"{len(spec.features)} features"
+            )
+        self._check_values(spec)
+        self._check_one_hot(spec)
+        self._check_groups(spec)
+        return self
+
+    def _check_values(self, spec: FitSpec) -> None:
+        for column, feature in zip(self.features.T, spec.features, strict=True):
+            if bad := int((~np.isfinite(column)).sum()):
+                raise FitError(f"feature {feature.name!r} is missing or not finite in {bad} rows")
+            if feature.kind in ("binary", "onehot") and (
+                bad := int(((column != 0) & (column != 1)).sum())
+            ):
+                raise FitError(
+                    f"feature {feature.name!r} is {feature.kind}, but neither 0 nor 1 in {bad} rows"
+                )
+            if feature.kind == "integer" and (bad := int((column != np.round(column)).sum())):
+                raise FitError(f"feature {feature.name!r} is not an integer in {bad} rows")
+
+    def _check_groups(self, spec: FitSpec) -> None:
+        rows = len(self.features)
+        for attribute in spec.protected_attributes:
+            groups = self.groups.get(attribute.name)
+            if groups is None or groups.shape != (rows,):
+                raise FitError(f"groups of {attribute.name!r} are missing; expected one per row")
+            if groups.min() < -1 or groups.max() >= len(attribute.groups):
+                raise FitError(
+                    f"groups of {attribute.name!r} must be −1 or 0 to {len(attribute.groups) - 1}"
+                )
+            for index, group in enumerate(attribute.groups):
+                if (count := int((groups == index).sum())) < FEWEST_ROWS:
+                    raise FitError(
+                        f"group {group!r} of {attribute.name!r} has {count} rows; at least "
+                        f"{FEWEST_ROWS} are required"
+                    )
+
+    def _check_one_hot(self, spec: FitSpec) -> None:
+        position = {feature.name: column for column, feature in enumerate(spec.features)}
+        for group in spec.one_hot_groups:
+            total = self.features[:, [position[name] for name in group.features]].sum(1)
+            wrong = total > 1 if group.dropped else total != 1
+            if bad := int(wrong.sum()):
+                hint = "" if group.dropped else "; if a category was dropped, name it as 'dropped'"
+                raise FitError(f"one-hot group {group.name!r} is not one-hot in {bad} rows{hint}")
+
+
+def read_data(path: Path | str, spec: FitSpec) -> FitData:
+    """Read the columns that a spec names from a `.parquet` or `.csv` file.
+
+    Raises:
+        FitError: The file or a column cannot be read, or a group is not one that the spec lists.
+    """
+    path = Path(path)
+    table = read_table(path)
+    features = np.empty((table.num_rows, len(spec.features)), np.float32)
+    for index, feature in enumerate(spec.features):
+        features[:, index] = _numbers(_column(table, feature.name, path), feature.name, path)
+    groups = {
+        attribute.name: _groups(_column(table, attribute.column, path), attribute, path)
+        for attribute in spec.protected_attributes
+    }
+    return FitData(features=features, groups=groups)
+
+
+def read_table(path: Path) -> pa.Table:
+    """Read a Parquet or CSV file.
+
+    Raises:
+        FitError: The file cannot be read.
+    """
+    try:
+        if path.suffix == ".parquet":
+            return parquet.read_table(path)
+        if path.suffix == ".csv":
+            options = csv.ConvertOptions(strings_can_be_null=True)
+            return csv.read_csv(path, convert_options=options)
+    except FileNotFoundError:
+        raise FitError(f"{path}: no such file") from None
+    except (OSError, pa.ArrowException):
+        # Arrow's message may quote a row.
+        raise FitError(f"{path}: not a valid {path.suffix} file") from None
+    raise FitError(f"{path}: expected a .parquet or a .csv file")
+
+
+def _column(table: pa.Table, name: str, path: Path) -> pa.ChunkedArray:
+    count = table.column_names.count(name)
+    if count != 1:
+        raise FitError(f"{path}: {'no column' if count == 0 else 'more than one column'} {name!r}")
+    return table.column(name)
+
+
+def _numbers(column: pa.ChunkedArray, name: str, path: Path) -> NDArray[np.float64]:
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.int8())
+    try:
+        # Missing values become NaN, which is checked with other non-finite values.
+        numbers: NDArray[np.float64] = column.cast(pa.float64(), safe=False).to_numpy()
+    except pa.ArrowException:
+        raise FitError(f"{path}: column {name!r} holds {column.type}, not numbers") from None
+    return numbers
+
+
+def _named(values: pa.ChunkedArray) -> str:
+    """The values, unless they are so rare that they may be personal data."""
+    counts = pc.value_counts(values).to_pylist()
+    if len(counts) > 10 or min(count["counts"] for count in counts) < 10:
+        return ""
+    return ": " + ", ".join(repr(count["values"]) for count in counts)
+
+
+def _groups(column: pa.ChunkedArray, attribute: ProtectedColumn, path: Path) -> NDArray[np.int8]:
+    """Index of each row's group, −1 if it is missing."""
+    try:
+        text = column.cast(pa.string())
+    except pa.ArrowException:
+        raise FitError(
+            f"{path}: column {attribute.column!r} does not contain group names"
+        ) from None
+    index = pc.index_in(text, value_set=pa.array(attribute.groups))
+    unlisted = text.filter(pc.and_(pc.is_null(index), pc.is_valid(text)))
+    if len(unlisted):
+        raise FitError(
+            f"{path}: column {attribute.column!r} contains groups of {attribute.name!r} that are "
+            f"not in the spec, in {len(unlisted)} rows{_named(unlisted)}"
+        )
+    codes: NDArray[np.int8] = pc.fill_null(index, -1).to_numpy().astype(np.int8)
+    return codes

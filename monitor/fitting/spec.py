@@ -1,0 +1,90 @@
+"""The spec: a YAML file that describes the columns of the training data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from monitor.bundle.manifest import (
+    BundleSpec,
+    ClassifierFile,
+    Decision,
+    Feature,
+    Fitted,
+    Model,
+    OneHotGroup,
+    ProtectedAttribute,
+)
+from monitor.bundle.reader import problem_in_words
+from monitor.errors import FitError
+from monitor.yaml_file import read_yaml
+
+__all__ = ["FitSpec", "ProtectedColumn", "read_spec"]
+
+
+class ProtectedColumn(ProtectedAttribute):
+    """A protected attribute, and the column of the data with the group of each row."""
+
+    column: Annotated[str, Field(min_length=1)]
+
+    @property
+    def attribute(self) -> ProtectedAttribute:
+        """The attribute without the column."""
+        return ProtectedAttribute(name=self.name, groups=self.groups, feature=self.feature)
+
+
+class Output(BaseModel):
+    """Kind of output of the classifier."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    output: Annotated[str, Field(pattern=r"^(two_logits|two_probabilities|logit|probability)$")]
+
+
+class FitSpec(BaseModel):
+    """Description of the model, its features and the protected attributes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: Model
+    classifier: Output
+    features: Annotated[tuple[Feature, ...], Field(min_length=1)]
+    one_hot_groups: tuple[OneHotGroup, ...] = ()
+    protected_attributes: Annotated[tuple[ProtectedColumn, ...], Field(min_length=1)]
+    decision: Decision = Decision()
+
+    def bundle_spec(self, file: str, features: tuple[Feature, ...], fitted: Fitted) -> BundleSpec:
+        """The spec in the form of a bundle's manifest."""
+        return BundleSpec(
+            model=self.model,
+            classifier=ClassifierFile.model_validate(
+                {"file": file, "output": self.classifier.output}
+            ),
+            features=features,
+            one_hot_groups=self.one_hot_groups,
+            protected_attributes=tuple(column.attribute for column in self.protected_attributes),
+            decision=self.decision,
+            fitted=fitted,
+        )
+
+
+def read_spec(path: Path | str) -> FitSpec:
+    """Read a spec from its YAML file.
+
+    Raises:
+        FitError: The file cannot be read, or fields are unknown, missing or invalid; the message
+            lists all of them.
+    """
+    content = read_yaml(Path(path), FitError)
+    try:
+        spec = FitSpec.model_validate(content)
+        # BundleSpec checks that the fields are consistent.
+        spec.bundle_spec("classifier.pt2", spec.features, Fitted.now(seed=0, rows=0))
+    except ValidationError as error:
+        problems = "\n".join(
+            f"{path}: {problem_in_words(detail)}" for detail in error.errors(include_url=False)
+        )
+        raise FitError(problems) from None
+    return spec

@@ -1,0 +1,226 @@
+"""Builds responses: the classifier's output, the requested outputs and the response parameters.
+
+Withheld predictions are replaced here, with everything that would reveal their score.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.batching import Share
+from monitor.bundle.manifest import BundleSpec
+from monitor.errors import BadRequestError, ConfigError, WithheldError
+from monitor.logs import without_values
+from monitor.policy import Action, Verdict
+from monitor.request import InferRequest, InferResponse, OutputTensor
+from monitor.response_parameters import ResponseParameters
+from monitor.scoring.scorer import Scorer, ScoringResult
+from monitor.scoring.scores import ScoreColumns
+from monitor.settings import Config, PolicyConfig
+
+__all__ = ["ResponseBuilder", "TensorCard"]
+
+_LOG = logging.getLogger(__name__)
+
+Withheld = NDArray[np.bool_] | None
+TensorCard = tuple[str, str, list[int]]
+
+_VERDICTS = np.array([code.name.lower() for code in Verdict], object)
+_ACTIONS = np.array([action.name.lower() for action in Action], object)
+_WITHHELD = "withheld"
+_WITHHOLD = int(Action.WITHHOLD)
+# As certain as float32 can be of a class, in log-odds.
+_CERTAIN = 16.0
+
+
+class ResponseBuilder:
+    """Builds the responses of one model."""
+
+    def __init__(
+        self, spec: BundleSpec, columns: ScoreColumns, scorer: Scorer, config: Config
+    ) -> None:
+        self._spec, self._columns, self._policy = spec, columns, config.policy
+        self._scorer = scorer
+        self._output_name, self._datatype = config.server.output_name, scorer.output_datatype
+        self._parameters = ResponseParameters(spec, columns, has_gradient=scorer.has_gradient)
+        self._fallback = _fallback_row(spec, config.policy, scorer.output_shape)
+        self._inline = config.monitoring.mode == "inline"
+        self._writers = self._further_outputs()
+        if self._output_name in self._writers:
+            raise ConfigError(
+                f"server.output_name: {self._output_name!r} is the name of an output that evenhand "
+                f"adds; its names are {', '.join(self._writers)}"
+            )
+
+    @property
+    def cards(self) -> list[TensorCard]:
+        """Name, datatype and shape of every output that can be requested."""
+        count, width = len(self._spec.protected_attributes), self._spec.width
+        shapes = {
+            "decision": ("BYTES", [-1]),
+            "verdict": ("BYTES", [-1, count]),
+            "action": ("BYTES", [-1]),
+            "p_value": ("FP64", [-1, count]),
+            "sensitivity": ("FP64", [-1, count]),
+            "flip_probability": ("FP32", [-1, count]),
+            "expected_change": ("FP32", [-1, count]),
+            "contributions": ("FP32", [-1, count, width]),
+        }
+        output = (self._output_name, self._datatype, [-1, *self._scorer.output_shape])
+        return [output, *((name, *shapes[name]) for name in self._writers)]
+
+    def check(self, request: InferRequest) -> None:
+        """Check the names of the requested outputs.
+
+        Raises:
+            BadRequestError: An output is unknown, or requested twice.
+        """
+        for name in request.outputs:
+            if name != self._output_name and name not in self._writers:
+                known = ", ".join([self._output_name, *self._writers])
+                raise BadRequestError(f"output {name!r:.120} is unknown; the outputs are {known}")
+        if len(set(request.outputs)) < len(request.outputs):
+            raise BadRequestError("an output is requested twice")
+
+    def build(self, request: InferRequest, request_id: str, share: Share) -> InferResponse:
+        """The response to a request, from its rows of a batch.
+
+        Raises:
+            WithheldError: A prediction is withheld and `policy.withheld` is `error`.
+        """
+        result, start, stop = share
+        withheld: Withheld = None
+        if result.actions is not None and max(result.row_actions[start:stop]) >= _WITHHOLD:
+            withheld = result.actions[start:stop] >= _WITHHOLD
+            if self._policy.withheld == "error":
+                raise WithheldError(f"the prediction is withheld by policy: rows {_rows(withheld)}")
+        parameters = self._safe_parameters(request_id, share, withheld)
+        if withheld is not None:
+            parameters["evenhand_withheld_rows"] = _rows(withheld)
+        if not request.outputs and withheld is None:
+            output = OutputTensor(self._output_name, self._datatype, result.output[start:stop])  # type: ignore[arg-type]
+            return InferResponse(request.id or request_id, (output,), parameters)
+        part = result.rows(start, stop)
+        outputs = [
+            self._output(name, part, withheld) for name in request.outputs or (self._output_name,)
+        ]
+        return InferResponse(request.id or request_id, outputs, parameters)
+
+    def _safe_parameters(self, request_id: str, share: Share, withheld: Withheld) -> dict[str, str]:
+        try:
+            return self._parameters.of(request_id, share, withheld)
+        except Exception as error:  # noqa: BLE001 - parameters must not cost a prediction
+            _LOG.error("response parameters are missing: %s", without_values(error))
+            return {"evenhand_request_id": request_id, "evenhand_fault": "monitoring failed"}
+
+    def _output(self, name: str, result: ScoringResult, withheld: Withheld) -> OutputTensor:
+        if name != self._output_name:
+            return self._writers[name](name, result, withheld)
+        values = result.output
+        if withheld is not None:
+            values = values.copy()
+            values[withheld] = self._fallback
+        return OutputTensor(name, self._datatype, values)  # type: ignore[arg-type]
+
+    def _further_outputs(
+        self,
+    ) -> Mapping[str, Callable[[str, ScoringResult, Withheld], OutputTensor]]:
+        """Outputs besides the classifier's own, and the methods that write them."""
+        found: dict[str, Callable[[str, ScoringResult, Withheld], OutputTensor]] = {
+            "decision": self._decision
+        }
+        if self._inline:
+            found |= {
+                "verdict": self._verdict,
+                "action": self._action,
+                "p_value": self._p_value,
+                "flip_probability": self._of_column,
+                "expected_change": self._of_column,
+            }
+            if self._scorer.has_gradient:
+                found |= {"sensitivity": self._sensitivity, "contributions": self._contributions}
+        return found
+
+    def _decision(self, name: str, result: ScoringResult, withheld: Withheld) -> OutputTensor:
+        classes = np.array(self._spec.decision.class_names, object)
+        values = classes[self._scorer.decisions(result.output).astype(int)]
+        values[np.isnan(result.output.reshape(len(values), -1)).any(1)] = "unknown"
+        if withheld is not None:
+            fallback = self._policy.fallback if self._policy.withheld == "fallback" else None
+            values[withheld] = _WITHHELD
+            if fallback is not None:
+                values[withheld] = classes[int(fallback >= self._spec.decision.threshold)]
+        return OutputTensor(name, "BYTES", values)
+
+    def _verdict(self, name: str, result: ScoringResult, withheld: Withheld) -> OutputTensor:
+        assert result.verdicts is not None
+        return OutputTensor(name, "BYTES", _VERDICTS[result.verdicts])
+
+    def _action(self, name: str, result: ScoringResult, withheld: Withheld) -> OutputTensor:
+        assert result.actions is not None
+        return OutputTensor(name, "BYTES", _ACTIONS[result.actions])
+
+    def _p_value(self, name: str, result: ScoringResult, withheld: Withheld) -> OutputTensor:
+        shape = (len(result), len(self._spec.protected_attributes))
+        return OutputTensor(name, "FP64", _masked(result.p_values, shape, withheld))
+
+    def _sensitivity(self, name: str, result: ScoringResult, withheld: Withheld) -> OutputTensor:
+        columns = [c.log_prediction_sensitivity for c in self._columns.attributes.values()]
+        values = np.exp(self._scored(result, withheld, columns).astype(np.float64))
+        return OutputTensor(name, "FP64", values)
+
+    def _of_column(self, name: str, result: ScoringResult, withheld: Withheld) -> OutputTensor:
+        columns = [getattr(c, name) for c in self._columns.attributes.values()]
+        return OutputTensor(name, "FP32", self._scored(result, withheld, columns))
+
+    def _scored(
+        self, result: ScoringResult, withheld: Withheld, columns: list[int]
+    ) -> NDArray[np.float32]:
+        """Columns of the scores, NaN where they are unknown or withheld."""
+        found = None if result.scores is None else result.scores[:, columns]
+        return _masked(found, (len(result), len(columns)), withheld).astype(np.float32)
+
+    def _contributions(self, name: str, result: ScoringResult, withheld: Withheld) -> OutputTensor:
+        shape = (len(result), len(self._spec.protected_attributes), self._spec.width)
+        values = _masked(result.contributions, shape, withheld).astype(np.float32)
+        return OutputTensor(name, "FP32", values)
+
+
+def _masked(
+    values: NDArray[np.floating] | None, shape: tuple[int, ...], withheld: Withheld
+) -> NDArray[np.floating]:
+    """A copy with NaN for withheld rows; all NaN where the values are unknown."""
+    found = np.full(shape, np.nan) if values is None else values.copy()
+    if withheld is not None:
+        found[withheld] = np.nan
+    return found
+
+
+def _fallback_row(
+    spec: BundleSpec, policy: PolicyConfig, shape: tuple[int, ...]
+) -> NDArray[np.float64]:
+    """The row that replaces a withheld row of the classifier's output."""
+    if policy.withheld != "fallback" or policy.fallback is None:
+        return np.full(shape, np.nan)
+    p = policy.fallback
+    certain = _CERTAIN if p >= 0.5 else -_CERTAIN
+    logit = certain if p in (0, 1) else math.log(p) - math.log1p(-p)
+    row = {
+        "logit": [logit],
+        "probability": [p],
+        "two_logits": [0.0, logit],
+        "two_probabilities": [1 - p, p],
+    }[spec.classifier.output]
+    return np.array(row).reshape(shape)
+
+
+def _rows(withheld: NDArray[np.bool_]) -> str:
+    """Indices of rows, such as 0,3,4; the first hundred."""
+    numbers = np.flatnonzero(withheld).tolist()
+    more = ",…" if len(numbers) > 100 else ""
+    return ",".join(map(str, numbers[:100])) + more

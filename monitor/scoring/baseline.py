@@ -1,0 +1,168 @@
+"""The baseline: calibration scores that each new score is compared with.
+
+Split conformal: the p-value of a score s is (1 + #{calibration ≥ s}) / (n + 1). On traffic that is
+exchangeable with the calibration rows it is at most α with probability at most α, on average over
+calibration sets; for one calibration set the rate of p ≤ α is Beta-distributed around it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.errors import BundleError, FitError
+
+__all__ = ["SIGNALS", "Baseline", "Level", "Signal"]
+
+Signal = Literal["expected_change", "flip_probability", "prediction_sensitivity"]
+# The first drives the verdict unless policy says otherwise.
+SIGNALS: tuple[Signal, ...] = ("expected_change", "flip_probability", "prediction_sensitivity")
+
+_FILE_KEYS = "levels"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """How much a classifier's decisions depend on a group, when the baseline was taken.
+
+    Attributes:
+        rows: Rows that it was judged on.
+        flip_share: Estimated share of decisions that would flip for another group.
+        flip_share_low: Lower end of its 95% interval.
+        flip_share_high: Upper end.
+        mean: Mean prediction sensitivity, as section 4 of the paper asks; None without gradients.
+        variance: Its variance.
+        outliers: Share of rows above mean + 5 standard deviations.
+    """
+
+    rows: int
+    flip_share: float
+    flip_share_low: float
+    flip_share_high: float
+    mean: float | None
+    variance: float | None
+    outliers: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """Calibration scores of every attribute and signal, sorted, and the level of each attribute.
+
+    Attributes:
+        scores: By attribute and signal, ascending `[n]`; a signal that could not be computed is not
+            there.
+        levels: By attribute.
+    """
+
+    scores: Mapping[str, Mapping[Signal, NDArray[np.float64]]]
+    levels: Mapping[str, Level]
+
+    @classmethod
+    def take(
+        cls,
+        scores: Mapping[str, Mapping[Signal, NDArray[np.float64]]],
+        hard_flips: Mapping[str, NDArray[np.float64]],
+    ) -> Baseline:
+        """From the scores of calibration rows, in any order.
+
+        Raises:
+            FitError: A score is not a number.
+        """
+        for attribute, signals in scores.items():
+            for signal, values in signals.items():
+                if np.isnan(values).any():
+                    raise FitError(f"{signal} of {attribute!r} is not a number on some rows")
+        return cls(
+            scores={
+                attribute: {signal: np.sort(values) for signal, values in signals.items()}
+                for attribute, signals in scores.items()
+            },
+            levels={
+                attribute: _level(values, scores[attribute].get("prediction_sensitivity"))
+                for attribute, values in hard_flips.items()
+            },
+        )
+
+    def p_values(
+        self, attribute: str, signal: Signal, values: NDArray[np.floating]
+    ) -> NDArray[np.float64]:
+        """Conformal p-values of new scores `[m]`; NaN where a score is NaN."""
+        reference = self.scores[attribute][signal]
+        n = len(reference)
+        found: NDArray[np.float64] = (1.0 + n - reference.searchsorted(values)) / (n + 1)
+        unknown = np.isnan(values)
+        if unknown.any():
+            found[unknown] = np.nan
+        return found
+
+    def to_npz(self) -> bytes:
+        """As the bytes of `baseline.npz`."""
+        levels = {
+            name: {f: getattr(level, f) for f in Level.__slots__}
+            for name, level in self.levels.items()
+        }
+        arrays = {
+            f"{attribute}/{signal}": values
+            for attribute, signals in self.scores.items()
+            for signal, values in signals.items()
+        }
+        buffer = io.BytesIO()
+        np.savez(buffer, **{_FILE_KEYS: np.array(json.dumps(levels))}, **arrays)  # type: ignore[arg-type]
+        return buffer.getvalue()
+
+    @classmethod
+    def from_npz(cls, data: bytes) -> Baseline:
+        """From the bytes of `baseline.npz`; nothing in it is unpickled."""
+        try:
+            with np.load(io.BytesIO(data), allow_pickle=False) as file:
+                levels = {k: Level(**v) for k, v in json.loads(str(file[_FILE_KEYS])).items()}
+                scores: dict[str, dict[Signal, NDArray[np.float64]]] = {k: {} for k in levels}
+                for key in file.files:
+                    attribute, _, signal = key.rpartition("/")
+                    if attribute:
+                        scores[attribute][signal] = file[key]
+        except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile) as error:
+            raise BundleError(f"baseline.npz cannot be read: {error}") from None
+        return cls(scores=scores, levels=levels)
+
+
+def _wilson(values: NDArray[np.float64]) -> tuple[float, float, float]:
+    """Mean of values in [0, 1] and its 95% interval.
+
+    Wilson's, which holds where hardly anything flips, with n raised by how much less the values
+    vary than zeros and ones of the same mean would.
+    """
+    share, z2 = float(values.mean()), 1.96**2
+    binary = share * (1 - share)
+    gain = binary / max(float(values.var()), 1e-12) if binary > 0 else 1.0
+    n = len(values) * min(max(gain, 1.0), 10.0)
+    centre = (share + z2 / (2 * n)) / (1 + z2 / n)
+    half = math.sqrt(z2 * binary / n + z2**2 / (4 * n**2)) / (1 + z2 / n)
+    return share, max(centre - half, 0.0), min(centre + half, 1.0)
+
+
+def _level(hard_flips: NDArray[np.float64], log_ps: NDArray[np.float64] | None) -> Level:
+    n = len(hard_flips)
+    share, low, high = _wilson(hard_flips)
+    mean, variance, outliers = None, None, None
+    if log_ps is not None:
+        sensitivity = np.exp(log_ps)
+        mean, variance = float(sensitivity.mean()), float(sensitivity.var())
+        outliers = float((sensitivity > mean + 5 * math.sqrt(variance)).mean())
+    return Level(
+        rows=n,
+        flip_share=share,
+        flip_share_low=low,
+        flip_share_high=high,
+        mean=mean,
+        variance=variance,
+        outliers=outliers,
+    )

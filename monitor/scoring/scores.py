@@ -1,0 +1,157 @@
+"""Scores of predictions: where the joint pass puts them, and by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from torch import Tensor
+
+from monitor.drift import Predictions, Signals
+
+__all__ = ["AttributeColumns", "AttributeScores", "ScoreColumns", "Scores"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttributeColumns:
+    """Columns of the joint pass that hold the scores of one protected attribute."""
+
+    log_prediction_sensitivity: int
+    flip_probability: int
+    hard_flips: int
+    expected_change: int
+    posterior: slice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreColumns:
+    """Columns of the joint pass `[n, w]` by score.
+
+    Attributes:
+        logit: Column of the logit.
+        signed_margin: Column of the signed margin.
+        boundary_distance: Column of the distance to the decision boundary.
+        attributes: Columns of every protected attribute, by name.
+        width: Number of columns, w.
+    """
+
+    logit: int = 0
+    signed_margin: int = 1
+    boundary_distance: int = 2
+    attributes: Mapping[str, AttributeColumns]
+    width: int
+
+    @classmethod
+    def of(cls, groups: Mapping[str, int]) -> Self:
+        """Columns for protected attributes, given their numbers of groups in manifest order."""
+        start, attributes = 3, {}
+        for name, count in groups.items():
+            stop = start + 4 + count
+            attributes[name] = AttributeColumns(
+                log_prediction_sensitivity=start,
+                flip_probability=start + 1,
+                hard_flips=start + 2,
+                expected_change=start + 3,
+                posterior=slice(start + 4, stop),
+            )
+            start = stop
+        return cls(attributes=attributes, width=start)
+
+    def unpacked(
+        self,
+        packed: Tensor,
+        contributions: Tensor | None = None,
+        *,
+        has_gradient: bool = True,
+        has_distance: bool = True,
+        missing: str = "",
+    ) -> Scores:
+        """Columns `[n, w]` and contributions `[n, a, d]` of the joint pass by name, as views."""
+        columns, attributes = packed.unbind(1), {}
+        for index, (name, own) in enumerate(self.attributes.items()):
+            log_ps = columns[own.log_prediction_sensitivity]
+            known = has_gradient and contributions is not None
+            attributes[name] = AttributeScores(
+                posterior=packed[:, own.posterior],
+                log_prediction_sensitivity=log_ps if has_gradient else None,
+                contributions=contributions[:, index] if known else None,  # type: ignore[index]
+                flip_probability=columns[own.flip_probability],
+                hard_flips=columns[own.hard_flips],
+                expected_change=columns[own.expected_change],
+            )
+        return Scores(
+            logit=columns[self.logit],
+            signed_margin=columns[self.signed_margin],
+            boundary_distance=columns[self.boundary_distance] if has_distance else None,
+            attributes=attributes,
+            missing=missing,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttributeScores:
+    """Scores of n predictions for one protected attribute.
+
+    NaN where a score is unknown, as for a row with a feature that is not a finite number.
+
+    Attributes:
+        posterior: P(group | x) by the status model, `[n, k]`.
+        log_prediction_sensitivity: log Σⱼ |∂A/∂xⱼ|·|∂F/∂xⱼ| (Definition 3.2 of the paper), of the
+            group for which it is largest, `[n]`; None where no gradient can be taken.
+        contributions: Share of every feature in that sum, `[n, d]`; zeros where the sum is zero.
+        flip_probability: Probability that the decision flips for another group, `[n]`.
+        hard_flips: The same with a hard threshold; its mean over a stream is the flip share, `[n]`.
+        expected_change: E|f(G(x)) − f(x)|, the largest over the other groups, `[n]`.
+    """
+
+    posterior: Tensor
+    log_prediction_sensitivity: Tensor | None
+    contributions: Tensor | None
+    flip_probability: Tensor
+    hard_flips: Tensor
+    expected_change: Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scores:
+    """Scores of n predictions.
+
+    Attributes:
+        logit: f(x), not shifted, `[n]`.
+        signed_margin: f(x) − logit(τ), `[n]`.
+        boundary_distance: |signed margin| / ‖∇f‖, `[n]`; None where no gradient can be taken.
+        attributes: Scores of every protected attribute, by name.
+        missing: Reason why some scores are None; empty if none is.
+    """
+
+    logit: Tensor
+    signed_margin: Tensor
+    boundary_distance: Tensor | None
+    attributes: Mapping[str, AttributeScores]
+    missing: str
+
+    @property
+    def predictions(self) -> Predictions:
+        """Input of the drift watch, in the order of the rows."""
+        return Predictions(
+            margin=self.signed_margin.double().numpy(),
+            attributes={
+                name: Signals(
+                    hard_flips=own.hard_flips.double().numpy(),
+                    expected_change=own.expected_change.double().numpy(),
+                    posterior=own.posterior.double().numpy(),
+                )
+                for name, own in self.attributes.items()
+            },
+        )
+
+    @property
+    def decision(self) -> Tensor:
+        """Whether the decision is class 1, bool `[n]`."""
+        return self.signed_margin >= 0
+
+    @property
+    def margin(self) -> Tensor:
+        """|f(x) − logit(τ)|, `[n]`."""
+        return self.signed_margin.abs()

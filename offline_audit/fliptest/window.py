@@ -1,0 +1,221 @@
+"""From a window, or a file, to findings of FlipTest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from monitor.bundle import Bundle, BundleSpec
+from offline_audit.criteria import CRITERIA, Criterion
+from offline_audit.errors import AuditInputError
+from offline_audit.finding import Finding
+from offline_audit.fliptest.direction import FlipDirection
+from offline_audit.fliptest.result import FlipTestResult
+from offline_audit.fliptest.tables import TableRows, rows_of_file, rows_of_window
+from offline_audit.fliptest.test import flip_test
+from offline_audit.groups import too_few_groups
+from offline_audit.maps import MapMethod
+from offline_audit.model.audited_model import AuditedModel
+from offline_audit.progress import Progress
+from offline_audit.window.facts import WindowFacts
+from offline_audit.window.window import Window
+
+__all__ = ["findings"]
+
+# Rows of a group in a file; the rows of a window are limited by `max_rows`.
+_MAX_ROWS_OF_FILE = 100_000
+
+
+def findings(
+    window: Window | Path | str | pa.Table,
+    by: str | Sequence[str] | None = None,
+    *,
+    model: Bundle | Path | str | AuditedModel | None,
+    criteria: Sequence[Criterion] = ("statistical_parity",),
+    map: str | MapMethod = "joint_quantile",  # noqa: A002 - what users call it
+    alpha: float = 0.05,
+    n_resamples: int | None = None,
+    n_bootstrap: int | None = None,
+    max_rows: int = 10_000,
+    seed: int = 0,
+    progress: Progress | bool | None = None,
+    manifest: BundleSpec | None = None,
+) -> list[Finding]:
+    """Whose decisions would change in another group: one finding per direction, not corrected.
+
+    The evidence holds both sides of the flipset, features and subgroups, as aggregates.
+
+    Args:
+        window: Window with outcomes; or a Parquet or CSV file, or a table, with the features and
+            a column for each protected attribute.
+        by: Protected attribute, or a list of them; None for all of the manifest.
+        model: Bundle of the model, or an `AuditedModel`, for example of an endpoint.
+        criteria: Criteria; see `flip_test`.
+        map: Transport map; see `flip_test`.
+        alpha: Significance level.
+        n_resamples: Number of permutations behind a p-value; see `flip_test`.
+        n_bootstrap: Number of bootstrap resamples behind intervals; see `flip_test`.
+        max_rows: Largest number of rows of each group of a window, within each label.
+        seed: Seed of the random generator.
+        progress: Progress callback; see `flip_test`.
+        manifest: Manifest of the bundle; required with an `AuditedModel`.
+
+    Raises:
+        AuditInputError: Invalid input.
+        UnknownColumnError: No such protected attribute.
+    """
+    if unknown := [criterion for criterion in criteria if criterion not in CRITERIA]:
+        raise AuditInputError(
+            f"criteria: unknown criterion {unknown[0]!r}; use one of {', '.join(CRITERIA)}"
+        )
+    if model is None:
+        raise AuditInputError("model: FlipTest needs the model; pass its bundle or an AuditedModel")
+    bundle = Bundle.read(model) if isinstance(model, Path | str) else model
+    if isinstance(bundle, Bundle):
+        manifest, audited = bundle.manifest, AuditedModel.of(bundle)
+    else:
+        audited = bundle
+    if manifest is None:
+        raise AuditInputError(
+            "manifest: required with an AuditedModel, which does not describe its features"
+        )
+    result: list[Finding] = []
+    for attribute in _attributes(by, manifest):
+        for criterion in criteria:
+            people = _people(window, manifest, attribute, criterion, max_rows, seed)
+            result += _tested(
+                people,
+                audited,
+                manifest,
+                criterion=criterion,
+                map=map,
+                n_resamples=n_resamples,
+                n_bootstrap=n_bootstrap,
+                alpha=alpha,
+                seed=seed,
+                progress=progress,
+            )
+    return result
+
+
+def _attributes(by: str | Sequence[str] | None, manifest: BundleSpec) -> list[str]:
+    if by is None:
+        return [attribute.name for attribute in manifest.protected_attributes]
+    names = [by] if isinstance(by, str) else list(by)
+    if isinstance(by, tuple) or any(isinstance(name, tuple) for name in names):
+        raise AuditInputError(
+            "by: a tuple means the crossing of its attributes, which FlipTest does not support; "
+            "give a list of single attributes"
+        )
+    return names
+
+
+def _people(
+    source: Window | Path | str | pa.Table,
+    manifest: BundleSpec,
+    attribute: str,
+    criterion: Criterion,
+    max_rows: int,
+    seed: int,
+) -> TableRows:
+    favourable = manifest.decision.favourable
+    if not isinstance(source, Window):
+        return rows_of_file(source, manifest, attribute, favourable=favourable)
+    if WindowFacts.of(source.provenance).favourable != favourable:
+        raise AuditInputError(
+            "manifest: its favourable decision is not the one recorded in the log; use the bundle "
+            "that was deployed"
+        )
+    return rows_of_window(
+        source,
+        manifest,
+        attribute,
+        by_label=CRITERIA[criterion] != (None,),
+        rows=max_rows,
+        favourable=favourable,
+        seed=seed,
+    )
+
+
+def _tested(
+    people: TableRows, model: AuditedModel, manifest: BundleSpec, **options: Any
+) -> list[Finding]:
+    criterion = options["criterion"]
+    names = sorted(set(people.groups.tolist()))
+    if reason := too_few_groups(names, people.attribute):
+        return [_nothing(people, criterion, reason, options["seed"])]
+    result = flip_test(
+        model,
+        people.features,
+        {people.attribute: people.groups},
+        labels=None if CRITERIA[criterion] == (None,) else people.labels,
+        columns=manifest,
+        max_rows=_MAX_ROWS_OF_FILE,
+        **options,
+    )
+    return [_finding(each, result, people) for each in result.directions]
+
+
+def _question(source: str, target: str, label: int | None) -> str:
+    within = "" if label is None else f", among those with label {label}"
+    return f"would decisions about {source} differ, had they been {target}{within}?"
+
+
+def _finding(each: FlipDirection, result: FlipTestResult, people: TableRows) -> Finding:
+    metric = "flips" if each.label is None else f"flips, label {each.label}"
+    return Finding(
+        audit="fliptest",
+        question=_question(each.source, each.target, each.label),
+        attributes=(result.attribute,),
+        groups=(each.source, each.target),
+        metric=metric,
+        rows={each.source: each.rows[0], each.target: each.rows[1]},
+        effect=None if each.net is None else each.net.value,
+        interval=None if each.net is None else each.net.interval,
+        unit="rate",
+        direction=None if each.net is None else _direction(each, each.net.value),
+        share=None if each.gross is None else each.gross.value,
+        share_interval=None if each.gross is None else each.gross.interval,
+        statistic=None if each.gross is None else each.gross.value,
+        p_value=each.p_value,
+        smallest_detectable_effect=each.smallest_detectable_effect,
+        reason=each.reason,
+        warnings=(*people.warnings, *result.warnings, *each.warnings),
+        seed=result.seed,
+        evidence={
+            **each.to_dict(),
+            "map": result.map,
+            "cost": result.cost,
+            "n_counterparts": result.n_counterparts,
+        },
+    )
+
+
+def _direction(each: FlipDirection, net: float) -> str:
+    comparative = "more" if net > 0 else "less"
+    than = f"their counterparts in {each.target}"
+    often = f"as often as {than}" if net == 0 else f"{comparative} often than {than}"
+    return f"{each.source} gets the favourable decision {often}"
+
+
+def _nothing(people: TableRows, criterion: Criterion, reason: str, seed: int) -> Finding:
+    return Finding(
+        audit="fliptest",
+        question=f"would decisions differ in another group ({criterion.replace('_', ' ')})?",
+        attributes=(people.attribute,),
+        groups=(),
+        metric="flips",
+        rows={},
+        effect=None,
+        interval=None,
+        statistic=None,
+        p_value=None,
+        smallest_detectable_effect=None,
+        reason=reason,
+        warnings=people.warnings,
+        seed=seed,
+        evidence={},
+    )

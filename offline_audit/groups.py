@@ -1,0 +1,157 @@
+"""Names of protected groups: what is unknown, what looks like a slip of the pen, who is crossed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offline_audit.errors import AuditInputError
+from offline_audit.formatting import count, some
+from offline_audit.validation import array_of, is_missing
+
+__all__ = [
+    "MOST_GROUPS",
+    "UNKNOWN",
+    "crossed_name",
+    "look_alikes",
+    "require_names",
+    "to_codes",
+    "too_few_groups",
+    "word_of",
+]
+
+# The code of rows whose group is not known.
+UNKNOWN = -1
+# So many groups of one attribute at most: more is a quantity, or an id.
+MOST_GROUPS = 200
+_CHUNK = 1_000_000
+# Names shorter than this are codes, which may well differ in one letter.
+_SHORTEST_NAME = 4
+
+
+def to_codes(values: Any, attribute: str) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    """Names in order, and the place of each row's name among them; −1 where it is not known.
+
+    Raises:
+        AuditInputError: So many groups that the attribute must be something else.
+    """
+    given = array_of(values, f"groups of {attribute}")
+    if given.dtype.kind in "OSU":
+        distinct, inverse = _distinct_words(given, attribute)
+    else:
+        found, inverse = np.unique(given, return_inverse=True)
+        distinct = found.tolist()
+    try:
+        words = ["" if is_missing(value) else word_of(value) for value in distinct]
+    except ValueError:
+        raise AuditInputError(
+            f"groups of {attribute}: a name is not readable; give text, or bytes of UTF-8"
+        ) from None
+    names = tuple(sorted({word for word in words if word}))
+    if len(names) > MOST_GROUPS:
+        raise AuditInputError(
+            f"groups of {attribute}: {len(names):,} different values are no groups; a quantity "
+            "belongs into `correlation_test`, or into bands"
+        )
+    place = {name: number for number, name in enumerate(names)}
+    codes = np.array([place.get(word, UNKNOWN) for word in words], dtype=np.int64)
+    return names, codes[inverse] if len(inverse) else inverse.astype(np.int64)
+
+
+def _distinct_words(given: NDArray[Any], attribute: str) -> tuple[list[Any], NDArray[np.int64]]:
+    """Values that occur, and the place of each row's; sorting all of them would take longer."""
+    places: dict[Any, int] = {}
+    inverse = np.empty(len(given), np.int64)
+    try:
+        for start in range(0, len(given), _CHUNK):
+            listed = given[start : start + _CHUNK].tolist()
+            found = [places.setdefault(value, len(places)) for value in listed]
+            inverse[start : start + _CHUNK] = found
+    except TypeError:
+        raise AuditInputError(f"groups of {attribute}: one name a row is needed") from None
+    return list(places), inverse
+
+
+def require_names(
+    names: Iterable[str], expected: Sequence[str] | None, attribute: str
+) -> list[str]:
+    """Warnings about names that look alike.
+
+    Raises:
+        AuditInputError: A name is none of those expected, or two differ only in case or spaces.
+    """
+    found = list(names)
+    if expected is not None:
+        strangers = [name for name in found if name not in expected]
+        if strangers:
+            raise AuditInputError(
+                f"groups of {attribute}: {count(len(strangers), 'name')} not expected: "
+                f"{some([repr(name) for name in strangers], 10)}; expected are {some(expected, 10)}"
+            )
+        return []
+    same = [pair for pair in itertools.combinations(found, 2) if _plain(pair[0]) == _plain(pair[1])]
+    if same:
+        raise AuditInputError(
+            f"groups of {attribute}: {_pairs(same)} differ only in case or spaces; write them alike"
+        )
+    close = look_alikes(found)
+    return [f"Groups of {attribute} look alike: {_pairs(close)}. Are they the same?"] * bool(close)
+
+
+def look_alikes(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Pairs of names that one letter too many, too few or wrong keeps apart."""
+    return [pair for pair in itertools.combinations(names, 2) if _one_slip(*map(_plain, pair))]
+
+
+def too_few_groups(names: Sequence[str], attributes: str | Sequence[str]) -> str | None:
+    """Why groups cannot be compared: fewer than two are known; None if there are two or more.
+
+    Args:
+        names: Names of the known groups.
+        attributes: Protected attribute, or those that are crossed.
+    """
+    if len(names) > 1:
+        return None
+    attribute = attributes if isinstance(attributes, str) else crossed_name(attributes)
+    known = f"only {names[0]} is known" if names else "none is known"
+    return f"Two groups of {attribute} are needed, and {known}."
+
+
+def crossed_name(names: Iterable[str]) -> str:
+    """Of a group that several attributes define together."""
+    return " × ".join(names)
+
+
+def word_of(value: Any) -> str:
+    """A group's name as text; empty if it is blank."""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    word = value.decode() if isinstance(value, bytes) else str(value)
+    return word if word.strip() else ""
+
+
+def _plain(name: str) -> str:
+    return " ".join(name.casefold().split())
+
+
+def _one_slip(one: str, other: str) -> bool:
+    short, long = sorted((one, other), key=len)
+    if len(short) < _SHORTEST_NAME or len(long) - len(short) > 1:
+        return False
+    start = next((i for i, (a, b) in enumerate(zip(short, long)) if a != b), len(short))  # noqa: B905
+    # A digit that differs is a number, not a slip.
+    if any(ch.isdigit() for ch in (*short[start : start + 1], *long[start : start + 1])):
+        return False
+    rest = short[start + (len(short) == len(long)) :]
+    swapped = len(short) == len(long) and sorted(short) == sorted(long)
+    return rest == long[start + 1 :] or (
+        swapped and sum(a != b for a, b in zip(short, long, strict=True)) == 2
+    )
+
+
+def _pairs(pairs: Sequence[tuple[str, str]]) -> str:
+    return some([f"{one!r} and {other!r}" for one, other in pairs], 10)

@@ -1,0 +1,282 @@
+"""Random permutations of units between two groups, and the p-value that they give."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offline_audit.errors import AuditInputError
+
+__all__ = [
+    "Alternative",
+    "Exchange",
+    "PermutationOptions",
+    "PermutationResult",
+    "chunks",
+    "draw_counts",
+    "draw_subsets",
+    "extremes",
+    "is_whole",
+    "p_value_from_resamples",
+    "require_confidence_level",
+    "require_options",
+]
+
+Int = NDArray[np.int64]
+Float = NDArray[np.float64]
+Bool = NDArray[np.bool_]
+Alternative = Literal["two-sided", "greater", "less"]
+# Which units are permuted: those that the metric counts, all within each label, or all.
+Exchange = Literal["counted", "within outcome", "all"]
+
+_ALTERNATIVES = ("two-sided", "greater", "less")
+_SMALLEST_N_RESAMPLES = 99
+# Fewer bins would distort the permutation distribution.
+_SMALLEST_BINS = 32
+# Units times resamples above which distinct scores are binned, unless the caller chose.
+_BINNING_THRESHOLD = 500_000_000
+_DEFAULT_BINS = 256
+# Numbers held in memory at once.
+_CHUNK_SIZE = 4_000_000
+# numpy's hypergeometric generator accepts fewer than this of either kind.
+_HYPERGEOMETRIC_LIMIT = 1_000_000_000
+# Units above which the random memory access of a shuffle costs more than drawing twice.
+_SHUFFLE_LIMIT = 20_000
+# Statistics that are this close, relative to their size, are ties that were rounded differently.
+_TIE_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PermutationOptions:
+    """How permutations are drawn and compared.
+
+    Attributes:
+        alternative: Which differences count as extreme.
+        n_resamples: Number of random permutations, where they are not enumerated.
+        seed: Seed of the random generator.
+        studentized: False for the plain difference, which is not valid for unequal groups.
+        bins: Number of bins for distinct scores, 0 for none; None for bins in large data only.
+        step: Called with the number of permutations done since the last call.
+    """
+
+    alternative: Alternative
+    n_resamples: int
+    seed: int
+    studentized: bool = True
+    bins: int | None = None
+    step: Callable[[int], None] | None = None
+
+    def bins_for(self, units: int) -> int:
+        """Number of bins for this many units; 0 for none."""
+        if self.bins is not None:
+            return self.bins
+        return _DEFAULT_BINS if units * self.n_resamples > _BINNING_THRESHOLD else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PermutationResult:
+    """Statistic and p-value of one permutation test.
+
+    Attributes:
+        statistic: The studentized difference; None where it is undefined.
+        p_value: None where the statistic is undefined.
+        n_resamples: Number of random permutations; None if all were enumerated.
+        degenerate: Permutations without a statistic, counted as at least as extreme.
+    """
+
+    statistic: float | None
+    p_value: float | None
+    n_resamples: int | None
+    degenerate: int
+
+
+def require_options(
+    *,
+    alternative: Any,
+    alpha: Any,
+    confidence_level: Any,
+    n_resamples: Any,
+    seed: Any,
+    bins: Any = None,
+) -> None:
+    """Validate the options of a permutation test.
+
+    Raises:
+        AuditInputError: An option has the wrong type or is out of range.
+    """
+    if not isinstance(alternative, str) or alternative not in _ALTERNATIVES:
+        raise AuditInputError(f"alternative: must be one of {', '.join(_ALTERNATIVES)}")
+    if not is_whole(n_resamples):
+        raise AuditInputError("n_resamples: must be a whole number")
+    if n_resamples < _SMALLEST_N_RESAMPLES:
+        raise AuditInputError(
+            f"n_resamples: must be at least {_SMALLEST_N_RESAMPLES}; with fewer, no p-value can be "
+            "below 1%"
+        )
+    if not is_whole(seed) or seed < 0:
+        raise AuditInputError("seed: must be a whole number, 0 or greater")
+    if bins is not None and (not is_whole(bins) or 0 < bins < _SMALLEST_BINS or bins < 0):
+        raise AuditInputError(
+            f"bins: must be None, 0 for no bins, or a whole number of at least {_SMALLEST_BINS}"
+        )
+    if not _is_number(alpha) or not 0 < alpha < 1:
+        raise AuditInputError("alpha: must be a number between 0 and 1")
+    require_confidence_level(confidence_level)
+
+
+def require_confidence_level(confidence_level: Any) -> None:
+    """Validate the confidence level of an interval.
+
+    Raises:
+        AuditInputError: It is not a number from 0.5 to below 1.
+    """
+    if not _is_number(confidence_level) or not 0.5 <= confidence_level < 1:
+        raise AuditInputError("confidence_level: must be from 0.5 to below 1, such as 0.95")
+
+
+def is_whole(value: Any) -> bool:
+    """Whether a value is an integer and not a boolean."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    real = isinstance(value, int | float | np.integer | np.floating)
+    return real and not isinstance(value, bool) and not math.isnan(value)
+
+
+def chunks(options: PermutationOptions, width: int) -> Iterator[int]:
+    """Numbers of resamples that fit into memory together; each is reported as progress.
+
+    Args:
+        options: Number of resamples and progress.
+        width: Numbers held for one resample.
+    """
+    size, done = max(1, _CHUNK_SIZE // max(width, 1)), 0
+    while done < options.n_resamples:
+        part = min(size, options.n_resamples - done)
+        yield part
+        done += part
+        if options.step is not None:
+            options.step(part)
+
+
+def draw_counts(rng: np.random.Generator, types: Int, size: int, draws: int) -> Int:
+    """Units of each type among `size` units drawn without replacement; multivariate hypergeometric.
+
+    A chain of hypergeometric draws, one for each type, so that the cost does not depend on the
+    number of units. The largest type is last: it gets the remainder.
+
+    Args:
+        rng: Random generator.
+        types: Number of units of each type, `[k]`.
+        size: Number of units drawn.
+        draws: Number of repetitions.
+
+    Returns:
+        Counts `[draws, k]`.
+    """
+    counts = np.zeros((draws, len(types)), dtype=np.int64)
+    order = np.argsort(types, kind="stable")
+    wanted = np.full(draws, size, dtype=np.int64)
+    left = int(types.sum())
+    for index in order[:-1]:
+        available = int(types[index])
+        left -= available
+        if available == 0:
+            continue
+        counts[:, index] = _hypergeometric(rng, available, left, wanted)
+        wanted -= counts[:, index]
+    if len(order):
+        counts[:, order[-1]] = wanted
+    return counts
+
+
+def _hypergeometric(rng: np.random.Generator, available: int, left: int, wanted: Int) -> Int:
+    if available < _HYPERGEOMETRIC_LIMIT and left < _HYPERGEOMETRIC_LIMIT:
+        return rng.hypergeometric(available, left, wanted)
+    # Above numpy's limit: the normal approximation, where the standard deviation is many units;
+    # else the binomial, since a rare type among so many is drawn as if with replacement.
+    total = available + left
+    share = wanted / total
+    spread = np.sqrt(available * share * (1 - share) * (left / max(total - 1, 1)))
+    normal = np.rint(available * share + spread * rng.standard_normal(len(wanted)))
+    low, high = np.maximum(wanted - left, 0), np.minimum(wanted, available)
+    if available < 1_000_000:
+        return np.clip(rng.binomial(available, share), low, high)
+    return np.clip(normal, low, high).astype(np.int64)
+
+
+def draw_subsets(rng: np.random.Generator, n: int, size: int, draws: int) -> Bool:
+    """Which of n units are among `size` drawn without replacement, `[draws, n]`."""
+    if n > _SHUFFLE_LIMIT:
+        return np.stack([_draw_large_subset(rng, n, size) for _ in range(draws)])
+    rows = np.zeros((draws, n), dtype=np.int8)
+    rows[:, :size] = 1
+    return rng.permuted(rows, axis=1, out=rows).astype(bool)
+
+
+def _draw_large_subset(rng: np.random.Generator, n: int, size: int) -> Bool:
+    """One subset of many units, `[n]`.
+
+    Each unit is taken with the same probability; then the surplus or shortage is corrected by
+    random units. Given the size, neither step prefers any subset, and both read memory in order,
+    which a shuffle does not.
+    """
+    taken = rng.random(n, dtype=np.float32) < size / n
+    excess = int(np.count_nonzero(taken)) - size
+    while excess:
+        candidates = rng.integers(n, size=2 * abs(excess) + 16)
+        fit = candidates[taken[candidates] == (excess > 0)]
+        # In the order in which they were drawn, without repetition.
+        first = np.sort(np.unique(fit, return_index=True)[1])[: abs(excess)]
+        taken[fit[first]] = excess < 0
+        excess -= len(first) if excess > 0 else -len(first)
+    return taken
+
+
+def p_value_from_resamples(
+    observed: float, null_distribution: Float, alternative: Alternative, *, centred: bool = True
+) -> PermutationResult:
+    """P = (1 + #{T_i > T} + ½ #{T_i = T}) / (B + 1), with |T| when two-sided.
+
+    A null distribution that is not `centred` at 0 has a two-sided p of twice the smaller tail.
+    """
+    degenerate = ~np.isfinite(null_distribution)
+    if alternative == "two-sided" and not centred:
+        tails = (_tail_share(observed, null_distribution, side) for side in ("greater", "less"))
+        p = 2 * min(tails)
+    else:
+        p = _tail_share(observed, null_distribution, alternative)
+    return PermutationResult(
+        statistic=observed,
+        p_value=min(p, 1.0),
+        n_resamples=len(null_distribution),
+        degenerate=int(degenerate.sum()),
+    )
+
+
+def _tail_share(observed: float, null_distribution: Float, alternative: Any) -> float:
+    degenerate = ~np.isfinite(null_distribution)
+    above, tied = extremes(observed, null_distribution[~degenerate], alternative)
+    beyond = 1 + above.sum() + degenerate.sum() + tied.sum() / 2
+    return float(beyond / (len(null_distribution) + 1))
+
+
+def extremes(observed: float, others: Float, alternative: Alternative) -> tuple[Bool, Bool]:
+    """Which statistics are more extreme than the observed one, and which are tied with it."""
+    own = float(_oriented(np.array(observed), alternative))
+    oriented = _oriented(others, alternative)
+    tied = np.abs(oriented - own) <= _TIE_TOLERANCE * (1 + abs(own))
+    return (oriented > own) & ~tied, tied
+
+
+def _oriented(statistic: Float, alternative: Alternative) -> Float:
+    """The statistic with a sign such that large values are extreme."""
+    if alternative == "two-sided":
+        return np.abs(statistic)
+    return statistic if alternative == "greater" else -statistic

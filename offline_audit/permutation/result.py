@@ -1,0 +1,371 @@
+"""Results of permutation tests, for terminals, notebooks, JSON and figures."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from offline_audit.formatting import count
+from offline_audit.intervals import Interval, quantile
+from offline_audit.permutation.permutations import Alternative, PermutationResult
+from offline_audit.rendering import (
+    Estimate,
+    TextTable,
+    bounds,
+    interval_figure,
+    json_ready,
+    p_words,
+    rate,
+    signed,
+    to_html,
+    to_text,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "SMALLEST_UNITS",
+    "Comparison",
+    "ComparisonEstimate",
+    "Comparisons",
+    "GroupEstimate",
+    "detectable_effect",
+]
+
+# Units that either group needs for a mean, a correlation or a function.
+SMALLEST_UNITS = 30
+# z at 80%, the power behind the smallest detectable effect, to six decimals.
+_POWER_QUANTILE = 0.841621
+
+
+def detectable_effect(error: float | None, alpha: float) -> float | None:
+    """Effect that a two-sided test at `alpha` detects in 80% of samples: (z_α/2 + z_80%) · SE."""
+    if error is None:
+        return None
+    return (round(quantile(1 - alpha), 6) + _POWER_QUANTILE) * error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupEstimate:
+    """The metric in one of the two groups that are compared.
+
+    Attributes:
+        name: Name of the group; "not …" for all other groups.
+        rows: Rows of the group.
+        counted: Rows that the metric counts: true positives for a TPR, all rows for a mean score.
+        hits: Successes among them for a rate, positives for an AUC, else None.
+        units: Persons, or other units, that the counted rows belong to.
+        estimate: Value of the metric; None without counted rows.
+    """
+
+    name: str
+    rows: int
+    counted: int
+    hits: int | None
+    units: int
+    estimate: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonEstimate:
+    """Figures of one comparison, before they are combined with its description.
+
+    Attributes:
+        groups: Both groups, with `rows` not filled in yet.
+        interval: Confidence interval of the difference.
+        method: Method of the interval.
+        error: Standard error of the difference under equality.
+        smallest_count: The smallest expected count; None where there is none.
+        required_count: The smallest count with which the test runs.
+        reason: Why there is no p-value; None if there is one.
+        test: Result of the test; None if it did not run.
+    """
+
+    groups: tuple[GroupEstimate, GroupEstimate]
+    interval: Interval | None = None
+    method: str = "none"
+    error: float | None = None
+    smallest_count: float | None = 0.0
+    required_count: float
+    reason: str | None
+    test: PermutationResult | None = None
+
+    def withheld(self, reason: str) -> Self:
+        """The same comparison without figures, where the labels do not identify the metric."""
+        one, two = (dataclasses.replace(group, estimate=None) for group in self.groups)
+        return dataclasses.replace(
+            self, groups=(one, two), interval=None, error=None, reason=reason, test=None
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One metric, compared between two groups.
+
+    Attributes:
+        metric: Name of the metric.
+        question: The question in words.
+        attribute: The protected attribute.
+        group: The first group.
+        other: The group that it is compared with; None for a correlation.
+        effect: Metric of the first group minus metric of the other.
+        interval: Confidence interval of the effect; two-sided for every alternative.
+        interval_method: Method of the interval.
+        alpha: Significance level of `rejected` and of `smallest_detectable_effect`.
+        confidence_level: Confidence level of the interval.
+        statistic: The studentized difference.
+        p_value: None where there is not enough data.
+        reason: Why there is no p-value, in words; None if there is one.
+        alternative: Which differences count as extreme.
+        exchanged: Which rows were permuted, in words.
+        n_resamples: Number of random permutations; None if all were enumerated.
+        degenerate_resamples: Permutations without a statistic, counted as at least as extreme.
+        smallest_detectable_effect: Difference that a two-sided test at `alpha` detects in 80% of
+            such samples.
+        smallest_count: The smallest count that the groups are expected to have under equality;
+            None where there is none.
+        required_count: The smallest count with which the test runs.
+        binning_error: Largest change of the effect that score bins can cause; 0 without bins.
+        warnings: Reservations about the figures.
+        seed: Seed of the random generator.
+    """
+
+    metric: str
+    question: str
+    attribute: str
+    group: GroupEstimate
+    other: GroupEstimate | None
+    effect: float | None
+    interval: tuple[float, float] | None
+    interval_method: str
+    alpha: float
+    confidence_level: float
+    statistic: float | None
+    p_value: float | None
+    reason: str | None
+    alternative: Alternative
+    exchanged: str
+    n_resamples: int | None
+    degenerate_resamples: int
+    smallest_detectable_effect: float | None
+    smallest_count: float | None
+    required_count: float
+    binning_error: float
+    warnings: tuple[str, ...]
+    seed: int
+
+    @property
+    def enough_data(self) -> bool:
+        """Whether there is a p-value."""
+        return self.p_value is not None
+
+    @property
+    def rejected(self) -> bool:
+        """Whether the p-value is at most `alpha`."""
+        return self.p_value is not None and self.p_value <= self.alpha
+
+    @property
+    def exact(self) -> bool:
+        """Whether all permutations were enumerated."""
+        return self.enough_data and self.n_resamples is None
+
+    @property
+    def monte_carlo_error(self) -> float | None:
+        """Standard error of the p-value from random permutations; 0 if it is exact."""
+        if self.p_value is None:
+            return None
+        if not self.n_resamples:
+            return 0.0
+        return math.sqrt(self.p_value * (1 - self.p_value) / self.n_resamples)
+
+    @property
+    def versus(self) -> str:
+        """Names of the groups that are compared."""
+        return f"{self.group.name} against {self.other.name}" if self.other else self.group.name
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields and derived values, for JSON."""
+        fields: dict[str, Any] = json_ready(self)
+        return fields | {
+            "enough_data": self.enough_data,
+            "rejected": self.rejected,
+            "exact": self.exact,
+            "monte_carlo_error": self.monte_carlo_error,
+        }
+
+    def plot(self) -> Figure:
+        """The effect with its interval."""
+        return Comparisons(comparisons=(self,), warnings=()).plot()
+
+    def __str__(self) -> str:
+        return to_text(self._title, self._table, self._notes)
+
+    def _repr_html_(self) -> str:
+        return to_html(self._title, self._table, self._notes)
+
+    @property
+    def _title(self) -> str:
+        return f"{self.metric} by {self.attribute}: {self.question}"
+
+    @property
+    def _table(self) -> TextTable:
+        groups = [group for group in (self.group, self.other) if group is not None]
+        return TextTable(
+            header=("group", "rows", "counted", "hits", self.metric),
+            rows=tuple(
+                (
+                    group.name,
+                    f"{group.rows:,}",
+                    f"{group.counted:,}",
+                    "–" if group.hits is None else f"{group.hits:,}",
+                    rate(group.estimate),
+                )
+                for group in groups
+            ),
+        )
+
+    @property
+    def _notes(self) -> list[str]:
+        one_sided = self.alternative != "two-sided"
+        level = f"{100 * self.confidence_level:g}%"
+        interval = f"{level} interval {bounds(self.interval)} ({self.interval_method})"
+        interval += "; two-sided, unlike the test" * one_sided
+        notes = [] if self.effect is None else [f"effect {signed(self.effect)}, {interval}"]
+        if self.reason is not None:
+            notes.append(f"no p-value: {self.reason}")
+        else:
+            notes.append(f"p {_equals(self.p_value)} ({self.alternative}; {self._resampling})")
+        if self.smallest_detectable_effect is not None:
+            notes.append(
+                f"smallest detectable effect {self.smallest_detectable_effect:.3f} (80% power at "
+                f"alpha = {self.alpha:g}{', two-sided test' * one_sided})"
+            )
+        if self.degenerate_resamples:
+            notes.append(
+                f"{count(self.degenerate_resamples, 'permutation')} left a group without counted "
+                "rows and are counted as at least as extreme"
+            )
+        if self.binning_error:
+            notes.append(f"score bins change the effect by at most {self.binning_error:.4f}")
+        return notes + [f"warning: {warning}" for warning in self.warnings]
+
+    @property
+    def _resampling(self) -> str:
+        if self.n_resamples is None:
+            return f"exact, all permutations of {self.exchanged}"
+        return (
+            f"{self.n_resamples:,} random permutations of {self.exchanged}, Monte Carlo error "
+            f"{self.monte_carlo_error:.4f}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparisons:
+    """Several comparisons, in the requested order.
+
+    Attributes:
+        comparisons: Comparisons of each metric and group.
+        warnings: Reservations about the data as a whole.
+    """
+
+    comparisons: tuple[Comparison, ...]
+    warnings: tuple[str, ...]
+
+    def __iter__(self) -> Iterator[Comparison]:
+        return iter(self.comparisons)
+
+    def __len__(self) -> int:
+        return len(self.comparisons)
+
+    def __getitem__(self, index: int) -> Comparison:
+        return self.comparisons[index]
+
+    def of(self, metric: str, group: str | None = None) -> Comparison:
+        """The comparison of a metric, or of a metric and a group.
+
+        Raises:
+            KeyError: There is none, or more than one.
+        """
+        matches = [
+            comparison
+            for comparison in self.comparisons
+            if comparison.metric == metric and group in (None, comparison.group.name)
+        ]
+        if len(matches) != 1:
+            raise KeyError(f"{len(matches)} comparisons of {metric} and {group or 'any group'}")
+        return matches[0]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All comparisons and warnings, for JSON."""
+        return {
+            "comparisons": [comparison.to_dict() for comparison in self.comparisons],
+            "warnings": list(self.warnings),
+        }
+
+    def plot(self) -> Figure:
+        """Effects with their intervals, one below the other."""
+        estimates = [
+            Estimate(
+                name=f"{comparison.metric}: {comparison.versus}",
+                value=comparison.effect,
+                interval=comparison.interval,
+                sure=comparison.enough_data,
+            )
+            for comparison in self.comparisons
+            if comparison.effect is not None
+        ]
+        return interval_figure(estimates, "difference (gray: not enough data)")
+
+    def __str__(self) -> str:
+        return to_text(self._title, self._table, self._notes)
+
+    def _repr_html_(self) -> str:
+        return to_html(self._title, self._table, self._notes)
+
+    @property
+    def _title(self) -> str:
+        return f"Permutation tests: {count(len(self.comparisons), 'comparison')}"
+
+    @property
+    def _table(self) -> TextTable:
+        return TextTable(
+            header=("attribute", "metric", "group", "against", "estimate", "other", "effect",
+                    "interval", "p"),
+            rows=tuple(map(_cells, self.comparisons)),
+            words=4,
+        )  # fmt: skip
+
+    @property
+    def _notes(self) -> list[str]:
+        reasons: dict[str, list[str]] = {}
+        for comparison in self.comparisons:
+            if comparison.reason is not None:
+                what = f"{comparison.metric} of {comparison.group.name}"
+                reasons.setdefault(comparison.reason, []).append(what)
+        notes = [f"no p-value for {', '.join(what)}: {why}" for why, what in reasons.items()]
+        own = [warning for comparison in self.comparisons for warning in comparison.warnings]
+        return notes + [f"warning: {w}" for w in dict.fromkeys([*self.warnings, *own])]
+
+
+def _cells(comparison: Comparison) -> tuple[str, ...]:
+    other = comparison.other
+    return (
+        comparison.attribute,
+        comparison.metric,
+        comparison.group.name,
+        other.name if other else "",
+        rate(comparison.group.estimate),
+        rate(other.estimate) if other else "",
+        signed(comparison.effect),
+        bounds(comparison.interval),
+        p_words(comparison.p_value),
+    )
+
+
+def _equals(p_value: float | None) -> str:
+    words = p_words(p_value)
+    return words if words.startswith("<") else f"= {words}"

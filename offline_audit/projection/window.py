@@ -1,0 +1,256 @@
+"""From a window to findings of the projection test, which reads four columns of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyarrow import compute as pc
+
+from monitor.traffic.columns import group_column
+from offline_audit.criteria import CRITERIA, Criterion
+from offline_audit.crossing import By, Crossing, crossed, requested_attributes
+from offline_audit.finding import Finding
+from offline_audit.formatting import are, count
+from offline_audit.groups import UNKNOWN, too_few_groups
+from offline_audit.progress import Progress, reporting
+from offline_audit.projection.effects import Effect
+from offline_audit.projection.result import ProjectionResult
+from offline_audit.projection.test import projection_test
+from offline_audit.window.facts import WindowFacts
+from offline_audit.window.window import Window
+
+__all__ = ["findings"]
+
+_BATCH = 1_000_000
+_CRITERIA: tuple[Criterion, ...] = ("statistical_parity", "equalized_odds")
+
+
+def findings(
+    window: Window,
+    by: By = None,
+    *,
+    criteria: Sequence[Criterion] = _CRITERIA,
+    tolerance: float = 0.0,
+    jointly: bool = False,
+    alpha: float = 0.05,
+    seed: int = 0,
+    progress: Progress | bool | None = None,
+    model: Any = None,
+) -> list[Finding]:
+    """Are the decisions of a window fair, and which decisions would the smallest fair change alter?
+
+    The favourable decision and the favourable label count as 1. Distances are the logged
+    `boundary_distance`, which is a first-order approximation.
+
+    Args:
+        window: Window with outcomes; without them no group is known.
+        by: Protected attributes; a tuple stands for the crossing of its attributes. None: every
+            attribute by itself.
+        criteria: Fairness criteria, one finding for each.
+        tolerance: Largest gap that counts as fair.
+        jointly: Whether all entries of `by` are tested at once, by one p-value, instead of one by
+            one.
+        alpha: Significance level of the findings. Intervals always have 95% confidence.
+        seed: Seed of the random generator.
+        progress: Progress function; True for a bar, False for none, None for a bar on a terminal.
+        model: Not used: the distances are in the log.
+
+    Returns:
+        Findings whose p-values are not corrected for the number of tests.
+
+    Raises:
+        AuditInputError: There is no such criterion, or the favourable decision changed within the
+            window.
+        UnknownColumnError: There is no such attribute.
+    """
+    del model
+    facts = WindowFacts.of(window.provenance)
+    requested = requested_attributes(by, list(window.attributes))
+    rows = _Rows.read(window, sorted({name for names in requested for name in names}), facts)
+    tests = [requested] if jointly else [[names] for names in requested]
+    results = []
+    with reporting(progress, len(tests) * len(criteria)) as reporter:
+        for test in tests:
+            for criterion in criteria:
+                reporter.doing(f"projection test, {criterion.replace('_', ' ')}")
+                results.append(_tested(rows, test, criterion, tolerance, alpha=alpha, seed=seed))
+                reporter.step()
+    return results
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rows:
+    """Predictions with a decision and a distance.
+
+    Attributes:
+        decisions: Decisions, 1 for the favourable one, `[n]`.
+        distances: Distances to the decision boundary, `[n]`.
+        labels: Labels, 1 for the favourable one, NaN if unknown, `[n]`.
+        groups: Groups of each attribute.
+        excluded: Number of predictions without a decision or a distance.
+    """
+
+    decisions: NDArray[np.int8]
+    distances: NDArray[np.float32]
+    labels: NDArray[np.float32]
+    groups: dict[str, Crossing]
+    excluded: int
+
+    @classmethod
+    def read(cls, window: Window, attributes: Sequence[str], facts: WindowFacts) -> _Rows:
+        columns = [group_column(attribute) for attribute in attributes]
+        wanted = ["decision", "boundary_distance", "label", *columns]
+        parts: list[list[NDArray[np.generic]]] = [[] for _ in wanted]
+        total = 0
+        for batch in window.batches(wanted, _BATCH):
+            total += len(batch)
+            for part, values in zip(parts, _arrays(batch, attributes, window, facts), strict=True):
+                part.append(values)
+        joined = [np.concatenate(part) if part else np.empty(0) for part in parts]
+        decisions, distances, labels, *codes = joined
+        return cls(
+            decisions=decisions.astype(np.int8),
+            distances=distances.astype(np.float32),
+            labels=np.where(labels == UNKNOWN, np.nan, labels).astype(np.float32),
+            groups={
+                name: Crossing(
+                    attribute=name,
+                    names=tuple(window.attributes[name]),
+                    codes=part.astype(np.int64),
+                )
+                for name, part in zip(attributes, codes, strict=True)
+            },
+            excluded=total - len(decisions),
+        )
+
+    def crossing(self, attributes: tuple[str, ...]) -> Crossing:
+        """Groups of one attribute, or of the crossing of several."""
+        if len(attributes) == 1:
+            return self.groups[attributes[0]]
+        return crossed([self.groups[name] for name in attributes])
+
+
+def _arrays(
+    batch: pa.RecordBatch, attributes: Sequence[str], window: Window, facts: WindowFacts
+) -> Iterator[NDArray[np.generic]]:
+    """Decisions, distances, labels and group codes of the rows that have the first two."""
+    known = pc.and_(pc.is_valid(batch["decision"]), pc.is_valid(batch["boundary_distance"]))
+    rows = batch.filter(known)
+    decisions, labels = (
+        pc.fill_null(rows[name].cast(pa.int8()), UNKNOWN).to_numpy(zero_copy_only=False)
+        for name in ("decision", "label")
+    )
+    if facts.favourable == 0:
+        decisions, labels = 1 - decisions, np.where(labels == UNKNOWN, UNKNOWN, 1 - labels)
+    yield decisions
+    yield rows["boundary_distance"].to_numpy(zero_copy_only=False)
+    yield labels
+    for attribute in attributes:
+        words = rows[group_column(attribute)].cast(pa.string())
+        codes = pc.index_in(words, pa.array(window.attributes[attribute], pa.string()))
+        yield pc.fill_null(codes, UNKNOWN).to_numpy(zero_copy_only=False).astype(np.int16)
+
+
+def _tested(
+    rows: _Rows,
+    requested: Sequence[tuple[str, ...]],
+    criterion: Criterion,
+    tolerance: float,
+    *,
+    alpha: float,
+    seed: int,
+) -> Finding:
+    """The finding of one test, of one attribute or crossing or of several jointly."""
+    crossings = [rows.crossing(attributes) for attributes in requested]
+    attributes = tuple(dict.fromkeys(name for names in requested for name in names))
+    reason = _untestable(rows, crossings, criterion)
+    result = None
+    if reason is None:
+        result = projection_test(
+            groups={c.attribute: np.array([*c.names, None], object)[c.codes] for c in crossings},
+            decisions=rows.decisions,
+            distances=rows.distances,
+            labels=None if criterion == "statistical_parity" else rows.labels,
+            criterion=criterion,
+            tolerance=tolerance,
+            seed=seed,
+        )
+    return _finding(result, rows, attributes, criterion, reason, alpha=alpha, seed=seed)
+
+
+def _untestable(rows: _Rows, crossings: Sequence[Crossing], criterion: Criterion) -> str | None:
+    """Why no test is possible; None if one is."""
+    if not len(rows.decisions):
+        return "No prediction of the window has a decision and a distance to the boundary."
+    for crossing in crossings:
+        known = [crossing.names[code] for code in np.unique(crossing.codes) if code != UNKNOWN]
+        if reason := too_few_groups(known, crossing.attribute):
+            return reason
+    if CRITERIA[criterion] != (None,) and np.isnan(rows.labels).all():
+        return "No prediction of the window has a label."
+    return None
+
+
+def _finding(
+    result: ProjectionResult | None,
+    rows: _Rows,
+    attributes: tuple[str, ...],
+    criterion: Criterion,
+    reason: str | None,
+    *,
+    alpha: float,
+    seed: int,
+) -> Finding:
+    largest = None
+    if result is not None:
+        reason = result.reason
+        largest = max(result.effects, key=lambda effect: abs(effect.gap), default=None)
+    sizes: dict[str, int] = {}
+    for group in result.counts if result is not None else ():
+        several = result is not None and len(result.attributes) > 1
+        name = f"{group.attribute}: {group.group}" if several else group.group
+        sizes[name] = sizes.get(name, 0) + group.rows
+    return Finding(
+        audit="projection",
+        question=f"Are decisions fair by {criterion.replace('_', ' ')}, and if not, what is the "
+        "smallest change that would make them fair?",
+        attributes=attributes,
+        groups=() if largest is None else largest.groups,
+        metric=criterion,
+        rows=sizes,
+        effect=None if largest is None else largest.gap,
+        interval=None if largest is None else largest.interval,
+        unit=None if largest is None else "rate",
+        direction=None if largest is None else _direction(largest),
+        statistic=None if result is None else result.statistic,
+        p_value=None if result is None else result.p_value,
+        alpha=alpha,
+        smallest_detectable_effect=None if result is None else result.smallest_detectable_effect,
+        reason=reason,
+        warnings=_warnings(result, rows),
+        seed=seed,
+        evidence={} if result is None else result.to_dict(),
+    )
+
+
+def _direction(effect: Effect) -> str:
+    """Which of the two groups gets the favourable decision more often."""
+    label = {None: "", 1: " among favourable labels", 0: " among unfavourable labels"}[effect.label]
+    if effect.gap == 0:
+        return f"{effect.groups[0]} gets the favourable decision as often{label}"
+    comparative = "more" if effect.gap > 0 else "less"
+    return f"{effect.groups[0]} gets the favourable decision {comparative} often{label}"
+
+
+def _warnings(result: ProjectionResult | None, rows: _Rows) -> tuple[str, ...]:
+    warnings = () if result is None else result.warnings
+    if not rows.excluded:
+        return warnings
+    excluded = count(rows.excluded, "prediction")
+    verb = are(rows.excluded)
+    return (*warnings, f"{excluded} without a decision or a distance {verb} excluded.")

@@ -1,0 +1,205 @@
+"""What is compiled answers as what is not, for every family of classifiers and every input."""
+
+from __future__ import annotations
+
+import copy
+import io
+import warnings
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from monitor import ClassifierFile
+from monitor.bundle.classifier import load_classifier
+from monitor.errors import KernelError
+from monitor.scoring.kernel import Kernel, Target, load_kernel
+from monitor.scoring.kernel.compiling import compile_kernel
+from monitor.scoring.sensitivity import Sensitivity
+from monitor.scoring.status_model import StatusModel
+from tests.families import FAMILIES, PEOPLE, loaded, seeded, sensitivity, spec
+
+HERE = Target.here() or pytest.skip("nothing is compiled here", allow_module_level=True)
+
+
+def compiled(uncompiled: Sensitivity) -> Kernel:
+    return load_kernel(compile_kernel(uncompiled, HERE), HERE, uncompiled)
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def pair(request) -> tuple[Sensitivity, Kernel]:
+    """A family's joint pass, uncompiled and compiled."""
+    uncompiled = sensitivity(loaded(seeded(request.param, seed=5)))
+    return uncompiled, compiled(uncompiled)
+
+
+def inputs() -> dict[str, Tensor]:
+    people = torch.from_numpy(PEOPLE.features[:1_000])
+    generator = torch.Generator().manual_seed(8)
+    noise = torch.randn(500, 25, generator=generator) * people.std(0) * 5 + people.mean(0)
+    extreme = people[:64].clone()
+    values = [0.0, -0.0, 1e-40, -1e-40, 1e-30, 1e12, -1e12, 1e30, -1e30]
+    for row, value in enumerate(values):
+        extreme[row] = value
+    for column in range(25):
+        extreme[16 + column, column] = 1e20
+    unknown = people[:32].clone()
+    for row, value in enumerate([float("nan"), float("inf"), -float("inf")] * 8):
+        unknown[row, row] = value
+    return {"people": people, "noise": noise, "extreme": extreme, "not numbers": unknown}
+
+
+INPUTS = inputs()
+
+
+def size(values: Tensor) -> Tensor:
+    """What an error is a part of: the value itself, or what is usual where it is nearly nothing.
+
+    For scores the middle of their column, for contributions the largest of their row.
+    """
+    finite = torch.where(values.isfinite(), values, 0.0).abs()
+    if values.dim() == 3:
+        return finite.amax(2, keepdim=True).clamp_min(0.01)
+    return torch.maximum(finite, finite.quantile(0.5, dim=0).clamp_min(1.0))
+
+
+def differ(ours: Tensor, theirs: Tensor) -> Tensor:
+    """By what part two results differ; none where both are infinite alike or not a number."""
+    same = (ours == theirs) | (ours.isnan() & theirs.isnan())
+    return torch.where(same, 0.0, (ours - theirs).abs() / size(theirs)).nan_to_num(1e9)
+
+
+def assert_same(found: tuple[Tensor, Tensor], expected: tuple[Tensor, Tensor]) -> None:
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.dtype == theirs.dtype
+        assert differ(ours, theirs).max() <= 1e-5
+
+
+@pytest.mark.parametrize("kind", ["people", "noise", "extreme"])
+def test_compiled_scores_are_uncompiled_scores(pair, kind, request):
+    """Within 1e-5, and for a row of which rounding leaves less, by what float64 makes of it."""
+    uncompiled, kernel = pair
+    exact = in_double(seeded(request.node.callspec.params["pair"], seed=5), uncompiled)
+    rows = INPUTS[kind]
+    # Extreme rows one by one, so that one does not set the size of another.
+    for some in rows.split(1) if kind == "extreme" else [rows]:
+        for ours, theirs, truth in zip(
+            kernel.joint(some), uncompiled.joint(some), exact.joint(some), strict=True
+        ):
+            lost = differ(theirs, truth.to(theirs.dtype)).flatten(1).amax(1)
+            assert (differ(ours, theirs).flatten(1).amax(1) <= 1e-5 + 10 * lost).all()
+            assert kind == "extreme" or lost.max() < 1e-4
+
+
+def in_double(module: nn.Module, like: Sensitivity) -> Sensitivity:
+    """The same classifier and status model in float64."""
+    assert isinstance(like.status, StatusModel)
+    double, status = module.double(), copy.deepcopy(like.status).double()
+    return replace(
+        like,
+        logit=lambda rows: double(rows.double()).reshape(-1),
+        status=lambda rows: status(rows.double()),
+        first_layer=None,
+    )
+
+
+def test_of_what_is_not_a_number_both_know_nothing_but_the_answer(pair):
+    uncompiled, kernel = pair
+    rows = INPUTS["not numbers"]
+    (found, contributions), (expected, _) = kernel.joint(rows), uncompiled.joint(rows)
+    assert torch.equal(found.isnan(), expected.isnan())
+    assert contributions[:24].isnan().all()
+    assert found[:24, 2:].isnan().all()
+    assert not found[24:].isnan().any()
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 15, 16, 17, 31, 33, 64, 257])
+def test_a_batch_of_any_size_is_its_rows_one_by_one(pair, batch):
+    uncompiled, kernel = pair
+    rows = INPUTS["people"][:batch]
+    packed, contributions = kernel.joint(rows)
+    alone = [kernel.joint(row) for row in rows[:5].split(1)]
+    joined = torch.cat([p for p, _ in alone]), torch.cat([c for _, c in alone])
+    assert_same((packed[:5], contributions[:5]), joined)
+    assert_same((packed, contributions), uncompiled.joint(rows))
+
+
+def test_the_callers_rows_are_left_alone_and_may_lie_anyhow_in_memory(pair):
+    _, kernel = pair
+    rows = INPUTS["people"][:40]
+    turned = rows.T.contiguous().T
+    assert not turned.is_contiguous()
+    assert torch.equal(kernel.joint(turned)[0], kernel.joint(rows)[0])
+    before = rows.clone()
+    kernel.joint(rows)
+    assert torch.equal(rows, before)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [torch.zeros(3, 24), torch.zeros(3, 25).double(), torch.zeros(25), torch.zeros(0, 25)],
+    ids=["narrow", "float64", "one dimension", "no rows"],
+)
+def test_what_native_code_would_misread_is_refused(pair, rows):
+    with pytest.raises(ValueError, match="compiled for"):
+        pair[1].joint(rows)
+
+
+def script(module: nn.Module) -> bytes:
+    stream = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        torch.jit.save(torch.jit.trace(module, INPUTS["people"][:2]), stream)
+    return stream.getvalue()
+
+
+class Stepped(nn.Module):
+    """No gradient leads through a comparison."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        return (features[:, :3] > 1).float().sum(1) - 1.5
+
+
+def test_torchscript_two_attributes_and_four_groups_compile():
+    torchscript = spec(("sex", "ethnicity")).model_copy(
+        update={"classifier": ClassifierFile(file="classifier.pt", output="logit")}
+    )
+    uncompiled = sensitivity(load_classifier(script(seeded("MLP")), torchscript))
+    rows = INPUTS["people"][:200]
+    assert_same(compiled(uncompiled).joint(rows), uncompiled.joint(rows))
+
+
+def test_without_gradients_and_without_anything_that_moves_it_compiles_too():
+    uncompiled = sensitivity(loaded(Stepped()))
+    still = {
+        name: replace(
+            found,
+            ordered_moves=torch.zeros_like(found.ordered_moves),
+            category_moves=torch.zeros_like(found.category_moves),
+        )
+        for name, found in uncompiled.maps.items()
+    }
+    uncompiled = replace(uncompiled, maps=still)
+    rows = INPUTS["people"][:50]
+    assert_same(compiled(uncompiled).joint(rows), uncompiled.joint(rows))
+
+
+def test_without_a_compiler_the_reason_is_told(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(KernelError, match="no C\\+\\+ compiler"):
+        compile_kernel(sensitivity(loaded(seeded("MLP"))), HERE)
+
+
+def test_what_torch_cannot_compile_is_told(monkeypatch):
+    def fails(*_args: object, **_options: object) -> None:
+        raise RuntimeError("it is a Monday\nand a long story")
+
+    monkeypatch.setattr("torch._inductor.aoti_compile_and_package", fails)
+    with pytest.raises(KernelError, match=r"cannot compile the joint pass: it is a Monday$"):
+        compile_kernel(sensitivity(loaded(seeded("MLP"))), HERE)
+
+
+def test_nothing_is_compiled_for_what_this_machine_cannot_try():
+    with pytest.raises(KernelError, match="tried before it is stored"):
+        compile_kernel(sensitivity(loaded(seeded("MLP"))), Target("2.6.0", HERE.level))

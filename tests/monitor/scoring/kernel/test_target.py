@@ -1,0 +1,57 @@
+"""A compiled pass runs where its torch and its instructions are, and nowhere else."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from monitor import Bundle, write_bundle
+from monitor.scoring.kernel import Target
+from monitor.scoring.kernel.target import fitting_targets
+from tests.bundles import exported_classifier, small_spec
+
+OLD, NEW = Target("2.13.0", "avx2"), Target("2.13.0", "avx512")
+
+
+@pytest.mark.parametrize("target", [OLD, NEW, Target("2.14.0.dev20261101", "avx2")])
+def test_a_target_is_told_by_its_files_name(target):
+    assert Target.of_file(target.file) == target
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["classifier.pt2", "kernel/readme.txt", "kernel/avx2/kernel.so", "kernel/2.13.0-avx2.aoti"],
+)
+def test_other_files_are_no_targets(name):
+    assert Target.of_file(name) is None
+
+
+@pytest.mark.parametrize(
+    ("target", "machine", "runs"),
+    [
+        (OLD, OLD, True),
+        (OLD, NEW, True),
+        (NEW, OLD, False),
+        (Target("2.12.0", "avx2"), NEW, False),
+        (Target("2.13.0", "sve"), NEW, False),
+    ],
+)
+def test_a_processor_runs_what_it_has_instructions_for(target, machine, runs):
+    assert target.runs_on(machine) is runs
+
+
+def test_the_best_that_runs_comes_first():
+    files = ["maps.npz", OLD.file, NEW.file, Target("2.12.0", "avx512").file]
+    assert fitting_targets(files, NEW) == [NEW, OLD]
+    assert fitting_targets(files, OLD) == [OLD]
+
+
+def test_this_machine_is_known_by_torchs_version_without_its_build():
+    here = Target.here()
+    assert here is None or here.torch == torch.__version__.partition("+")[0]
+
+
+def test_a_bundle_takes_a_target_as_a_file(tmp_path):
+    files = {"classifier.pt2": exported_classifier(), NEW.file: b"native code"}
+    write_bundle(tmp_path / "bundle", small_spec(), files)
+    assert Bundle.read(tmp_path / "bundle").files[NEW.file] == b"native code"

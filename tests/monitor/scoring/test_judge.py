@@ -1,0 +1,294 @@
+"""Compiled code judges where it may and can, and uncompiled code wherever it does not."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from monitor import Bundle, Drift, FitData, FitSpec, Judge, Model, World, fit
+from monitor.drift import DriftReference, Signals
+from monitor.errors import BundleError
+from monitor.fitting.spec import Output, ProtectedColumn
+from monitor.scoring.kernel import Target
+from tests.commands import evenhand
+from tests.families import seeded
+
+HERE = Target.here() or pytest.skip("nothing is compiled here", allow_module_level=True)
+WORLD = World()
+PEOPLE = WORLD.people(3_000, seed=5)
+ROWS = torch.from_numpy(PEOPLE.features[:500])
+SPEC = FitSpec(
+    model=Model(name="lending", version="1"),
+    classifier=Output(output="logit"),
+    features=WORLD.features,
+    one_hot_groups=WORLD.one_hot_groups,
+    protected_attributes=(ProtectedColumn(column="sex", **WORLD.attributes[0].model_dump()),),
+)
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory) -> Path:
+    """A bundle with compiled code, as `fit` writes it."""
+    path = tmp_path_factory.mktemp("judge") / "bundle"
+    data = FitData(features=PEOPLE.features, groups={"sex": PEOPLE.groups["sex"]})
+    result = fit(seeded("MLP"), data, SPEC, path)
+    assert result.not_compiled == ""
+    assert "compiled for torch" in result.compiled_in_words
+    return path
+
+
+def pinned(path: Path) -> Bundle:
+    return Bundle.read(path, manifest_sha256=Bundle.read(path).manifest_sha256)
+
+
+def with_files(bundle: Bundle, **kernels: bytes) -> Bundle:
+    """The same with other files in kernel/, by their names."""
+    files = {n: d for n, d in bundle.files.items() if not n.startswith("kernel/")}
+    return replace(bundle, files=files | kernels)
+
+
+def test_a_pinned_bundle_is_judged_by_compiled_code(fitted, caplog):
+    judge = Judge.load(pinned(fitted))
+    assert judge.kernel is not None
+    assert judge.eager_because == ""
+    assert caplog.records == []
+    assert judge.code_in_words == f"compiled code, for torch {HERE.torch} on {HERE.level}"
+    expected = judge.sensitivity.scores(ROWS)
+    found = judge.scores(ROWS)
+    assert torch.allclose(found.logit, expected.logit, rtol=1e-5, atol=1e-6)
+    ours, theirs = found.attributes["sex"], expected.attributes["sex"]
+    for name in ours.__slots__:
+        assert torch.allclose(getattr(ours, name), getattr(theirs, name), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("pin", [True, False], ids=["compiled", "uncompiled"])
+@pytest.mark.parametrize(
+    "rows",
+    [ROWS.numpy(), ROWS.double(), ROWS[:, :-1], ROWS[0], ROWS.long(), [[0.0] * 25]],
+    ids=["numpy", "float64", "narrow", "one dimension", "integers", "list"],
+)
+def test_what_cannot_be_judged_is_refused_in_the_same_words(fitted, rows, pin):
+    judge = Judge.load(pinned(fitted) if pin else Bundle.read(fitted))
+    with pytest.raises(ValueError, match=r"^features are .*; a float32 tensor is wanted .*25\]$"):
+        judge.scores(rows)
+
+
+def test_no_rows_are_judged_too(fitted):
+    judge = Judge.load(pinned(fitted))
+    assert len(judge.scores(ROWS[:0]).logit) == 0
+
+
+def test_native_code_of_an_unpinned_bundle_is_never_run(fitted, caplog, monkeypatch):
+    def refuse(*_: object) -> None:
+        raise AssertionError("native code was loaded")
+
+    monkeypatch.setattr("monitor.scoring.judge.load_kernel", refuse)
+    with caplog.at_level(logging.WARNING):
+        judge = Judge.load(Bundle.read(fitted))
+    assert judge.kernel is None
+    assert "pinned" in judge.eager_because
+    assert "uncompiled code: native code runs only from" in caplog.text
+    assert len(judge.scores(ROWS).logit) == len(ROWS)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("kernel/torch-2.6.0-avx2.aoti", "compiled for torch 2.6.0 on avx2; this is torch"),
+        ("kernel/torch-{torch}-avx1024.aoti", "on avx1024; this is torch"),
+        ("kernel/torch-{torch}-avx2.aoti", "cannot be loaded"),
+        ("kernel/notes.txt", "holds no compiled code"),
+    ],
+)
+def test_code_that_does_not_fit_is_refused_and_uncompiled_code_serves(fitted, name, reason, caplog):
+    name = name.format(torch=HERE.torch)
+    judge = Judge.load(with_files(pinned(fitted), **{name: b"made for something else"}))
+    assert judge.kernel is None
+    assert reason in judge.eager_because
+    assert reason in caplog.text
+    assert torch.isfinite(judge.scores(ROWS).attributes["sex"].flip_probability).all()
+
+
+def test_code_of_another_torch_is_not_even_opened(fitted, monkeypatch):
+    """The right code under the name of another version: what counts is what it was made for."""
+    bundle = pinned(fitted)
+    other = Target("2.12.1", HERE.level).file
+    monkeypatch.setattr("monitor.scoring.judge.load_kernel", None)
+    judge = Judge.load(with_files(bundle, **{other: bundle.files[HERE.file]}))
+    assert "compiled for torch 2.12.1" in judge.eager_because
+
+
+def test_code_that_answers_differently_is_refused(fitted, tmp_path):
+    """As of an older evenhand, or of another classifier."""
+    data = FitData(features=PEOPLE.features, groups={"sex": PEOPLE.groups["sex"]})
+    other = fit(seeded("MLP", seed=9), data, SPEC, tmp_path / "other", compiled=False)
+    mixed = with_files(other.bundle, **{HERE.file: pinned(fitted).files[HERE.file]})
+    judge = Judge.load(mixed)
+    assert judge.kernel is None
+    assert "differently from the uncompiled one" in judge.eager_because
+
+
+def test_a_machine_without_a_compiler_serves_compiled_code(fitted, tmp_path):
+    """Another process, other folders, nothing on its PATH and no cache of a compiler's."""
+    moved = shutil.copytree(fitted, tmp_path / "moved")
+    script = (
+        "import sys, torch; from monitor import Bundle, Judge\n"
+        "judge = Judge.load(Bundle.read(sys.argv[1], manifest_sha256=sys.argv[2]))\n"
+        "assert judge.kernel is not None, judge.eager_because\n"
+        "scores = judge.scores(torch.zeros(3, 25)); print(judge.code_in_words)"
+    )
+    digest = Bundle.read(moved).manifest_sha256
+    done = subprocess.run(
+        [sys.executable, "-c", script, moved, digest],
+        env={"PATH": "", "HOME": str(tmp_path), "TMPDIR": str(tmp_path)},
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.startswith("compiled code")
+    # Nothing of what was unpacked is left behind.
+    assert not [p for p in tmp_path.rglob("*.so") if "moved" not in p.parts]
+
+
+def test_compiled_code_names_no_folder_of_the_machine_that_made_it(fitted):
+    with zipfile.ZipFile(fitted / HERE.file) as archive:
+        for name in archive.namelist():
+            data = archive.read(name)
+            for secret in (str(Path.home()), str(Path(__file__).parents[3]), "/tmp/"):  # noqa: S108
+                assert secret.encode() not in data, (name, secret)
+
+
+def test_bundle_compile_adds_code_for_a_lesser_processor(fitted, tmp_path):
+    path = shutil.copytree(fitted, tmp_path / "bundle")
+    digest = Bundle.read(path).manifest_sha256
+    done = evenhand("bundle", "compile", path, "--for", "avx2", "--pin", digest)
+    assert done.exit_code == 0, done.stderr
+    made = Bundle.read(path)
+    assert made.manifest_sha256 in done.stdout
+    assert {Target(HERE.torch, "avx2").file, HERE.file} <= made.files.keys()
+    before = Bundle.read(fitted)
+    assert made.manifest.fitted == before.manifest.fitted
+    assert made.files["classifier.pt2"] == before.files["classifier.pt2"]
+    lesser = with_files(pinned(path), **{k: d for k, d in made.files.items() if "avx2" in k})
+    judge = Judge.load(lesser)
+    assert judge.kernel is not None
+    assert judge.kernel.target.level == "avx2"
+    verified = evenhand("bundle", "verify", path, "--pin", made.manifest_sha256)
+    assert f"compiled code, for torch {HERE.torch}" in verified.stdout
+    unpinned = evenhand("bundle", "verify", path)
+    assert "scored by uncompiled code: native code runs only from" in unpinned.stdout
+
+
+def test_bundle_compile_passes_on_no_code_of_unknown_make(fitted, tmp_path, monkeypatch):
+    """A digest that we say to pin must not vouch for what an unpinned bundle brought along."""
+    monkeypatch.setattr("monitor.scoring.kernel.compiling.compile_kernel", lambda *_: b"made here")
+    monkeypatch.setattr("monitor.scoring.kernel.load_kernel", lambda *_: None)
+    path = shutil.copytree(fitted, tmp_path / "bundle")
+    other = "avx2" if HERE.level == "avx512" else "avx512"
+    refused = evenhand("bundle", "compile", path, "--for", other)
+    assert refused.exit_code == 2
+    assert "use --pin to keep that code, or --alone to drop it" in refused.stderr
+    assert Bundle.read(path) == Bundle.read(fitted)
+    assert evenhand("bundle", "compile", path, "--for", other, "--alone").exit_code == 0
+    kernels = {n: d for n, d in Bundle.read(path).files.items() if n.startswith("kernel/")}
+    assert kernels == {Target(HERE.torch, other).file: b"made here"}
+
+
+def test_what_is_unpacked_to_be_loaded_is_gone_at_once(fitted, tmp_path, monkeypatch):
+    """A process may be killed at any time, and again and again."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    bundle = pinned(fitted)
+    judge = Judge.load(bundle)
+    assert judge.kernel is not None
+    assert not list(tmp_path.rglob("*.so"))
+    broken = with_files(bundle, **{HERE.file: bundle.files[HERE.file][:-100]})
+    assert Judge.load(broken).kernel is None
+    assert not list(tmp_path.rglob("*.so"))
+    assert len(judge.scores(ROWS).logit) == len(ROWS)
+
+
+def test_a_lesser_kernel_serves_where_the_best_is_broken(fitted, monkeypatch):
+    if HERE.level == "avx2":
+        pytest.skip("there is nothing lesser")
+    bundle = pinned(fitted)
+    lesser = Target(HERE.torch, "avx2").file
+    both = with_files(bundle, **{HERE.file: b"broken", lesser: bundle.files[HERE.file]})
+    judge = Judge.load(both)
+    assert judge.kernel is not None
+    assert judge.kernel.target.level == "avx2"
+
+
+def test_bundle_compile_refuses_what_judges_nothing(tmp_path, bundle_path):
+    (bundle_path / "maps.npz").write_bytes(b"x")
+    done = evenhand("bundle", "compile", bundle_path)
+    assert done.exit_code == 2
+    assert "maps.npz" in done.stderr
+
+
+def test_a_bundle_that_was_not_fitted_cannot_be_compiled(bundle_path):
+    done = evenhand("bundle", "compile", bundle_path)
+    assert done.exit_code == 2
+    assert "cannot judge predictions; make it with `evenhand fit`" in done.stderr
+
+
+def test_fit_goes_on_without_a_compiler_and_says_so(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    data = FitData(features=PEOPLE.features, groups={"sex": PEOPLE.groups["sex"]})
+    result = fit(seeded("MLP"), data, SPEC, tmp_path / "bundle")
+    assert "no C++ compiler" in result.not_compiled
+    assert "`evenhand bundle compile` adds" in result.compiled_in_words
+    judge = Judge.load(result.bundle)
+    assert "holds no compiled code" in judge.eager_because
+
+
+def test_the_stream_can_be_watched_from_what_the_bundle_holds(fitted):
+    """People like those it was fitted on raise no alarm; others do, as other people."""
+    bundle = pinned(fitted)
+    judge = Judge.load(bundle)
+    drift = Drift.start(
+        judge.drift, bundle_digest=bundle.manifest_sha256, rng=np.random.default_rng(1)
+    )
+    alike = torch.from_numpy(WORLD.people(3_000, seed=6).features)
+    for rows in alike.split(32):
+        drift.update(judge.scores(rows).predictions)
+    assert not drift.alarms
+    others = WORLD.people(6_000, seed=7)
+    women = torch.from_numpy(others.features[others.groups["sex"] == 1])
+    for rows in women.split(32):
+        drift.update(judge.scores(rows).predictions)
+    assert {alarm.cause for alarm in drift.alarms} == {"covariates"}
+    restored = Drift.from_npz(drift.to_npz(), judge.drift, bundle_digest=bundle.manifest_sha256)
+    assert restored.alarms == drift.alarms
+
+
+def test_a_drift_reference_of_other_attributes_is_refused(fitted, tmp_path):
+    bundle = pinned(fitted)
+    other = DriftReference.take(
+        np.arange(8.0),
+        {
+            "age": Signals(
+                hard_flips=np.zeros(8), expected_change=np.ones(8), posterior=np.ones((8, 2)) / 2
+            )
+        },
+        seed=0,
+    )
+    with pytest.raises(BundleError, match="other attributes than the manifest's"):
+        Judge.load(replace(bundle, files=bundle.files | {"drift.npz": other.to_npz()}))
+
+
+def test_maps_that_do_not_fit_each_other_are_refused(fitted):
+    bundle = pinned(fitted)
+    with pytest.raises(BundleError, match=r"maps\.npz cannot be read"):
+        Judge.load(replace(bundle, files=bundle.files | {"maps.npz": b"PK\x03\x04"}))

@@ -1,0 +1,66 @@
+"""Arrays survive as bytes, and bytes that lie about themselves take no room."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+
+import numpy as np
+import pytest
+
+from monitor.npz import read_npz, write_npz
+
+ARRAYS = {"a": np.arange(6.0).reshape(2, 3), "b": np.array([True, False]), "c": np.empty((0, 3))}
+
+
+def npy(*, shape: str, dtype: str = "<f8", content: bytes = b"") -> bytes:
+    header = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}}}\n".encode()
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + content
+
+
+def zipped(*members: tuple[str, bytes], compression: int = zipfile.ZIP_STORED) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", compression) as file:
+        for name, content in members:
+            file.writestr(name, content)
+    return buffer.getvalue()
+
+
+def test_what_is_written_is_read():
+    head, arrays = read_npz(write_npz({"ж": [1, None, 0.5]}, ARRAYS))
+    assert head == {"ж": [1, None, 0.5]}
+    assert arrays.keys() == ARRAYS.keys()
+    for name, array in ARRAYS.items():
+        assert (arrays[name].shape, arrays[name].dtype) == (array.shape, array.dtype)
+        assert (arrays[name] == array).all()
+        assert arrays[name].flags.writeable
+
+
+@pytest.mark.parametrize("shape", ["(10000000000000,)", "(3,)", "(-1,)", "(-1, -2)", "(1 << 70,)"])
+def test_a_header_of_another_size_than_its_array_is_refused_before_room_is_made(shape):
+    with pytest.raises(ValueError, match=r"size|header|malformed|unknown dimension"):
+        read_npz(zipped(("a.npy", npy(shape=shape, content=bytes(16)))))
+
+
+def test_what_is_compressed_is_refused():
+    bomb = npy(shape="(1000000,)", content=bytes(8_000_000))
+    with pytest.raises(ValueError, match="compressed"):
+        read_npz(zipped(("a.npy", bomb), compression=zipfile.ZIP_DEFLATED))
+
+
+def test_members_that_share_their_bytes_are_refused():
+    """Each entry of the directory costs 51 bytes, and could point to the same large array."""
+    data = bytearray(zipped(("a.npy", npy(shape="(1000,)", content=bytes(8_000)))))
+    start, end = data.index(b"PK\x01\x02"), data.index(b"PK\x05\x06")
+    entry, trailer = bytes(data[start:end]), data[end:]
+    trailer[8:12] = (500).to_bytes(2, "little") * 2
+    trailer[12:16] = (500 * len(entry)).to_bytes(4, "little")
+    with pytest.raises(ValueError, match="larger than the whole"):
+        read_npz(bytes(data[:start] + entry * 500 + trailer))
+
+
+def test_a_head_that_is_no_object_is_refused():
+    buffer = io.BytesIO()
+    np.savez(buffer, head=np.array("[1]"))
+    with pytest.raises(TypeError, match="no object"):
+        read_npz(buffer.getvalue())

@@ -1,0 +1,55 @@
+"""People who are alike get different counterparts, in the shares that a map gives their row."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from monitor import Feature
+from offline_audit import Columns
+from offline_audit.maps.duplicates import alike, draws_among, one_counterpart
+from offline_audit.maps.quantile import QuantileMethod
+
+YES_OR_NO = Columns(features=(Feature(name="b", kind="binary"),))
+
+
+def test_those_with_the_same_features_share_a_number():
+    people = np.array([[0, 1], [2, 3], [0, 1], [0, 1], [2, 3]], np.float32)
+    codes = alike(people)
+    assert codes is not None
+    assert codes.tolist() == [0, 1, 0, 0, 1]
+
+
+def test_where_few_are_alike_everyone_stands_for_herself():
+    people = np.random.default_rng(0).normal(size=(100, 2)).astype(np.float32)
+    assert alike(people) is None
+    # Ten of a hundred with one twin each.
+    assert alike(np.concatenate([people, people[:10]])) is None
+    assert alike(np.concatenate([people, np.zeros((100, 2), np.float32)])) is not None
+
+
+def test_rows_get_as_many_draws_as_their_people_would():
+    assert draws_among(np.ones(500, int), 8) == 8
+    assert draws_among(np.full(50, 3), 8) == 24
+    assert draws_among(np.array([100_000, 100_000]), 8) == 256
+    # Few rows of many people beside many of their own must not cost more than they are worth.
+    assert draws_among(np.array([10_000, *[1] * 60_000]), 8) == 8
+
+
+@pytest.mark.parametrize("share", [0.1, 0.37, 0.8])
+def test_one_counterpart_of_each_has_the_targets_shares(share):
+    rng = np.random.default_rng(1)
+    source = np.zeros((1_000, 1), np.float32)
+    target = (rng.random((1_000, 1)) < share).astype(np.float32)
+    fitted = QuantileMethod().fit(source, target, YES_OR_NO)
+    transported = one_counterpart(fitted, source)
+    assert transported.shape == source.shape
+    assert abs(transported.mean() - target.mean()) < 2 / 256
+    assert fitted.transport(source)[0].mean() in (0, 1)
+
+
+def test_people_who_differ_are_carried_as_they_are():
+    rng = np.random.default_rng(2)
+    source, target = rng.normal(size=(2, 200, 1)).astype(np.float32)
+    fitted = QuantileMethod().fit(source, target + 1, Columns.numeric(["a"]))
+    assert np.array_equal(one_counterpart(fitted, source), fitted.transport(source)[0])

@@ -1,0 +1,323 @@
+"""Decisions of a function or a bundle: whatever it answers, in batches, with rows that fail."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from monitor import Bundle, ClassifierFile, Decision, export_classifier, write_bundle
+from monitor.bundle.probe import probe_features
+from offline_audit import AuditedModel, AuditInputError
+from offline_audit.errors import ModelFailedError
+from tests.bundles import WIDTH, small_spec
+
+ROWS = np.random.default_rng(3).normal(size=(500, 4)).astype(np.float32)
+GRANTED = (ROWS[:, 0] >= 0).astype(np.int8)
+# What no message may hold.
+SECRET = 77_123.0
+
+
+def grants(rows):
+    return rows[:, 0] >= 0
+
+
+class Counted:
+    """A function that remembers how many rows each call had, and fails where it is told to."""
+
+    def __init__(self, fails=lambda rows: np.zeros(len(rows), bool)) -> None:
+        self.fails, self.calls, self.alone = fails, list[int](), list[bytes]()
+
+    def __call__(self, rows):
+        self.calls.append(len(rows))
+        self.alone += [rows.tobytes()] if len(rows) == 1 else []
+        if self.fails(rows).any():
+            raise ValueError(f"cannot take {rows[self.fails(rows)][0].tolist()}")
+        return grants(rows)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        grants,
+        lambda rows: grants(rows).astype(int),
+        lambda rows: grants(rows).astype(np.float64)[:, None],
+        lambda rows: grants(rows).tolist(),
+        lambda rows: np.array([int(x) for x in grants(rows)], object),
+        lambda rows: torch.from_numpy(grants(rows)),
+    ],
+    ids=["booleans", "integers", "a column", "a list", "objects", "a tensor"],
+)
+def test_decisions_are_read_in_whatever_form_they_come(answer):
+    found = AuditedModel.of(answer).decide(ROWS)
+    assert found.dtype == np.int8
+    np.testing.assert_array_equal(found, GRANTED)
+
+
+def test_scores_decide_from_the_threshold_on():
+    scores = np.array([0.2, 0.7, 0.7, 0.9], np.float32)
+    rows = scores[:, None]
+    model = AuditedModel.from_function(lambda rows: rows[:, 0], threshold=0.7)
+    assert model.decide(rows).tolist() == [0, 1, 1, 1]
+    turned = AuditedModel.from_function(lambda rows: rows[:, 0], threshold=0.7, favourable=0)
+    assert turned.decide(rows).tolist() == [1, 0, 0, 0]
+
+
+def test_the_other_decision_may_be_the_favourable_one():
+    model = AuditedModel.from_function(grants, favourable=0)
+    np.testing.assert_array_equal(model.decide(ROWS), 1 - GRANTED)
+
+
+def test_scores_without_a_threshold_are_refused_and_none_is_guessed():
+    model = AuditedModel.of(lambda rows: np.full(len(rows), SECRET))
+    with pytest.raises(AuditInputError, match="other than 0 and 1; say from which score") as told:
+        model.decide(ROWS)
+    assert "77" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (lambda rows: np.zeros(len(rows) - 1), r"answers 500 rows with an array of shape \[499\]"),
+        (lambda rows: np.zeros((len(rows), 2)), "give the column of class 1"),
+        (lambda rows: 1.0, r"shape \[\]"),
+        (lambda rows: [[1], [2, 3]], "a list that is no array"),
+        (lambda rows: ["granted"] * len(rows), "not all values are numbers"),
+    ],
+)
+def test_answers_that_are_not_one_number_a_row_are_refused(answer, said):
+    with pytest.raises(AuditInputError, match=said):
+        AuditedModel.of(answer).decide(ROWS)
+
+
+def test_scores_that_are_no_numbers_are_no_decisions():
+    def scores(rows):
+        return np.where(rows[:, 1] > 1, np.nan, np.where(rows[:, 2] > 1, np.inf, rows[:, 0]))
+
+    model = AuditedModel.from_function(scores, threshold=0.0)
+    found, lost = model.decide(ROWS), ROWS[:, 1] > 1
+    assert 0 < lost.sum() < 500
+    np.testing.assert_array_equal(found == -1, lost)
+    assert (found[~lost & (ROWS[:, 2] > 1)] == 1).all()
+    assert model.failures.not_a_number == model.failures.undecided == lost.sum()
+    assert model.warnings == (f"{lost.sum()} rows got no decision: their scores were not numbers",)
+
+
+def test_a_function_cannot_change_what_it_is_asked_about():
+    def spoils(rows):
+        rows[:] = 0
+        return np.ones(len(rows))
+
+    given = ROWS.copy()
+    AuditedModel.of(spoils).decide(given)
+    np.testing.assert_array_equal(given, ROWS)
+
+
+def test_batches_are_bounded_and_told_of():
+    function, told = Counted(), []
+    model = AuditedModel.from_function(function, batch_rows=200)
+    model.decide(ROWS, progress=lambda done, rows: told.append((done, rows)))
+    assert function.calls == [200, 200, 100]
+    assert told == [(0, 500), (200, 500), (400, 500), (500, 500)]
+
+
+def test_no_rows_get_no_decisions_and_ask_nothing():
+    function = Counted()
+    assert AuditedModel.of(function).decide(np.zeros((0, 4))).shape == (0,)
+    assert function.calls == []
+
+
+def test_rows_on_which_the_model_fails_are_found_and_counted():
+    bad = np.zeros(500, bool)
+    bad[[0, 17, 18, 250, 499]] = True
+    rows = ROWS.copy()
+    rows[bad, 3] = SECRET
+    function = Counted(lambda rows: rows[:, 3] == SECRET)
+    model = AuditedModel.of(function)
+    np.testing.assert_array_equal(model.decide(rows), np.where(bad, -1, GRANTED))
+    # One way down through the halves for each of them, at most.
+    assert len(function.calls) < 5 * 2 * np.ceil(np.log2(500))
+    assert model.failures.errored == model.failures.undecided == 5
+    assert model.failures.rows == 500
+    assert model.warnings == ("5 rows got no decision: the model failed on them (ValueError)",)
+    before = model.failures
+    model.decide(ROWS)
+    assert model.failures.since(before).rows == 500
+    assert model.failures.since(before).warnings == ()
+
+
+def test_many_rows_in_a_row_may_fail_if_the_model_works_on_others():
+    """Such as all of one category, in data that are sorted by it."""
+    bad = (np.arange(500) >= 100) & (np.arange(500) < 300)
+    rows = ROWS.copy()
+    rows[bad, 3] = SECRET
+    function = Counted(lambda rows: rows[:, 3] == SECRET)
+    found = AuditedModel.from_function(function, batch_rows=50).decide(rows)
+    np.testing.assert_array_equal(found, np.where(bad, -1, GRANTED))
+    # Of 4 batches 99 calls each: after every 64 it is seen whether the model still works.
+    assert len(function.calls) == 6 + 4 * 99 + 4 * 99 // 64
+
+
+def test_a_model_that_answers_in_between_is_not_doubted():
+    rows, bad = ROWS.copy(), np.arange(500) % 5 == 3
+    rows[bad, 3] = SECRET
+    function = Counted(lambda rows: rows[:, 3] == SECRET)
+    found = AuditedModel.of(function).decide(rows)
+    np.testing.assert_array_equal(found, np.where(bad, -1, GRANTED))
+    assert len(function.alone) == len(set(function.alone))
+
+
+def test_rows_are_whole_for_the_halves_of_a_batch_that_failed():
+    def spoils(rows):
+        one = len(rows) == 1
+        found = grants(rows)
+        rows[:] = 0
+        if not one:
+            raise MemoryError
+        return found
+
+    np.testing.assert_array_equal(AuditedModel.of(spoils).decide(ROWS[:20]), GRANTED[:20])
+
+
+@pytest.mark.parametrize("count", [1, 3, 500])
+def test_a_model_that_fails_on_everything_is_an_error_and_soon(count):
+    function = Counted(lambda rows: np.ones(len(rows), bool))
+    rows = np.full((count, 4), SECRET, np.float32)
+    with pytest.raises(ModelFailedError, match=r"brought no decision: .*ValueError") as told:
+        AuditedModel.of(function).decide(rows)
+    assert "77123" not in "".join(traceback.format_exception(told.value))
+    assert len(function.calls) <= 64
+
+
+def test_a_model_that_decides_nothing_is_an_error():
+    model = AuditedModel.from_function(lambda rows: np.full(len(rows), np.nan), threshold=0.5)
+    with pytest.raises(ModelFailedError, match="500 rows brought no decision: their scores were"):
+        model.decide(ROWS)
+
+
+def test_a_model_that_stops_to_work_is_an_error_and_soon():
+    function = Counted()
+    function.fails = lambda rows: np.full(len(rows), len(function.calls) > 3)
+    model = AuditedModel.from_function(function, batch_rows=100)
+    with pytest.raises(ModelFailedError, match="no longer works: ValueError on a row that it dec"):
+        model.decide(ROWS)
+    assert len(function.calls) == 3 + 64 + 1
+
+
+def test_an_order_to_stop_is_obeyed():
+    def stops(rows):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        AuditedModel.of(stops).decide(ROWS)
+
+
+@pytest.mark.parametrize(
+    ("features", "said"),
+    [
+        (np.zeros(4), r"rows \[n, d\] are needed, not 1 axes"),
+        ([["a", "b"]], r"numbers \[n, d\] are needed"),
+    ],
+)
+def test_features_that_are_no_rows_are_refused(features, said):
+    with pytest.raises(AuditInputError, match=said):
+        AuditedModel.of(grants).decide(features)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"threshold": float("nan")}, "threshold: a finite number"),
+        ({"threshold": "half"}, "threshold: a finite number"),
+        ({"batch_rows": 0}, "batch_rows: a whole number of at least 1"),
+        ({"favourable": 2}, "favourable: 2 is neither 0 nor 1"),
+        ({"cache": "here"}, "identity: a cache needs it"),
+    ],
+)
+def test_options_that_cannot_be_used_are_refused(options, said):
+    with pytest.raises(AuditInputError, match=said):
+        AuditedModel.from_function(grants, **options)
+
+
+def test_what_cannot_be_called_is_refused():
+    with pytest.raises(AuditInputError, match=r"a function from rows .* not a dict"):
+        AuditedModel.of(cast("Any", {}))
+
+
+def test_a_model_that_is_one_already_is_left_as_it_is():
+    model = AuditedModel.of(grants)
+    assert AuditedModel.of(model) is model
+    assert repr(model) == "AuditedModel(function grants)"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_a_module_is_called_with_tensors_as_it_takes_them(dtype):
+    module = nn.Linear(4, 1, dtype=dtype).eval()
+    with torch.no_grad():
+        module.weight[:] = torch.tensor([[1.0, 0, 0, 0]])
+        module.bias.zero_()
+    found = AuditedModel.from_function(module, threshold=0.0).decide(ROWS)
+    np.testing.assert_array_equal(found, GRANTED)
+    assert module.weight.requires_grad
+
+
+def test_a_module_in_training_mode_is_refused():
+    with pytest.raises(AuditInputError, match=r"training mode; call \.eval\(\) first"):
+        AuditedModel.of(nn.Dropout())
+
+
+class Ending(nn.Module):
+    """A linear score, in each kind of output that a manifest knows."""
+
+    def __init__(self, output: str) -> None:
+        super().__init__()
+        self.score = nn.Linear(WIDTH, 2 if output.startswith("two") else 1)
+        with torch.no_grad():
+            self.score.weight[:] = torch.tensor([-0.3, 0.1, 0.5, -0.2, 0.2])
+            self.score.bias[:] = -1.5
+            self.score.weight[: len(self.score.weight) - 1] *= -1
+        self.output = output
+
+    def forward(self, features):
+        score = self.score(features)
+        if self.output == "probability":
+            return torch.sigmoid(score).squeeze(-1)
+        return torch.softmax(score, 1) if self.output == "two_probabilities" else score
+
+
+@pytest.mark.parametrize("favourable", [0, 1])
+@pytest.mark.parametrize("output", ["logit", "probability", "two_logits", "two_probabilities"])
+def test_a_bundle_decides_as_its_own_classifier_does(tmp_path, output, favourable):
+    spec = small_spec(
+        classifier=ClassifierFile(output=output),
+        decision=Decision(threshold=0.45, favourable=favourable, class_names=("no", "yes")),
+    )
+    file = export_classifier(Ending(output), WIDTH)
+    write_bundle(tmp_path / "bundle", spec, {"classifier.pt2": file})
+    rows = probe_features(spec, 2_000)
+    bundle = Bundle.read(tmp_path / "bundle")
+    with torch.inference_mode():
+        decided = bundle.classifier().decide(torch.from_numpy(rows)).numpy()
+    assert 0.05 < decided.mean() < 0.95
+    for model in (AuditedModel.of(bundle), AuditedModel.of(str(tmp_path / "bundle"))):
+        np.testing.assert_array_equal(model.decide(rows), decided == favourable)
+        assert repr(model) == "AuditedModel(bundle of loans 3)"
+        assert model.warnings == ()
+
+
+def test_a_bundle_takes_rows_of_its_own_width_only(bundle_path):
+    with pytest.raises(AuditInputError, match="features: 4 columns, but the model takes 5"):
+        AuditedModel.of(bundle_path).decide(ROWS)
+
+
+def test_what_a_bundle_cannot_score_is_no_decision(bundle_path):
+    model = AuditedModel.of(bundle_path)
+    rows = probe_features(Bundle.read(bundle_path).manifest, 10)
+    rows[4, 0] = np.nan
+    found = model.decide(rows)
+    assert np.flatnonzero(found == -1).tolist() == [4]
+    assert model.failures.not_a_number == 1

@@ -1,0 +1,202 @@
+"""What a model has decided is not asked again, by this run or the next, and by no other model."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from offline_audit import AuditedModel
+from offline_audit.errors import DecisionCacheError
+from offline_audit.model.cache import DecisionCache
+
+ROWS = np.random.default_rng(4).normal(size=(1_000, 3)).astype(np.float32)
+GRANTED = (ROWS[:, 0] >= 0).astype(np.int8)
+HEADER, RECORD = 34, 17
+
+
+class Asked:
+    """A function that remembers every row it was asked about, and may stop after some calls."""
+
+    def __init__(self, stops_after: int | None = None) -> None:
+        self.rows, self.calls, self.stops_after = list[bytes](), 0, stops_after
+
+    def __call__(self, rows):
+        if self.calls == self.stops_after:
+            raise KeyboardInterrupt
+        self.calls += 1
+        self.rows += [row.tobytes() for row in rows]
+        if (rows[:, 1] > 10).any():
+            raise ValueError
+        return rows[:, 0] >= 0
+
+
+def cached(function, path: Path, identity: str = "loans 3", **options) -> AuditedModel:
+    return AuditedModel.from_function(
+        function, identity=identity, cache=path, batch_rows=100, **options
+    )
+
+
+def test_the_next_run_asks_nothing_again(tmp_path):
+    first, second = Asked(), Asked()
+    before = cached(first, tmp_path / "cache").decide(ROWS)
+    after = cached(second, tmp_path / "cache").decide(ROWS)
+    assert len(first.rows) == len(ROWS)
+    assert second.calls == 0
+    np.testing.assert_array_equal(before, after)
+
+
+def test_a_run_that_stopped_half_way_is_gone_on_with(tmp_path):
+    first, second = Asked(stops_after=4), Asked()
+    with pytest.raises(KeyboardInterrupt):
+        cached(first, tmp_path / "cache").decide(ROWS)
+    assert first.calls == 4
+    told = []
+    found = cached(second, tmp_path / "cache").decide(ROWS, progress=lambda *at: told.append(at))
+    np.testing.assert_array_equal(found, GRANTED)
+    assert len(second.rows) == 600
+    assert not set(first.rows) & set(second.rows)
+    assert told[0] == (400, 1_000)
+    assert told[-1] == (1_000, 1_000)
+
+
+def test_rows_that_are_there_twice_are_asked_once(tmp_path):
+    rows = ROWS[np.random.default_rng(5).integers(50, size=1_000)]
+    function = Asked()
+    found = cached(function, tmp_path / "cache").decide(rows)
+    np.testing.assert_array_equal(found, rows[:, 0] >= 0)
+    assert len(function.rows) == len(set(function.rows)) == 50
+
+
+def test_zeros_of_either_sign_are_two_rows(tmp_path):
+    """A model may tell them apart, so a cache has to."""
+    rows = np.array([[0.0], [-0.0]], np.float32)
+    model = cached(lambda rows: np.signbit(rows[:, 0]), tmp_path / "cache")
+    assert model.decide(rows).tolist() == [0, 1]
+
+
+def test_rows_without_a_decision_are_asked_again_by_the_next_run_only(tmp_path):
+    rows = ROWS.copy()
+    rows[[7, 500], 1] = 20.0
+    function = Asked()
+    model = cached(function, tmp_path / "cache")
+    found = model.decide(rows)
+    assert np.flatnonzero(found == -1).tolist() == [7, 500]
+    function.rows.clear()
+    np.testing.assert_array_equal(model.decide(rows), found)
+    assert function.rows == []
+    assert model.failures.errored == 4
+    again = Asked()
+    cached(again, tmp_path / "cache").decide(rows)
+    assert set(again.rows) == {rows[7].tobytes(), rows[500].tobytes()}
+
+
+@pytest.mark.parametrize("left", range(1, RECORD))
+def test_a_record_that_was_torn_is_dropped_and_written_anew(tmp_path, left):
+    path = tmp_path / "cache"
+    cached(Asked(), path).decide(ROWS[:10])
+    path.write_bytes(path.read_bytes()[: HEADER + 9 * RECORD + left])
+    function = Asked()
+    np.testing.assert_array_equal(cached(function, path).decide(ROWS[:20]), GRANTED[:20])
+    assert function.rows == [row.tobytes() for row in ROWS[9:20]]
+    assert path.stat().st_size == HEADER + 20 * RECORD
+    again = Asked()
+    cached(again, path).decide(ROWS[:20])
+    assert again.calls == 0
+
+
+@pytest.mark.parametrize("size", [0, 1, HEADER - 1])
+def test_a_header_that_was_torn_is_written_anew(tmp_path, size):
+    path = tmp_path / "cache"
+    cached(Asked(), path)
+    path.write_bytes(path.read_bytes()[:size])
+    cached(Asked(), path).decide(ROWS)
+    again = Asked()
+    cached(again, path).decide(ROWS)
+    assert again.calls == 0
+
+
+@pytest.mark.parametrize(
+    "changes", [{"identity": "loans 4"}, {"threshold": 0.5}, {"favourable": 0}], ids=str
+)
+def test_the_cache_of_another_model_is_refused(tmp_path, changes):
+    cached(Asked(), tmp_path / "cache").decide(ROWS)
+    with pytest.raises(DecisionCacheError, match="holds decisions of another model"):
+        cached(Asked(), tmp_path / "cache", **changes)
+
+
+def test_digests_of_another_model_are_others():
+    """So that even records that were moved would not answer."""
+    one, other = DecisionCache(["loans", "3"]), DecisionCache(["loan", "s3"])
+    assert not set(one.digests(ROWS)) & set(other.digests(ROWS))
+    assert len(set(one.digests(ROWS))) == len(ROWS)
+
+
+def test_a_bundle_of_other_bytes_is_another_model(bundle_path, tmp_path):
+    rows = np.zeros((3, 5), np.float32)
+    AuditedModel.from_bundle(bundle_path, cache=tmp_path / "cache").decide(rows)
+    AuditedModel.from_bundle(bundle_path, cache=tmp_path / "cache")
+    manifest = bundle_path / "manifest.json"
+    manifest.write_text(manifest.read_text() + "\n")
+    with pytest.raises(DecisionCacheError, match="another model"):
+        AuditedModel.from_bundle(bundle_path, cache=tmp_path / "cache")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"income,sex\n", "no cache of decisions"),
+        (b"income,sex\n" * 10, "no cache of decisions"),
+        (b"evenhand decided\x02\x00" + bytes(16), "a cache of format 2; this evenhand reads 1"),
+    ],
+)
+def test_what_is_no_cache_is_refused_and_left_alone(tmp_path, content, said):
+    path = tmp_path / "cache"
+    path.write_bytes(content)
+    with pytest.raises(DecisionCacheError, match=said):
+        cached(Asked(), path)
+    assert path.read_bytes() == content
+
+
+def test_a_damaged_cache_is_refused(tmp_path):
+    path = tmp_path / "cache"
+    cached(Asked(), path).decide(ROWS[:10])
+    data = bytearray(path.read_bytes())
+    data[HEADER + RECORD - 1] = 7
+    path.write_bytes(data)
+    with pytest.raises(DecisionCacheError, match="damaged"):
+        cached(Asked(), path)
+
+
+def test_a_cache_is_its_owners_only_and_holds_no_row(tmp_path):
+    path = tmp_path / "new" / "cache"
+    cached(Asked(), path).decide(ROWS)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    data = path.read_bytes()
+    assert len(data) == HEADER + len(ROWS) * RECORD
+    assert not [row for row in ROWS if row[:1].tobytes() + row[1:2].tobytes() in data]
+
+
+def test_two_runs_at_the_same_time_spoil_nothing(tmp_path):
+    path = tmp_path / "cache"
+    one, other = cached(Asked(), path), cached(Asked(), path)
+    for start in range(0, 1_000, 100):
+        one.decide(ROWS[start : start + 60])
+        other.decide(ROWS[start + 40 : start + 100])
+    again = Asked()
+    np.testing.assert_array_equal(cached(again, path).decide(ROWS), GRANTED)
+    assert again.calls == 0
+
+
+def test_a_cache_that_cannot_be_written_is_told_of(tmp_path):
+    with pytest.raises(DecisionCacheError, match="cannot be used: Is a directory"):
+        cached(Asked(), tmp_path)
+    model = cached(Asked(), tmp_path / "cache")
+    (tmp_path / "cache").unlink()
+    with pytest.raises(DecisionCacheError, match="cannot be used: No such file"):
+        model.decide(ROWS)
+    (tmp_path / "cache").touch()
+    with pytest.raises(DecisionCacheError, match="cut short by somebody else"):
+        model.decide(ROWS + 1)

@@ -1,0 +1,325 @@
+"""Decisions through an endpoint that refuses, withholds, is busy or away; by a client that acts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from monitor.client import EndpointError, Predictions
+from offline_audit import AuditedModel, AuditInputError
+from offline_audit.errors import DecisionCacheError, ModelFailedError, ModelUnreachableError
+from offline_audit.model import endpoint as endpoint_module
+from tests.bundles import small_spec
+
+ROWS = np.random.default_rng(6).normal(size=(2_500, 3)).astype(np.float32)
+GRANTED = (ROWS[:, 0] >= 0).astype(np.int8)
+NAMES = ("refused", "granted")
+SECRET = 77_123.0
+
+
+class Server:
+    """What stands behind every client: what it says, and what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked, self.waits = list[int](), list[float]()
+        self.connections = self.open = 0
+        self.named = True
+        self.fails: dict[str, Callable[..., Any]] = {}
+        self.troubles: list[str] = []
+        self.held: Callable[..., Any] | None = None
+
+    def predict(self, rows):
+        self.asked.append(len(rows))
+        if self.troubles:
+            raise EndpointError(self.troubles.pop(0), f"near {SECRET}")
+        for status, fails in self.fails.items():
+            if fails(rows).any():
+                raise EndpointError(status, f"near {SECRET}")
+        score, names = rows[:, 0].copy(), np.array(NAMES)[(rows[:, 0] >= 0).astype(int)]
+        actions: Sequence[str] = ()
+        if self.held is not None:
+            score, names, actions = self.held(rows, score, names)
+        return Predictions(
+            request_id="",
+            score=score,
+            decisions=tuple(names) if self.named else (),
+            actions=tuple(actions),
+        )
+
+
+@pytest.fixture
+def server(monkeypatch) -> Server:
+    found = Server()
+
+    class Client:
+        def __init__(self, endpoint, *, model, version, timeout) -> None:
+            assert (endpoint, model) == ("here:1", "loans")
+            found.connections += 1
+            found.open += 1
+            self.predict = found.predict
+
+        def close(self) -> None:
+            found.open -= 1
+
+    monkeypatch.setattr(endpoint_module, "Client", Client)
+    monkeypatch.setattr(endpoint_module, "sleep", found.waits.append)
+    return found
+
+
+def endpoint(**options) -> AuditedModel:
+    options = {"version": "3", "class_names": NAMES, **options}
+    return AuditedModel.from_endpoint("here:1", model="loans", **options)
+
+
+def test_decisions_come_in_batches_and_are_asked_for_once(server):
+    model, told = endpoint(), []
+    found = model.decide(ROWS, progress=lambda *at: told.append(at))
+    np.testing.assert_array_equal(found, GRANTED)
+    assert server.asked == [1_000, 1_000, 500]
+    assert told[-1] == (2_500, 2_500)
+    np.testing.assert_array_equal(model.decide(ROWS[::-1]), GRANTED[::-1])
+    assert len(server.asked) == 3
+    assert server.open == 0
+    assert repr(model) == "AuditedModel(loans 3 at here:1)"
+
+
+def test_wide_rows_are_sent_in_messages_that_servers_take(server):
+    rows = np.zeros((3_000, 2_000), np.float32)
+    rows[:, 0] = np.arange(3_000)
+    endpoint().decide(rows)
+    assert max(server.asked) * 2_000 * 4 <= 2 << 20
+    assert sum(server.asked) == 3_000
+
+
+@pytest.mark.parametrize("favourable", [0, 1])
+def test_names_and_scores_mean_the_same(server, favourable):
+    by_name = endpoint(favourable=favourable).decide(ROWS)
+    server.named = False
+    by_score = endpoint(
+        class_names=None, threshold=0.5, output="logit", favourable=favourable
+    ).decide(ROWS)
+    np.testing.assert_array_equal(by_name, favourable == GRANTED)
+    np.testing.assert_array_equal(by_score, by_name)
+
+
+def test_a_manifest_says_how_the_endpoint_decides(server):
+    server.named = False
+    rows = np.zeros((100, 5), np.float32)
+    rows[:, 0] = np.linspace(-1, 1, 100)
+    found = endpoint(class_names=None, manifest=small_spec()).decide(rows)
+    np.testing.assert_array_equal(found, rows[:, 0] >= np.log(0.4 / 0.6))
+    with pytest.raises(AuditInputError, match="3 columns, but the model takes 5"):
+        endpoint(class_names=None, manifest=small_spec()).decide(ROWS)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"class_names": None},
+        {"class_names": None, "threshold": 0.5},
+        {"class_names": None, "output": "logit"},
+        {"output": "logit"},
+    ],
+    ids=str,
+)
+def test_how_the_endpoint_decides_has_to_be_told(server, options):
+    with pytest.raises(AuditInputError, match="how the endpoint decides is not known"):
+        endpoint(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"class_names": ("a", "a")}, "class_names: two different names"),
+        ({"threshold": 0.5, "output": "odds"}, "output: 'odds' is none of logit, prob"),
+        ({"threshold": 1.5, "output": "logit"}, "threshold: 1.5 is not between 0 and 1"),
+        ({"retries": -1}, "retries: a whole number of at least 0"),
+    ],
+)
+def test_options_that_cannot_be_used_are_refused(server, options, said):
+    with pytest.raises(AuditInputError, match=said):
+        endpoint(**options)
+
+
+def test_answers_that_are_not_what_was_told_of_them_are_refused(server):
+    with pytest.raises(AuditInputError, match="other decisions than 'no' and 'yes'"):
+        endpoint(class_names=("no", "yes")).decide(ROWS)
+    server.named = False
+    with pytest.raises(AuditInputError, match="says no decisions: give threshold"):
+        endpoint().decide(ROWS)
+
+
+@pytest.mark.parametrize("status", ["INVALID_ARGUMENT", "INTERNAL", "UNKNOWN"])
+def test_rows_that_the_endpoint_refuses_are_found(server, status):
+    rows, bad = ROWS.copy(), [3, 4, 1_700]
+    rows[bad, 2] = SECRET
+    server.fails = {status: lambda rows: rows[:, 2] == SECRET}
+    model = endpoint()
+    found = model.decide(rows)
+    assert np.flatnonzero(found == -1).tolist() == bad
+    np.testing.assert_array_equal(np.delete(found, bad), np.delete(GRANTED, bad))
+    assert model.warnings == (f"3 rows got no decision: the model failed on them ({status})",)
+    assert server.waits == []
+
+
+def test_predictions_that_are_withheld_by_an_error_are_found(server):
+    server.fails = {"FAILED_PRECONDITION": lambda rows: rows[:, 1] > 2}
+    model = endpoint()
+    held = ROWS[:, 1] > 2
+    assert 10 < held.sum() < 200
+    np.testing.assert_array_equal(model.decide(ROWS), np.where(held, -1, GRANTED))
+    assert model.failures.withheld == model.failures.undecided == held.sum()
+    assert model.warnings == (f"{held.sum()} rows got no decision: policy withheld them",)
+
+
+def test_refusals_of_two_kinds_are_told_apart(server):
+    server.fails = {
+        "FAILED_PRECONDITION": lambda rows: rows[:, 1] > 2,
+        "INVALID_ARGUMENT": lambda rows: rows[:, 1] < -2,
+    }
+    model = endpoint()
+    model.decide(ROWS)
+    withheld, failed = (ROWS[:, 1] > 2).sum(), (ROWS[:, 1] < -2).sum()
+    assert model.warnings == (
+        f"{failed} rows got no decision: the model failed on them (INVALID_ARGUMENT)",
+        f"{withheld} rows got no decision: policy withheld them",
+    )
+
+
+def masked(rows, score, names):
+    held = rows[:, 1] > 1
+    return (
+        np.where(held, np.nan, score),
+        np.where(held, "withheld", names),
+        np.where(held, "withhold", "none"),
+    )
+
+
+def replaced(rows, score, names):
+    """As a sidecar answers that has a fallback, or that asks for a review."""
+    held = rows[:, 1] > 1
+    return (
+        np.where(held, 1.0, score),
+        np.where(held, "granted", names),
+        np.where(held, np.where(rows[:, 2] > 0, "review", "withhold"), "flag"),
+    )
+
+
+@pytest.mark.parametrize("form", [masked, replaced])
+@pytest.mark.parametrize(
+    "options", [{}, {"class_names": None, "threshold": 0.5, "output": "logit"}]
+)
+def test_what_stands_in_for_a_withheld_prediction_is_no_decision(server, form, options):
+    server.held = form
+    model = endpoint(**options)
+    held = ROWS[:, 1] > 1
+    np.testing.assert_array_equal(model.decide(ROWS), np.where(held, -1, GRANTED))
+    assert model.failures.withheld == model.failures.undecided == held.sum()
+
+
+def test_scores_that_are_no_numbers_are_not_called_withheld(server):
+    server.held = lambda rows, score, names: (
+        np.where(rows[:, 1] > 1, np.nan, score),
+        np.where(rows[:, 1] > 1, "unknown", names),
+        ["none"] * len(rows),
+    )
+    for options in ({}, {"class_names": None, "threshold": 0.5, "output": "logit"}):
+        model = endpoint(**options)
+        model.decide(ROWS)
+        assert model.failures.not_a_number == model.failures.undecided > 0
+
+
+def test_an_endpoint_that_withholds_everything_is_an_error_and_soon(server):
+    server.fails = {"FAILED_PRECONDITION": lambda rows: np.ones(len(rows), bool)}
+    with pytest.raises(ModelFailedError, match="FAILED_PRECONDITION"):
+        endpoint().decide(ROWS)
+    assert len(server.asked) <= 64
+    server.fails = {}
+    server.held = lambda rows, score, names: (score, names, ["withhold"] * len(rows))
+    with pytest.raises(ModelFailedError, match="1,000 rows brought no decision: policy withheld"):
+        endpoint().decide(ROWS)
+
+
+@pytest.mark.parametrize("status", ["NOT_FOUND", "UNIMPLEMENTED", "PERMISSION_DENIED"])
+def test_a_call_that_no_row_can_mend_is_not_tried_again(server, status):
+    server.troubles = [status]
+    with pytest.raises(ModelFailedError, match=f"{status}; does it serve model 'loans', version 3"):
+        endpoint().decide(ROWS)
+    assert len(server.asked) == 1
+
+
+def test_troubles_that_pass_are_waited_for_longer_each_time(server):
+    server.troubles = ["UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "UNAVAILABLE"]
+    np.testing.assert_array_equal(endpoint().decide(ROWS), GRANTED)
+    assert server.asked == [1_000] * 6 + [500]
+    limits = [(0.125, 0.25), (0.25, 0.5), (0.5, 1.0), (1.0, 2.0)]
+    assert all(low <= wait <= high for wait, (low, high) in zip(server.waits, limits, strict=True))
+    # A new connection each time, of which none is left open.
+    assert (server.connections, server.open) == (5, 0)
+
+
+def test_waiting_is_bounded_by_number_and_by_time(server):
+    server.troubles = ["UNAVAILABLE"] * 1_000
+    with pytest.raises(ModelUnreachableError, match="UNAVAILABLE on 4 attempts"):
+        endpoint(retries=3).decide(ROWS)
+    with pytest.raises(ModelUnreachableError, match="UNAVAILABLE on 1 attempt"):
+        endpoint(patience=0.01).decide(ROWS)
+    with pytest.raises(ModelUnreachableError) as told:
+        endpoint(retries=0).decide(ROWS)
+    assert "77" not in str(told.value)
+
+
+def test_the_next_run_goes_on_from_where_the_endpoint_went_away(server, tmp_path):
+    cache = tmp_path / "cache"
+    server.fails = {"UNAVAILABLE": lambda rows: np.full(len(rows), len(server.asked) > 2)}
+    with pytest.raises(
+        ModelUnreachableError,
+        match=r"2,000 of 2,500 rows are decided and kept in .*cache: run again with the same cache",
+    ):
+        endpoint(cache=cache, retries=2).decide(ROWS)
+    server.fails, server.asked = {}, []
+    np.testing.assert_array_equal(endpoint(cache=cache).decide(ROWS), GRANTED)
+    assert server.asked == [500]
+
+
+def test_the_same_model_goes_on_without_a_file(server):
+    model = endpoint(retries=0)
+    server.fails = {"UNAVAILABLE": lambda rows: np.full(len(rows), len(server.asked) > 2)}
+    with pytest.raises(ModelUnreachableError, match="kept in memory: ask again to go on"):
+        model.decide(ROWS)
+    server.fails, server.asked = {}, []
+    np.testing.assert_array_equal(model.decide(ROWS), GRANTED)
+    assert server.asked == [500]
+
+
+def test_halves_that_were_answered_before_the_endpoint_went_away_are_kept(server, tmp_path):
+    rows = ROWS.copy()
+    rows[999, 2] = SECRET
+    server.fails = {
+        "INTERNAL": lambda rows: rows[:, 2] == SECRET,
+        "UNAVAILABLE": lambda rows: np.full(len(rows), len(server.asked) > 2),
+    }
+    with pytest.raises(ModelUnreachableError, match="500 of 2,500 rows are decided"):
+        endpoint(cache=tmp_path / "cache", retries=0).decide(rows)
+
+
+def test_a_cache_knows_the_endpoint_the_model_and_the_version(server, tmp_path):
+    endpoint(cache=tmp_path / "cache").decide(ROWS)
+    with pytest.raises(DecisionCacheError, match="another model, version or endpoint"):
+        endpoint(cache=tmp_path / "cache", version="4")
+    with pytest.raises(AuditInputError, match="version: a cache needs it"):
+        endpoint(cache=tmp_path / "other", version="")
+
+
+def test_a_named_identity_goes_on_at_another_address(server, tmp_path):
+    cache = tmp_path / "cache"
+    endpoint(cache=cache, identity="loans, third", version="").decide(ROWS)
+    server.asked.clear()
+    elsewhere = AuditedModel.from_endpoint(
+        "there:2", model="loans-b", class_names=NAMES, identity="loans, third", cache=cache
+    )
+    np.testing.assert_array_equal(elsewhere.decide(ROWS), GRANTED)
+    assert server.asked == []

@@ -1,0 +1,78 @@
+"""Tests of AUCs against enumeration."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from offline_audit.permutation import auc_test as auc_module
+from offline_audit.permutation.auc_test import RankedGroups, auc_test
+from offline_audit.permutation.permutations import PermutationOptions
+from tests.oracle.permutation import skew_corrected_delong
+
+OPTIONS = PermutationOptions(alternative="two-sided", n_resamples=4_000, seed=0, bins=0)
+MONTE_CARLO = 4 * 0.5 / np.sqrt(OPTIONS.n_resamples)
+
+
+def ranked(groups, labels, scores) -> RankedGroups:
+    level = np.unique(scores, return_inverse=True)[1]
+    counts = np.zeros((2, 2, level.max() + 1), dtype=np.int64)
+    np.add.at(counts, ((groups == "b").astype(int), labels, level), 1)
+    return RankedGroups(counts=counts)
+
+
+def sample(n: int, seed: int, *, decimals: int | None = None, share: float = 0.3):
+    rng = np.random.default_rng(seed)
+    labels = (rng.random(n) < 0.4).astype(int)
+    scores = np.clip(0.25 * labels + 0.6 * rng.beta(2, 3, n), 0, 1)
+    if decimals is not None:
+        scores = np.round(scores, decimals)
+    groups = np.where(rng.random(n) < share, "a", "b")
+    return groups, labels, scores
+
+
+def test_the_p_value_of_an_auc_is_that_of_all_permutations_within_labels():
+    rng = np.random.default_rng(0)
+    labels = np.array([1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0])
+    scores = np.round(rng.normal(0.8 * labels), 1)
+    # Enough rows on either side that every rearrangement has a variance.
+    groups = np.array(list("aaabbb" + "aaabbbb"))
+    statistic = skew_corrected_delong(scores.tolist(), labels.tolist())
+    seen = statistic(np.flatnonzero(groups == "a").tolist(), np.flatnonzero(groups == "b").tolist())
+    above = tied = total = 0.0
+    for p in itertools.combinations(range(6), 3):
+        for n in itertools.combinations(range(6, 13), 3):
+            inside = [*p, *n]
+            value = statistic(inside, [row for row in range(13) if row not in inside])
+            total += 1
+            if np.isclose(abs(value), abs(seen), rtol=1e-9):
+                tied += 1
+            else:
+                above += abs(value) > abs(seen) or not np.isfinite(value)
+    result = auc_test(ranked(groups, labels, scores), "counted", OPTIONS)
+    assert result.statistic == pytest.approx(seen)
+    assert result.p_value == pytest.approx((above + tied / 2) / total, abs=MONTE_CARLO)
+
+
+@pytest.mark.parametrize("exchange", ["counted", "all"])
+@pytest.mark.parametrize("decimals", [None, 1])
+def test_permuting_by_level_and_by_row_gives_the_same_distribution(exchange, decimals):
+    sides = ranked(*sample(300, 2, decimals=decimals))
+    by_level = auc_module._permuted_by_level(sides, exchange, OPTIONS)
+    by_row = auc_module._permuted_by_row(sides, exchange, OPTIONS)
+    assert stats.ks_2samp(by_level, by_row).pvalue > 1e-3
+
+
+def test_many_rows_do_not_overflow():
+    sides = ranked(*sample(200_000, 3))
+    fewer = dataclasses.replace(OPTIONS, n_resamples=40)
+    drawn = auc_module._permuted_by_row(sides, "counted", fewer)
+    assert np.abs(drawn).max() < 6
+    binned = auc_module._permuted_by_level(
+        sides.binned(256), "counted", dataclasses.replace(fewer, n_resamples=400)
+    )
+    assert binned.std() == pytest.approx(1, abs=5 / np.sqrt(800))

@@ -1,0 +1,97 @@
+"""Requirements on the data for rates and means, and Welch's interval."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from offline_audit import TableCounts, permutation_test
+
+N = 200
+SCORES = np.linspace(0, 1, N)
+
+
+def calibrated(seed: int, sizes: tuple[int, int], rates: tuple[float, float]):
+    rng = np.random.default_rng(seed)
+    parts = [rng.beta(8 * p, 8 - 8 * p, n) for n, p in zip(sizes, rates, strict=True)]
+    scores = np.concatenate(parts)
+    labels = (rng.random(len(scores)) < scores).astype(int)
+    return {"groups": np.repeat(["a", "b"], sizes), "scores": scores, "labels": labels}
+
+
+def test_a_mean_needs_thirty_units():
+    groups = np.array(["a"] * 29 + ["b"] * 171)
+    found = permutation_test(metrics="mean_score", groups=groups, scores=SCORES)[0]
+    assert found.reason == "not enough data: the smaller group has 29 units; at least 30 are needed"
+    assert found.interval is not None
+
+
+def test_a_rate_is_tested_from_the_required_count_on():
+    def smallest(hits: int):
+        counts = TableCounts.from_mapping(
+            {"a": {(None, 1): hits, (None, 0): 100 - hits}, "b": {(None, 1): 2, (None, 0): 98}}
+        )
+        return permutation_test(metrics="selection_rate", counts=counts)[0]
+
+    assert smallest(1).smallest_count == 1.5
+    assert not smallest(1).enough_data
+    assert smallest(2).smallest_count == 2 == smallest(2).required_count
+    assert smallest(2).enough_data
+
+
+def test_a_calibration_gap_needs_enough_rows_of_each_label():
+    few = permutation_test(metrics="calibration_gap", **calibrated(0, (60, 1_940), (0.03, 0.2)))[0]
+    assert few.p_value is None
+    assert "the smallest expected count of rows with label 1, or with label 0" in str(few.reason)
+    assert few.smallest_count is not None
+    assert few.smallest_count < few.required_count == 8
+    ones = permutation_test(metrics="calibration_gap", **calibrated(0, (60, 1_940), (0.97, 0.2)))[0]
+    assert ones.p_value is None
+    enough = permutation_test(
+        metrics="calibration_gap", **calibrated(0, (200, 1_800), (0.1, 0.2)), n_resamples=99
+    )[0]
+    assert enough.enough_data
+
+
+def test_a_mean_of_rare_values_needs_some_of_them_in_each_group():
+    rng = np.random.default_rng(0)
+    scores = (rng.random(660) < 0.03) * 0.9 + 0.001 * rng.random(660)
+    # The small group happens to hold none, and looks calm.
+    scores[:60] = np.minimum(scores[:60], 0.01)
+    groups = np.repeat(["a", "b"], [60, 600])
+    found = permutation_test(metrics="mean_score", groups=groups, scores=scores)[0]
+    assert found.p_value is None
+    assert "so skewed" in str(found.reason)
+    assert found.smallest_count is not None
+    assert found.smallest_count < found.required_count == 3
+    calm = permutation_test(
+        metrics="mean_score", groups=groups, scores=rng.beta(1, 4, 660), n_resamples=99
+    )[0]
+    assert calm.enough_data
+
+
+def test_units_with_very_unequal_rows_have_a_smaller_effective_number():
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([[400], np.full(24, 4), np.full(300, 4)])
+    units = np.repeat(np.arange(325), rows)
+    groups = np.where(units < 25, "a", "b")
+    decisions = rng.integers(0, 2, len(units))
+    found = permutation_test(
+        metrics="selection_rate", groups=groups, decisions=decisions, units=units
+    )[0]
+    assert found.p_value is None
+    assert "the effective number of units in a group is 1.5" in str(found.reason)
+    assert found.smallest_count == pytest.approx(496**2 / 160_384)
+    assert found.required_count == 20
+
+
+def test_a_mean_without_skewness_has_welchs_statistic():
+    one, two = np.array([0.1, 0.2, 0.4, 0.5]), np.array([0.2, 0.3, 0.6, 0.7])
+    scores = np.concatenate([np.tile(one, 20), np.tile(two, 10)])
+    groups = np.repeat(["a", "b"], [80, 40])
+    found = permutation_test(metrics="mean_score", groups=groups, scores=scores, n_resamples=99)[0]
+    welch = stats.ttest_ind(scores[:80], scores[80:], equal_var=False)
+    assert found.statistic == pytest.approx(welch.statistic)
+    low, high = welch.confidence_interval()
+    assert found.interval == pytest.approx((low, high))

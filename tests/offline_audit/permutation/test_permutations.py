@@ -1,0 +1,62 @@
+"""Random permutations and their p-values."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from offline_audit.permutation.permutations import (
+    draw_counts,
+    draw_subsets,
+    p_value_from_resamples,
+)
+
+
+def test_counts_of_types_follow_the_multivariate_hypergeometric():
+    types, size, draws = np.array([3, 0, 2, 4]), 4, 40_000
+    drawn = draw_counts(np.random.default_rng(0), types, size, draws)
+    assert np.all(drawn.sum(axis=1) == size)
+    assert np.all(drawn <= types)
+    rows, times = np.unique(drawn, axis=0, return_counts=True)
+    expected = stats.multivariate_hypergeom(types[[0, 2, 3]], size).pmf(rows[:, [0, 2, 3]]) * draws
+    assert expected.sum() == pytest.approx(draws)
+    assert stats.chisquare(times, expected * times.sum() / expected.sum()).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("share", [1e-9, 1e-3, 0.4])
+def test_counts_above_the_limit_of_numpy_have_the_right_mean_and_deviation(share):
+    total, size, draws = 5_000_000_000, 2_000_000_000, 4_000
+    here = round(total * share)
+    drawn = draw_counts(np.random.default_rng(0), np.array([here, total - here]), size, draws)
+    assert np.all(drawn.sum(axis=1) == size)
+    spread = np.sqrt(here * 0.4 * 0.6 * (1 - share))
+    assert drawn[:, 0].mean() == pytest.approx(here * 0.4, abs=5 * spread / np.sqrt(draws))
+    assert drawn[:, 0].std() == pytest.approx(spread, rel=5 / np.sqrt(2 * draws))
+
+
+@pytest.mark.parametrize("n", [6, 30_000])
+def test_subsets_have_their_size_and_are_uniform(n):
+    size, draws = n // 3, 3_000 if n < 100 else 200
+    drawn = draw_subsets(np.random.default_rng(0), n, size, draws)
+    assert np.all(drawn.sum(axis=1) == size)
+    # In six blocks, since single units of many are drawn too seldom to judge.
+    blocks = drawn.reshape(draws, 6, -1).sum(axis=2).mean(axis=0)
+    spread = np.sqrt(n / 6 * (1 / 3) * (2 / 3) / draws)
+    assert np.all(np.abs(blocks - n / 18) < 5 * spread)
+
+
+def test_every_subset_of_few_units_is_equally_likely():
+    drawn = draw_subsets(np.random.default_rng(1), 5, 2, 20_000)
+    _, times = np.unique(drawn, axis=0, return_counts=True)
+    assert len(times) == 10
+    assert stats.chisquare(times).pvalue > 1e-3
+
+
+@pytest.mark.parametrize(("alternative", "beyond"), [("two-sided", 3), ("greater", 2), ("less", 4)])
+def test_larger_statistics_count_fully_ties_half_and_undefined_ones_as_extreme(alternative, beyond):
+    drawn = np.array([2.0, -2.0, 1.0, 1.0 + 1e-12, 0.5, -0.3, np.nan])
+    found = p_value_from_resamples(1.0, drawn, alternative)
+    # The two that equal it count as one; the one that was seen counts too.
+    assert found.p_value == pytest.approx((1 + beyond + 1) / 8)
+    assert found.degenerate == 1

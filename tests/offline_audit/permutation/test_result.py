@@ -1,0 +1,144 @@
+"""Printed, HTML, JSON and plotted results."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+from offline_audit import METRICS, TableCounts, correlation_test, permutation_test
+from offline_audit.permutation import Comparisons
+
+N = 200
+GROUPS = ["female", "male"] * (N // 2)
+LABELS = np.array([0, 1, 1, 1, 0] * (N // 5))
+SCORES = np.linspace(0, 1, N)
+DECISIONS = np.array([0, 0, 1, 1] * (N // 4))
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(0)
+    n = 900
+    labels = rng.integers(0, 2, n)
+    scores = np.clip(0.3 * labels + 0.6 * rng.random(n), 0, 1)
+    return {
+        "groups": {
+            "sex": rng.choice(["female", "male"], n),
+            "race": rng.choice(
+                np.array(["Asian", "Black", "White", None]), n, p=[0.2, 0.3, 0.45, 0.05]
+            ),
+        },
+        "labels": labels,
+        "scores": scores,
+        "decisions": (scores > 0.5).astype(int),
+    }
+
+
+@pytest.fixture(scope="module")
+def found(rows) -> Comparisons:
+    return permutation_test(metrics=list(METRICS), **rows, n_resamples=99)
+
+
+def test_texts_describe_the_question_and_the_alternative():
+    given: dict[str, Any] = {
+        "groups": GROUPS,
+        "scores": SCORES,
+        "labels": LABELS,
+        "n_resamples": 99,
+    }
+    gap = permutation_test(metrics="calibration_gap", **given)[0]
+    assert gap.question.startswith("is the mean difference of label and score the same for")
+    one_sided = str(permutation_test(metrics="mean_score", **given, alternative="less")[0])
+    assert "two-sided, unlike the test" in one_sided.replace("\n  ", " ")
+    assert "two-sided test)" in one_sided.replace("\n  ", " ")
+    by_units = permutation_test(metrics="auc", **given, units=np.arange(N))[0]
+    assert by_units.exchanged == "the counted units"
+
+
+def test_figures_wrap_long_names_and_an_empty_figure_gives_no_warning():
+    names = np.array(["a very long name of a group × another long name", "short"])
+    found = permutation_test(
+        metrics="selection_rate", groups=names[np.arange(N) % 2], decisions=DECISIONS
+    )
+    tick = found.plot().axes[0].get_yticklabels()[0].get_text()
+    assert max(map(len, tick.splitlines())) <= 28
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        few = permutation_test(
+            metrics="tpr", groups=GROUPS, decisions=DECISIONS, labels=np.zeros(N)
+        )
+        few.plot().canvas.draw()
+
+
+def test_a_comparison_has_monte_carlo_error_power_and_counts(found):
+    each = found.of("auc", "female")
+    assert each.monte_carlo_error == pytest.approx(np.sqrt(each.p_value * (1 - each.p_value) / 99))
+    assert each.smallest_detectable_effect > 0
+    assert each.smallest_count >= each.required_count == 5
+    assert each.n_resamples == 99
+    exact = found.of("tpr", "female")
+    assert exact.exact
+    assert exact.n_resamples is None
+    assert exact.monte_carlo_error == 0
+
+
+def test_the_smallest_detectable_effect_is_detected_in_four_of_five_samples():
+    rng = np.random.default_rng(0)
+    n = 400
+    counts = TableCounts.from_mapping({g: {(None, 1): 120, (None, 0): 280} for g in ("a", "b")})
+    shift = permutation_test(metrics="selection_rate", counts=counts)[0].smallest_detectable_effect
+    hits = rng.binomial(n, [[0.3 - shift / 2, 0.3 + shift / 2]] * 400)  # type: ignore[operator]
+    ps = [
+        permutation_test(
+            metrics="selection_rate",
+            counts=TableCounts.from_mapping(
+                {g: {(None, 1): x, (None, 0): n - x} for g, x in zip("ab", pair, strict=True)}
+            ),
+        )[0].p_value
+        for pair in hits.tolist()
+    ]
+    # Four standard errors of 400 samples.
+    assert np.mean([p <= 0.05 for p in ps if p is not None]) == pytest.approx(0.8, abs=0.08)
+
+
+def test_results_print_as_tables(found):
+    text = str(found)
+    assert text.startswith("Permutation tests: 40 comparisons")
+    assert "calibration_gap" in text
+    assert max(map(len, text.splitlines())) < 130
+    one = str(found[0])
+    assert "Newcombe" in one
+    assert "exact, all permutations of the counted rows" in one
+    assert "random permutations of rows with the same label" in str(found.of("auc", "female"))
+
+
+def test_results_are_html_that_escapes_names():
+    counts = TableCounts.from_mapping(
+        {"<b>": {(1, 1): 50, (1, 0): 40}, "other": {(1, 1): 30, (1, 0): 70}}
+    )
+    found = permutation_test(metrics="tpr", counts=counts)
+    for shown in (found._repr_html_(), found[0]._repr_html_()):
+        assert "<b>" not in shown
+        assert "&lt;b&gt;" in shown
+        assert "<table>" in shown
+
+
+def test_results_are_json_ready(found):
+    told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert len(told["comparisons"]) == len(found)
+    first = told["comparisons"][0]
+    assert first["group"]["name"] == "female"
+    assert first["exact"] is True
+    assert json.dumps(
+        correlation_test(np.arange(40.0), np.arange(40.0) % 7, n_resamples=99).to_dict()
+    )
+
+
+def test_results_plot(found):
+    figure = found.plot()
+    assert len(figure.axes[0].get_yticklabels()) == len(found)
+    assert found[0].plot().axes[0].get_xlabel().startswith("difference")

@@ -1,0 +1,59 @@
+"""A result prints as text and HTML, and becomes JSON and a figure."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from offline_audit import linear_distances, projection_test
+
+
+def projected(decisions, distances, groups, **options: Any) -> Any:
+    """The result as `Any`, so that tests need no narrowing of optional fields."""
+    return projection_test(groups=groups, decisions=decisions, distances=distances, **options)
+
+
+RNG = np.random.default_rng(0)
+N = 6_000
+GROUPS = RNG.choice(["f", "m"], N, p=[0.3, 0.7])
+X = RNG.normal(size=(N, 3)) * [1.0, 10.0, 0.1] - 0.3 * (GROUPS == "f")[:, None] * [1, 0, 0]
+W = np.array([1.0, 0.05, 0.0])
+SCORE = X @ W
+DECISIONS = (SCORE >= 0).astype(int)
+LABELS = (SCORE + RNG.normal(size=N) >= 0).astype(int)
+BOUNDARY: Any = linear_distances(X, W, 0.0, feature_names=["income", "age", "noise"])
+
+
+def test_a_result_prints_in_a_terminal_and_a_notebook_and_becomes_json_and_a_figure(tmp_path):
+    odd = np.where(GROUPS == "f", "<b>f</b>", GROUPS)
+    found = projected(DECISIONS, BOUNDARY, odd, criterion="equalized_odds", labels=LABELS)
+    printed = str(found)
+    assert printed.startswith("Do groups get decision 1 equally often within each label?")
+    assert "Smallest fair change" in printed
+    assert "income" in printed
+    assert "<b>f</b>" not in found._repr_html_()
+    assert "&lt;b&gt;f&lt;/b&gt;" in found._repr_html_()
+    told = json.loads(json.dumps(found.to_dict()))
+    assert told["p_value"] == found.p_value
+    assert told["rejected"] is True
+    assert told["cost_per_row"] == found.statistic / N
+    assert told["explanation"]["moves"][0]["rows"] > 0
+    found.plot().savefig(tmp_path / "gaps.png")
+    assert (tmp_path / "gaps.png").stat().st_size > 5_000
+
+
+def test_a_figure_names_the_attribute_where_there_are_several():
+    race = RNG.choice(["x", "y"], N)
+    one = projected(DECISIONS, BOUNDARY, {"sex": GROUPS}).plot()
+    both = projected(DECISIONS, BOUNDARY, {"sex": GROUPS, "race": race}).plot()
+    assert [label.get_text() for label in one.axes[0].get_yticklabels()] == ["f – m"]
+    named = [label.get_text() for label in both.axes[0].get_yticklabels()]
+    assert named == ["sex: f – m", "race: x – y"]
+
+
+def test_a_figure_without_gaps_says_so(tmp_path):
+    nothing = projected(np.ones(N), BOUNDARY.distances, GROUPS).plot()
+    assert [text.get_text() for text in nothing.axes[0].texts] == ["no gaps to show"]
+    nothing.savefig(tmp_path / "empty.png")

@@ -1,0 +1,90 @@
+"""Cases of the snapshots: what a result prints and what it holds, on small fixed inputs."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import re
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tests.snapshots.figures import plain
+
+__all__ = ["CASES", "Shown", "case", "folder"]
+
+CASES: dict[str, Callable[[], Shown]] = {}
+
+# Of what writes Parquet and of what is installed, not of what is computed. Where such a key gets
+# another name, so does it here.
+_MASKED_KEYS = frozenset({"bytes", "versions"})
+_MASKED_WORDS = {
+    r"\b[0-9a-f]{64}\b": "<sha256>",
+    r"\b[0-9a-f]{12}…": "<sha256>…",
+    r"\b[0-9.,]+ (bytes|kB|MB)": "<size>",
+    r"127\.0\.0\.1:\d+": "<address>",
+    r"evenhand \d+\.\d+\.\d+": "evenhand <version>",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What a result prints, and what it holds.
+
+    Attributes:
+        text: As printed; None if it prints nothing of its own.
+        data: Plain data; None if it holds none.
+    """
+
+    text: str | None = None
+    data: Any = None
+
+
+def case(made: Callable[[], Any]) -> Callable[[], Any]:
+    """Name a case after its function, and mask what differs from run to run."""
+
+    @functools.cache
+    def shown() -> Shown:
+        found = made()
+        if not isinstance(found, Shown):
+            found = Shown(text=str(found), data=found.to_dict())
+        text = None if found.text is None else _masked_text(found.text)
+        return Shown(text=text, data=_masked(plain(found.data)))
+
+    CASES[made.__name__] = shown
+    return made
+
+
+def _masked_text(text: str) -> str:
+    text = text.replace(str(folder()), "<folder>").replace(torch.__version__, "<torch>")
+    for pattern, word in _MASKED_WORDS.items():
+        text = re.sub(pattern, word, text)
+    return text
+
+
+def _masked(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: "<masked>" if key in _MASKED_KEYS and not _of_model(item) else _masked(item)
+            for key, item in value.items()
+        }
+    if isinstance(value, list):
+        return [_masked(item) for item in value]
+    return _masked_text(value) if isinstance(value, str) else value
+
+
+def _of_model(value: Any) -> bool:
+    """Versions of a model, and places, are fixed; versions of packages are not."""
+    return isinstance(value, list)
+
+
+@functools.cache
+def folder() -> Path:
+    path = Path(tempfile.mkdtemp(prefix="snapshots-"))
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    return path
