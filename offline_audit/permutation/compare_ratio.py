@@ -19,10 +19,9 @@ from offline_audit.intervals import (
 )
 from offline_audit.permutation.metrics import Metric
 from offline_audit.permutation.permutations import PermutationOptions
-from offline_audit.permutation.ratio_test import ratio_test
+from offline_audit.permutation.ratio_test import Moments, powers, ratio_moments, ratio_test
 from offline_audit.permutation.result import SMALLEST_UNITS, ComparisonEstimate, GroupEstimate
 from offline_audit.permutation.sources import Tally
-from offline_audit.permutation.studentized import Moments, powers, ratio_moments
 
 __all__ = [
     "SMALLEST_EFFECTIVE_UNITS",

@@ -15,8 +15,13 @@ from offline_audit.intervals import rate_ratio_interval, wilson
 from offline_audit.permutation.counts import TableCounts
 from offline_audit.permutation.metrics import UNKNOWN_INDEX
 from offline_audit.permutation.permutations import require_confidence_level
-from offline_audit.permutation.rows import ExpectedGroups, require_expected, rows_of
-from offline_audit.permutation.sources import GroupSet, RowSource, TableSource
+from offline_audit.permutation.rows import RowSource, rows_of
+from offline_audit.permutation.sources import (
+    ExpectedGroups,
+    GroupSet,
+    TableSource,
+    require_expected,
+)
 from offline_audit.rendering import (
     Estimate,
     TextTable,
@@ -189,14 +194,14 @@ def selection_table(
     Raises:
         AuditInputError: An argument is invalid; the message names it.
     """
-    source: RowSource | TableSource
+    source: TableSource
     if counts is not None:
         if groups is not None or decisions is not None:
             raise AuditInputError("counts: pass either arrays or counts, not both")
         if not isinstance(counts, TableCounts):
             raise AuditInputError("counts: must be `TableCounts`")
-        source = TableSource(counts.selected(by))
-        require_expected(expected_groups, {each.attribute: each.names for each in counts.groups})
+        source = TableSource(counts.selected(by).groups, counts.warnings)
+        require_expected(expected_groups, {g.attribute: g.names for g in counts.groups})
     elif groups is None or decisions is None:
         raise AuditInputError("groups, decisions: pass both arrays, or `counts`")
     else:

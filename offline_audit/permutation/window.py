@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,12 +11,12 @@ from offline_audit.crossing import By, requested_attributes
 from offline_audit.errors import AuditInputError
 from offline_audit.finding import Finding
 from offline_audit.groups import crossed_name, too_few_groups
-from offline_audit.permutation.comparison import Reference
 from offline_audit.permutation.counts import ScoreCounts, TableCounts
 from offline_audit.permutation.metrics import METRICS, Metric, metric_named
 from offline_audit.permutation.result import Comparison
+from offline_audit.permutation.sources import Reference
 from offline_audit.permutation.test import permutation_test
-from offline_audit.progress import Progress, Reporter, reporting
+from offline_audit.progress import Progress, reporting
 from offline_audit.window.counts import Cell
 from offline_audit.window.facts import WindowFacts
 from offline_audit.window.scores import ScoreBars, ScoreHistogram
@@ -69,57 +70,58 @@ def findings(
     facts = WindowFacts.of(window.provenance)
     references = _references(reference, crossings, window)
     counts = window.counts(crossings)
+    rates = [metric for metric in requested if metric.kind == "rate"]
+    scored = [metric for metric in requested if metric.kind != "rate"]
     results: list[Finding] = []
-    with reporting(progress, len(crossings) * len(requested)) as reporter:
+    # Rates are enumerated, which is too fast to need progress.
+    steps = len(scored) * sum(len(crossing) == 1 for crossing in crossings)
+    with reporting(progress, steps) if steps else nullcontext() as reporter:
         for crossing in crossings:
             cells = [_with_positive_favourable(c, facts) for c in counts.of(*crossing).cells]
-            chosen = references.get(crossed_name(crossing))
-            test = _CrossingTest(crossing, chosen, alpha, n_resamples, seed, reporter)
-            rates = [metric for metric in requested if metric.kind == "rate"]
-            results += test.findings(rates, TableCounts.from_cells(cells) if cells else None, cells)
-            scored = [metric for metric in requested if metric.kind != "rate"]
-            if scored and len(crossing) == 1:
-                histogram = _favourable_scores(window.score_histogram(crossing[0], _BINS), facts)
-                scores = ScoreCounts.from_histogram(histogram) if histogram.bars else None
-                results += test.findings(scored, scores, cells)
+            name = crossed_name(crossing)
+            test = _CrossingTest(
+                crossing, tuple(cells), references.get(name), alpha, n_resamples, seed
+            )
+            table = TableCounts.from_cells(cells) if cells else None
+            for metric in rates:
+                results += test.findings(metric, table)
+            if reporter is None or len(crossing) > 1:
+                continue
+            histogram = _favourable_scores(window.score_histogram(crossing[0], _BINS), facts)
+            scores = ScoreCounts.from_histogram(histogram) if histogram.bars else None
+            for metric in scored:
+                reporter.doing(f"{metric.name} by {name}")
+                results += test.findings(metric, scores)
+                reporter.step()
     return results
 
 
 @dataclass(frozen=True, slots=True)
 class _CrossingTest:
-    """The tests of one attribute, or of several crossed."""
+    """Tests of one attribute, or of several crossed."""
 
     crossing: tuple[str, ...]
+    cells: tuple[Cell, ...]
     reference: str | None
     alpha: float
     n_resamples: int
     seed: int
-    reporter: Reporter
 
-    def findings(
-        self,
-        metrics: Sequence[Metric],
-        counts: TableCounts | ScoreCounts | None,
-        cells: Sequence[Cell],
-    ) -> Iterator[Finding]:
-        """Findings of some metrics, or the reason why there are none."""
-        for metric in metrics:
-            self.reporter.doing(f"{metric.name} by {crossed_name(self.crossing)}")
-            reason = _untestable(metric, self.crossing, cells)
-            if reason is not None or counts is None:
-                yield self._not_tested(metric, reason or "The window is empty.")
-            else:
-                comparisons = permutation_test(
-                    counts=counts,
-                    metrics=metric.name,
-                    reference=self.reference,
-                    alpha=self.alpha,
-                    n_resamples=self.n_resamples,
-                    seed=self.seed,
-                    progress=False,
-                )
-                yield from map(self._finding, comparisons)
-            self.reporter.step()
+    def findings(self, metric: Metric, counts: TableCounts | ScoreCounts | None) -> list[Finding]:
+        """Findings of one metric, or one finding with the reason why it is not tested."""
+        reason = _untestable(metric, self.crossing, self.cells)
+        if reason is not None or counts is None:
+            return [self._not_tested(metric, reason or "The window is empty.")]
+        comparisons = permutation_test(
+            counts=counts,
+            metrics=metric.name,
+            reference=self.reference,
+            alpha=self.alpha,
+            n_resamples=self.n_resamples,
+            seed=self.seed,
+            progress=False,
+        )
+        return list(map(self._finding, comparisons))
 
     def _finding(self, comparison: Comparison) -> Finding:
         metric, effect = METRICS[comparison.metric], comparison.effect

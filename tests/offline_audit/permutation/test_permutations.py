@@ -7,9 +7,11 @@ import pytest
 from scipy import stats
 
 from offline_audit.permutation.permutations import (
+    PermutationOptions,
     draw_counts,
     draw_subsets,
     p_value_from_resamples,
+    permuted_sums,
 )
 
 
@@ -60,3 +62,20 @@ def test_larger_statistics_count_fully_ties_half_and_undefined_ones_as_extreme(a
     # The two that equal it count as one; the one that was seen counts too.
     assert found.p_value == pytest.approx((1 + beyond + 1) / 8)
     assert found.degenerate == 1
+
+
+def test_bins_preserve_the_variance_of_few_large_units():
+    rng = np.random.default_rng(0)
+    n = 20_000
+    rare = np.arange(n) < 20
+    a = np.where(rare, 0.9 + 0.05 * rng.random(n), 0.002 * rng.random(n))
+    terms = np.stack([np.ones(n), np.ones(n), a - a.mean()], axis=1)
+    group = (rng.random(n) < 0.3).astype(np.int64)
+    spreads = []
+    for bins in (0, 256):
+        fewer = PermutationOptions(alternative="two-sided", n_resamples=400, seed=1, bins=bins)
+        strata = np.zeros(n, dtype=np.int64)
+        drawn = np.concatenate(list(permuted_sums(terms, strata, group, 1 - group, fewer)))
+        spreads.append(drawn[:, 2].std())
+    # Four standard errors of a standard deviation of 400 draws.
+    assert spreads[1] == pytest.approx(spreads[0], rel=4 * np.sqrt(2 / 800))

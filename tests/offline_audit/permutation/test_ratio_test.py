@@ -15,8 +15,11 @@ from offline_audit.permutation.permutations import (
 )
 from offline_audit.permutation.ratio_test import (
     hypergeometric_probabilities,
-    permuted_sums,
+    powers,
+    rate_statistic,
+    ratio_moments,
     ratio_test,
+    studentized_statistic,
 )
 from tests.oracle.permutation import agresti_caffo, p_value, skew_corrected_welch
 
@@ -33,23 +36,6 @@ def options(alternative: Alternative = "two-sided", draws: int = 10_000) -> Perm
 def result(hits, misses, other_hits, other_misses, alternative: Alternative = "two-sided"):
     group, other = np.array([hits, misses]), np.array([other_hits, other_misses])
     return ratio_test(TYPES, ONE_STRATUM, group, other, rates=True, options=options(alternative))
-
-
-def test_bins_preserve_the_variance_of_few_large_units():
-    rng = np.random.default_rng(0)
-    n = 20_000
-    rare = np.arange(n) < 20
-    a = np.where(rare, 0.9 + 0.05 * rng.random(n), 0.002 * rng.random(n))
-    terms = np.stack([np.ones(n), np.ones(n), a - a.mean()], axis=1)
-    group = (rng.random(n) < 0.3).astype(np.int64)
-    spreads = []
-    for bins in (0, 256):
-        fewer = PermutationOptions(alternative="two-sided", n_resamples=400, seed=1, bins=bins)
-        strata = np.zeros(n, dtype=np.int64)
-        drawn = np.concatenate(list(permuted_sums(terms, strata, group, 1 - group, fewer)))
-        spreads.append(drawn[:, 2].std())
-    # Four standard errors of a standard deviation of 400 draws.
-    assert spreads[1] == pytest.approx(spreads[0], rel=4 * np.sqrt(2 / 800))
 
 
 def test_bins_keep_the_level_for_rare_large_scores():
@@ -175,3 +161,22 @@ def test_the_p_value_of_a_mean_is_that_of_all_permutations():
         skew_corrected_welch(scores)(list(range(5)), list(range(5, 13)))
     )
     assert result.p_value == pytest.approx(expected, abs=MONTE_CARLO)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 60), st.integers(1, 60), st.data())
+def test_the_statistic_of_rates_increases_with_the_hits_of_the_group(n, other_n, data):
+    hits = data.draw(st.integers(0, n + other_n))
+    possible = range(max(0, hits - other_n), min(n, hits) + 1)
+    found = [rate_statistic(x, n, hits - x, other_n) for x in possible]
+    assert found == sorted(found)
+    assert len(set(found)) == len(found)
+
+
+def test_the_statistic_of_rates_equals_the_general_one():
+    added = powers(np.array([[1.0, 1.0], [0.0, 1.0]])).sum(axis=0)
+    sides = [
+        ratio_moments(np.array(c) @ powers(TYPES) + added, rates=True) for c in ([7, 12], [30, 81])
+    ]
+    general = studentized_statistic(*sides, skewed=False)
+    assert rate_statistic(7, 19, 30, 111) == pytest.approx(float(general), rel=1e-12)

@@ -1,4 +1,4 @@
-"""Rows, counts and histograms give the same results."""
+"""Which groups are compared; rows, counts and histograms give the same results."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from offline_audit import AuditInputError, ScoreCounts, TableCounts, permutation_test
-from offline_audit.permutation.permutations import (
-    Exchange,
-)
+from offline_audit.permutation import Comparisons
+from offline_audit.permutation.permutations import Exchange
 
 N = 200
 DECISIONS = np.array([0, 0, 1, 1] * (N // 4))
@@ -23,6 +22,86 @@ def sample(n: int, seed: int, *, decimals: int | None = None, share: float = 0.3
         scores = np.round(scores, decimals)
     groups = np.where(rng.random(n) < share, "a", "b")
     return groups, labels, scores
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(0)
+    n = 900
+    labels = rng.integers(0, 2, n)
+    scores = np.clip(0.3 * labels + 0.6 * rng.random(n), 0, 1)
+    return {
+        "groups": {
+            "sex": rng.choice(["female", "male"], n),
+            "race": rng.choice(
+                np.array(["Asian", "Black", "White", None]), n, p=[0.2, 0.3, 0.45, 0.05]
+            ),
+        },
+        "labels": labels,
+        "scores": scores,
+        "decisions": (scores > 0.5).astype(int),
+    }
+
+
+def versus(found: Comparisons) -> list[str]:
+    return [each.versus for each in found]
+
+
+def test_each_group_is_compared_with_the_rest_and_two_with_each_other(rows):
+    found = permutation_test(
+        metrics="selection_rate", groups=rows["groups"], decisions=rows["decisions"]
+    )
+    assert versus(found) == [
+        "female against male",
+        "Asian against not Asian",
+        "Black against not Black",
+        "White against not White",
+    ]
+    others = [each.other.rows for each in found if each.other]
+    known = sum(group is not None for group in rows["groups"]["race"])
+    assert [each.group.rows + rest for each, rest in zip(found, others, strict=True)] == [
+        900,
+        known,
+        known,
+        known,
+    ]
+
+
+def test_all_other_groups_are_compared_with_the_reference(rows):
+    found = permutation_test(
+        metrics="selection_rate",
+        groups=rows["groups"],
+        decisions=rows["decisions"],
+        reference="White",
+    )
+    assert versus(found) == [
+        "female against male",
+        "Asian against White",
+        "Black against White",
+    ]
+    by_attribute = permutation_test(
+        metrics="selection_rate",
+        groups=rows["groups"],
+        decisions=rows["decisions"],
+        reference={"sex": "female"},
+    )
+    assert versus(by_attribute)[0] == "male against female"
+    assert by_attribute[0].effect == pytest.approx(-found[0].effect)  # type: ignore[operator]
+
+
+def test_a_tuple_crosses_attributes(rows):
+    found = permutation_test(
+        metrics="selection_rate",
+        groups=rows["groups"],
+        decisions=rows["decisions"],
+        by=["sex", "race", ("sex", "race")],
+    )
+    crossed = [each.group.name for each in found if each.attribute == "sex × race"]
+    assert crossed == [
+        f"{sex} × {race}" for sex in ("female", "male") for race in ("Asian", "Black", "White")
+    ]
+    both = (rows["groups"]["sex"] == "male") & (rows["groups"]["race"] == "White")
+    assert found.of("selection_rate", "male × White").group.rows == both.sum()
 
 
 def test_units_with_different_labels_cannot_be_permuted_within_an_outcome():

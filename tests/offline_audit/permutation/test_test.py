@@ -181,6 +181,30 @@ def test_a_mapping_instead_of_counts_is_rejected():
         selection_table(counts={"a": {(1, 1): 3}})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("metric", "columns", "reason"),
+    [
+        ("selection_rate", {"decisions": np.ones(N)}, "no variation: all counted rows"),
+        ("selection_rate", {"decisions": np.zeros(N)}, "no variation: all counted rows"),
+        ("tpr", {"decisions": DECISIONS, "labels": np.zeros(N)}, "counts no row of female"),
+        ("fpr", {"decisions": DECISIONS, "labels": np.ones(N)}, "counts no row of female"),
+        ("auc", {"scores": SCORES, "labels": np.ones(N)}, "fewer than two positives or two neg"),
+        ("mean_score", {"scores": np.full(N, 0.3)}, "no variation: all counted rows"),
+        ("auc", {"scores": np.full(N, 0.3), "labels": LABELS}, "no standard error"),
+        ("auc", {"scores": LABELS * 0.5, "labels": LABELS}, "0.0 rows of the smallest class"),
+        ("tpr", {"decisions": DECISIONS, "labels": np.arange(N) < 4}, "not enough data"),
+    ],
+)
+def test_without_enough_data_there_is_a_reason_and_no_p_value(metric, columns, reason):
+    found = permutation_test(metrics=metric, groups=GROUPS, n_resamples=99, **columns)[0]
+    assert found.p_value is None
+    assert found.statistic is None
+    assert not found.enough_data
+    assert found.reason is not None
+    assert reason in found.reason
+    assert reason in str(found).replace("\n  ", " ")
+
+
 def test_the_same_seed_gives_the_same_p_value_and_another_seed_another():
     rng = np.random.default_rng(1)
     scores, groups = rng.random(200), rng.choice(["a", "b"], 200)
@@ -220,3 +244,15 @@ def test_the_plain_difference_agrees_with_scipys_permutation_test():
     )
     assert found.statistic == pytest.approx(rival.statistic)
     assert found.p_value == pytest.approx(rival.pvalue, abs=4 * 0.005 * np.sqrt(2))
+
+
+def test_one_sided_p_values_add_up_to_one():
+    groups, labels, scores = sample(900, 0, share=0.5)
+    ps = [
+        permutation_test(
+            metrics="tpr", groups=groups, labels=labels,
+            decisions=scores > 0.5, alternative=side,
+        )[0].p_value
+        for side in ("greater", "less")
+    ]  # fmt: skip
+    assert sum(ps) == pytest.approx(1)  # type: ignore[arg-type]
