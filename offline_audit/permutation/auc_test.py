@@ -38,7 +38,7 @@ Sums = tuple[Any, Any, Any]
 
 # Expected positives, and negatives, that are ranked on the wrong side (docs/decisions/0009).
 SMALLEST_MISRANKED = 5
-# With this many times fewer levels than rows, drawing by level is cheaper than row by row.
+# Rows per distinct score above which drawing counts by score is cheaper than drawing rows.
 _LEVEL_COST = 20
 
 
@@ -49,7 +49,15 @@ def compare_auc(
     confidence_level: float,
     options: PermutationOptions,
 ) -> ComparisonEstimate:
-    """Estimate and test a difference of AUCs, where there is enough data."""
+    """Estimate and test a difference of AUCs, where there is enough data.
+
+    Args:
+        ranked: Labelled scores of both groups.
+        names: Names of the two sides of the comparison.
+        exchange: Which rows are permuted.
+        confidence_level: Confidence level of the interval.
+        options: Number of permutations, seed, alternative.
+    """
     groups = (_group_estimate(names[0], ranked, 0), _group_estimate(names[1], ranked, 1))
     for group in groups:
         if min(group.hits or 0, group.counted - (group.hits or 0)) < 2:
@@ -66,6 +74,7 @@ def compare_auc(
         auc_interval(auc, variance, float(classes[i].prod()), confidence_level)
         for i, (auc, variance) in enumerate(zip(aucs, variances, strict=True))
     ]
+    # Under H0 both groups have one AUC, estimated from all pairs of a positive and a negative.
     pooled = float(np.average(aucs, weights=classes.prod(axis=1)))
     misranked = float(ranked.classes.min() * min(pooled, 1 - pooled))
     reason, test = None, None
@@ -247,7 +256,11 @@ def _permuted_by_level(
 
 
 class _RankedClass:
-    """Rows of one class in ascending order of score, with the rows of the other class below."""
+    """Rows of one class in ascending order of score, with their placements in the other class.
+
+    The rows of the other class with a lower score are the first `low`, those with a lower or equal
+    score the first `high`; a cumulative sum over any subset then gives the placements in it.
+    """
 
     def __init__(self, own: Int, opposite: Int) -> None:
         before = np.concatenate([[0], np.cumsum(opposite)])
@@ -291,24 +304,25 @@ def _split_moments(
     negatives: _RankedClass, positives: _RankedClass, in_n: Bool, in_p: Bool
 ) -> tuple[Moments, Moments]:
     """Moments, `[d]`, of the group with these negatives and positives, `[d, ...]`, and the rest."""
-    below, beneath = positives.below_among(in_n), negatives.below_among(in_p)
+    below_positives, below_negatives = positives.below_among(in_n), negatives.below_among(in_p)
     n, p = np.count_nonzero(in_n, axis=1), np.count_nonzero(in_p, axis=1)
     rest_n, rest_p = in_n.shape[1] - n, in_p.shape[1] - p
     # The placement of a negative counts the positives above it.
     group = _moments_of_placements(
-        p, n, _masked_sums(below, in_p), _masked_sums(p[:, None] - beneath, in_n)
+        p, n, _masked_sums(below_positives, in_p), _masked_sums(p[:, None] - below_negatives, in_n)
     )
-    rest_above = rest_p[:, None] - (negatives.below - beneath)
+    rest_above = rest_p[:, None] - (negatives.below - below_negatives)
     other = _moments_of_placements(
         rest_p,
         rest_n,
-        _masked_sums(positives.below - below, ~in_p),
+        _masked_sums(positives.below - below_positives, ~in_p),
         _masked_sums(rest_above, ~in_n),
     )
     return group, other
 
 
 def _masked_sums(placements: Float, members: Bool) -> tuple[Float, Float, Float]:
+    """Sums of first, second and third powers of the members' placements, `[d]` each."""
     powers = placements * members
     first = powers.sum(axis=1)
     powers *= placements

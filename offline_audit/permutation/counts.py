@@ -1,4 +1,4 @@
-"""Counts by group, label and decision, and histograms of scores, that replace rows."""
+"""Counts by group, label and decision, and histograms of scores, as input instead of arrays."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class TableCounts:
     def from_cells(
         cls, cells: Iterable[Cell], expected_groups: ExpectedGroups | None = None
     ) -> Self:
-        """From the cells of a window's `GroupCounts`.
+        """Create counts from the cells of a window's `GroupCounts`.
 
         Raises:
             AuditInputError: A count, a label or a name is invalid.
@@ -76,7 +76,7 @@ class TableCounts:
         attribute: str = "group",
         expected_groups: ExpectedGroups | None = None,
     ) -> Self:
-        """From `{group: {(label, decision): rows}}`; None stands for unknown.
+        """Create counts from `{group: {(label, decision): rows}}`; None means unknown.
 
         Raises:
             AuditInputError: A count, a label or a name is invalid.
@@ -166,14 +166,14 @@ class ScoreCounts:
             AuditInputError: `by` requests another attribute or a crossing.
         """
         if by not in (None, self.attribute, [self.attribute], (self.attribute,)):
-            raise AuditInputError(f"by: no scores except of {self.attribute!r}")
+            raise AuditInputError(f"by: the scores are counted by {self.attribute!r} only")
         return self
 
     @classmethod
     def from_histogram(
         cls, histogram: ScoreHistogram, expected_groups: ExpectedGroups | None = None
     ) -> Self:
-        """From a window's `ScoreHistogram`.
+        """Create histograms from a window's `ScoreHistogram`.
 
         Raises:
             AuditInputError: A count is negative, or a name is not expected.
@@ -281,11 +281,11 @@ class ScoreSource(TableSource):
         )
 
     def mean_error(self) -> float:
-        """Half a bin in each mean."""
+        """Half the width of the widest bin, for each of the two means."""
         return float(np.diff(self._scores.edges).max())
 
     def auc_error(self, ranked: RankedGroups) -> float:
-        """Half of the pairs that share a bin, in each AUC."""
+        """Half of the share of pairs in the same bin, for each of the two AUCs."""
         error = 0.0
         for negatives, positives in ranked.counts.astype(np.float64):
             pairs = positives.sum() * negatives.sum()

@@ -32,7 +32,7 @@ Kind = Literal["rate", "mean", "auc"]
 # Index of an unknown label or decision in tables of counts, after 0 and 1.
 UNKNOWN_INDEX = 2
 # A larger difference of the labelled shares between decisions gives a warning.
-_LARGE_DIFFERENCE = 0.1
+_LABELLED_DIFFERENCE = 0.1
 _WORDS = {1: "selected", 0: "not selected"}
 
 
@@ -44,15 +44,15 @@ class Metric:
     value that involves the score instead of the hit.
 
     Attributes:
-        name: Name as a caller writes it.
-        kind: How it is computed.
+        name: Name of the metric.
+        kind: Rate of hits, mean of a value, or AUC.
         description: Noun phrase that completes "is the … the same?".
         counted: Rows that the metric counts, `[label, decision]`, with 0, 1, unknown on each axis.
         hit: Rows that are a success, where they are counted.
         needs: Required input, of `decisions`, `labels` and `scores`.
-        comparative: What is said of the group with the higher value; `more` and `higher` in braces
-            become `less` and `lower` for the other group.
-        given_decision: The one decision that the counted rows have in common, if they do.
+        comparative: Predicate of the group with the higher value; `{more}` and `{higher}` become
+            `less` and `lower` for a group with the lower value.
+        given_decision: The decision that all counted rows have; None if both decisions count.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Metric:
         return {"rate": "rate", "mean": "score", "auc": "auc"}[self.kind]
 
     def direction(self, group: str, effect: float) -> str:
-        """In words, who has more of the metric."""
+        """Sentence that says whether a group has more or less of the metric."""
         if effect == 0:
             return "no difference"
         words = ("more", "higher") if effect > 0 else ("less", "lower")
@@ -88,9 +88,9 @@ class GroupRows:
 
     Attributes:
         index: Indices of the rows in the caller's arrays, to look up other columns.
-        decisions: 0, 1, or −1 where it is unknown; None if not given.
-        labels: 0, 1, or −1 where it is unknown; None if not given.
-        scores: None if not given.
+        decisions: 0, 1, or −1 where it is unknown; None if not passed.
+        labels: 0, 1, or −1 where it is unknown; None if not passed.
+        scores: None if not passed.
     """
 
     index: Int
@@ -101,7 +101,7 @@ class GroupRows:
 
 @dataclass(frozen=True, slots=True)
 class CustomMetric:
-    """A metric that is a function of the caller."""
+    """A metric that the caller defines as a function."""
 
     function: Callable[[GroupRows], float]
 
@@ -117,7 +117,7 @@ class CustomMetric:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Required input: none that is known before the function runs."""
+        """Required input; empty, since it is unknown before the function runs."""
         return ()
 
 
@@ -240,7 +240,7 @@ METRICS: dict[str, Metric] = {
 
 
 def metric_named(name: str) -> Metric:
-    """One of `METRICS`.
+    """The metric of `METRICS` with this name.
 
     Raises:
         AuditInputError: There is no such metric.
@@ -269,7 +269,9 @@ def requested_metrics(metrics: Metrics) -> list[Metric | CustomMetric]:
 
 
 def not_identified(metric: Metric, table: Int, sides: Sequence[tuple[str, Int]]) -> str | None:
-    """Why the metric is not identified, for all rows or for one side; None if it is.
+    """The reason why the metric is not identified, for all rows or for one side; None if it is.
+
+    With labels for one decision only, a TPR is 0 or 1 by construction, whatever the model does.
 
     Args:
         metric: The metric.
@@ -278,12 +280,13 @@ def not_identified(metric: Metric, table: Int, sides: Sequence[tuple[str, Int]])
     """
     if not metric.needs_labels:
         return None
-    of_all = _one_decision(metric, table, "")
+    # Per side too: one small group without labels would hardly show in the table of all rows.
+    of_all = _one_decision(metric, table, of_group="")
     of_sides = (_one_decision(metric, table[members], f" of {name}") for name, members in sides)
     return of_all or next((reason for reason in of_sides if reason is not None), None)
 
 
-def _one_decision(metric: Metric, table: Int, whose: str) -> str | None:
+def _one_decision(metric: Metric, table: Int, of_group: str) -> str | None:
     rows, labelled = _by_decision(table)
     if min(rows) == 0 or max(labelled) == 0 or min(labelled) > 0:
         return None
@@ -291,8 +294,8 @@ def _one_decision(metric: Metric, table: Int, whose: str) -> str | None:
     if metric.given_decision == decision:
         return None
     return (
-        f"labels exist only for rows{whose} that were {_WORDS[decision]}, so {metric.name} is not "
-        "identified: the outcomes of the others are unknown"
+        f"labels exist only for rows{of_group} that were {_WORDS[decision]}, so {metric.name} is "
+        "not identified: the outcomes of the others are unknown"
     )
 
 
@@ -304,7 +307,7 @@ def label_warnings(metric: Metric, table: Int) -> list[str]:
     if min(rows) == 0 or min(labelled) == 0:
         return []
     shares = [known / n for known, n in zip(labelled, rows, strict=True)]
-    if abs(shares[1] - shares[0]) <= _LARGE_DIFFERENCE:
+    if abs(shares[1] - shares[0]) <= _LABELLED_DIFFERENCE:
         return []
     warning = (
         f"Labels are known for {100 * shares[1]:.0f}% of the selected rows and "

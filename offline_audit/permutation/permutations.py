@@ -152,7 +152,7 @@ def _is_number(value: Any) -> bool:
 
 
 def chunks(options: PermutationOptions, width: int) -> Iterator[int]:
-    """Numbers of resamples that fit into memory together; each is reported as progress.
+    """Yield numbers of resamples that fit into memory together, and report them as progress.
 
     Args:
         options: Number of resamples and progress.
@@ -184,30 +184,30 @@ def draw_counts(rng: np.random.Generator, types: Int, size: int, draws: int) -> 
     """
     counts = np.zeros((draws, len(types)), dtype=np.int64)
     order = np.argsort(types, kind="stable")
-    wanted = np.full(draws, size, dtype=np.int64)
-    left = int(types.sum())
+    remaining = np.full(draws, size, dtype=np.int64)
+    others = int(types.sum())
     for index in order[:-1]:
         available = int(types[index])
-        left -= available
+        others -= available
         if available == 0:
             continue
-        counts[:, index] = _hypergeometric(rng, available, left, wanted)
-        wanted -= counts[:, index]
+        counts[:, index] = _hypergeometric(rng, available, others, remaining)
+        remaining -= counts[:, index]
     if len(order):
-        counts[:, order[-1]] = wanted
+        counts[:, order[-1]] = remaining
     return counts
 
 
-def _hypergeometric(rng: np.random.Generator, available: int, left: int, wanted: Int) -> Int:
-    if available < _HYPERGEOMETRIC_LIMIT and left < _HYPERGEOMETRIC_LIMIT:
-        return rng.hypergeometric(available, left, wanted)
+def _hypergeometric(rng: np.random.Generator, available: int, others: int, remaining: Int) -> Int:
+    if available < _HYPERGEOMETRIC_LIMIT and others < _HYPERGEOMETRIC_LIMIT:
+        return rng.hypergeometric(available, others, remaining)
     # Above numpy's limit: the normal approximation, where the standard deviation is many units;
     # else the binomial, since a rare type among so many is drawn as if with replacement.
-    total = available + left
-    share = wanted / total
-    spread = np.sqrt(available * share * (1 - share) * (left / max(total - 1, 1)))
-    normal = np.rint(available * share + spread * rng.standard_normal(len(wanted)))
-    low, high = np.maximum(wanted - left, 0), np.minimum(wanted, available)
+    total = available + others
+    share = remaining / total
+    spread = np.sqrt(available * share * (1 - share) * (others / max(total - 1, 1)))
+    normal = np.rint(available * share + spread * rng.standard_normal(len(remaining)))
+    low, high = np.maximum(remaining - others, 0), np.minimum(remaining, available)
     if available < 1_000_000:
         return np.clip(rng.binomial(available, share), low, high)
     return np.clip(normal, low, high).astype(np.int64)
@@ -283,7 +283,7 @@ def _binned(
     """Neighbouring types of a stratum, merged into one type with their mean terms.
 
     The totals of the terms are unchanged, so the sums of a permutation differ from the exact ones
-    only by what is exchanged within a bin. Each bin holds about the same share of units, squares
+    only by exchanges within a bin. Each bin holds about the same share of units, squares
     and cubes: few units that make up most of the variance get bins of their own, otherwise the
     permutation distribution would miss them.
     """

@@ -1,4 +1,4 @@
-"""The permutation test of a difference of two ratios: exact for rates, random for the rest."""
+"""The studentized statistic, and the permutation test of a difference of rates or means."""
 
 from __future__ import annotations
 

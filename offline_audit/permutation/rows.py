@@ -1,4 +1,4 @@
-"""Rows of traffic as validated arrays, with the group of each row by attribute or crossing."""
+"""Validated arrays with one value per row, and the data of a test that they provide."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Rows:
 
     Attributes:
         crossings: Groups by attribute or crossing, in the requested order.
-        decisions: 0, 1, or −1 where it is unknown; None if not given.
-        labels: 0, 1, or −1 where it is unknown; None if not given.
-        scores: None if not given.
+        decisions: 0, 1, or −1 where it is unknown; None if not passed.
+        labels: 0, 1, or −1 where it is unknown; None if not passed.
+        scores: None if not passed.
         units: Number of the unit that each row belongs to; None if every row is its own unit.
         warnings: Reservations about the data.
     """
@@ -94,7 +94,7 @@ def rows_of(
     expected_groups: ExpectedGroups | None = None,
     score_limits: tuple[float, float] | None = (0.0, 1.0),
 ) -> Rows:
-    """Validate arrays.
+    """Validate arrays with one value per row.
 
     Raises:
         AuditInputError: An array or an option is invalid.
@@ -153,8 +153,8 @@ def _duplicate_warnings(rows: Rows) -> list[str]:
     _, index, times = np.unique(rows.scores, return_inverse=True, return_counts=True)
     if len(times) < rows.n / 20 or len(times) == rows.n:
         return []
-    whole = np.stack([index, rows.label_index, rows.decision_index, *codes])
-    distinct = np.unique(whole, axis=1).shape[1]
+    columns = np.stack([index, rows.label_index, rows.decision_index, *codes])
+    distinct = np.unique(columns, axis=1).shape[1]
     if 1 - distinct / rows.n <= _DUPLICATE_SHARE:
         return []
     share = 100 * (1 - distinct / rows.n)

@@ -124,7 +124,7 @@ class SelectionTable:
 
     def plot(self) -> Figure:
         """Impact ratios with their intervals, and a line at four fifths."""
-        shown = [
+        estimates = [
             Estimate(
                 name=f"{row.attribute}: {row.group}",
                 value=row.impact_ratio,
@@ -134,16 +134,16 @@ class SelectionTable:
             for row in self.table
             if row.impact_ratio is not None
         ]
-        return interval_figure(shown, "impact ratio (line: four fifths)", at=FOUR_FIFTHS)
+        return interval_figure(estimates, "impact ratio (line: four fifths)", at=FOUR_FIFTHS)
 
     def __str__(self) -> str:
-        return to_text("Selection rates and impact ratios", self._shown, self._notes)
+        return to_text("Selection rates and impact ratios", self._text_table, self._notes)
 
     def _repr_html_(self) -> str:
-        return to_html("Selection rates and impact ratios", self._shown, self._notes)
+        return to_html("Selection rates and impact ratios", self._text_table, self._notes)
 
     @property
-    def _shown(self) -> TextTable:
+    def _text_table(self) -> TextTable:
         level = f"{100 * self.confidence_level:g}% interval"
         return TextTable(
             header=("attribute", "group", "rows", "share", "selected", "rate", level,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offline_audit.errors import AuditInputError
-from offline_audit.groups import require_names, word_of
+from offline_audit.groups import require_names, too_few_groups, word_of
 from offline_audit.permutation.metrics import UNKNOWN_INDEX, Metric
 from offline_audit.permutation.permutations import Exchange
 
@@ -106,9 +106,8 @@ def pairs_of(group_sets: Sequence[GroupSet], reference: Reference) -> list[list[
         AuditInputError: An attribute has fewer than two groups, or the reference is not a group.
     """
     for groups in group_sets:
-        if len(groups.names) < 2:
-            only = f"only {groups.names[0]!r} has rows" if groups.names else "no group is known"
-            raise AuditInputError(f"groups of {groups.attribute}: two groups are needed; {only}")
+        if reason := too_few_groups(groups.names, groups.attribute):
+            raise AuditInputError(f"groups: {reason}")
     references = _references(group_sets, reference)
     return [list(_pairs(g, name)) for g, name in zip(group_sets, references, strict=True)]
 

@@ -80,7 +80,7 @@ def permutation_test(
     H0: the metric is the same in both groups; everything else may differ. Groups are permuted among
     the rows that the metric counts, T is the studentized difference, and p is the share of
     permutations with |T| at least as large, ties counting half. Invalid if rows are dependent and
-    `units` are not given. Labels that exist for one decision only give a reason and no p-value.
+    `units` is not passed. Labels that exist for one decision only give a reason and no p-value.
     (DiCiccio, Vasudevan, Basu, Kenthapadi and Agarwal, KDD 2020, section 3.)
 
     Args:
@@ -107,8 +107,8 @@ def permutation_test(
         confidence_level: Confidence level of the intervals.
         n_resamples: Number of random permutations, where they are not enumerated.
         seed: Seed of the random generator.
-        progress: Function that receives what is being done, steps done and steps in all; True for
-            a progress bar, False for none, None for a bar on a terminal.
+        progress: Function that is called with the current task, the steps done and the total;
+            True for a progress bar, False for none, None for a bar if stderr is a terminal.
 
     Raises:
         AuditInputError: An argument is invalid; the message names it.

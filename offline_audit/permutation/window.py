@@ -47,17 +47,17 @@ def findings(
     means and AUC on scores in 1,000 bins; crossed attributes on rates only.
 
     Args:
-        window: Window with outcomes, which hold the groups.
+        window: Window with outcomes, which contain the groups.
         by: Protected attributes; a tuple crosses its attributes. None for every attribute by
             itself.
-        model: Not used: the log holds the decisions and scores.
+        model: Not used; the log contains decisions and scores.
         metrics: Names of `METRICS`.
         reference: Group that the others are compared with, by attribute.
         alpha: Significance level.
         n_resamples: Number of random permutations, where they are not enumerated.
         seed: Seed of the random generator.
-        progress: Function that receives what is being done, steps done and steps in all; True for
-            a progress bar, False for none, None for a bar on a terminal.
+        progress: Function that is called with the current task, the steps done and the total;
+            True for a progress bar, False for none, None for a bar if stderr is a terminal.
 
     Raises:
         AuditInputError: A metric or the reference is unknown, or the favourable decision changed
@@ -171,22 +171,23 @@ class _CrossingTest:
 def _references(
     reference: Reference, crossings: Sequence[tuple[str, ...]], window: Window
 ) -> dict[str, str]:
-    """The reference group by attribute; a single name refers to the attribute that has it."""
+    """Reference group by attribute; a single name refers to the attributes with such a group."""
     requested = [crossed_name(crossing) for crossing in crossings]
     if isinstance(reference, Mapping):
         if unknown := [name for name in reference if name not in requested]:
             raise AuditInputError(
-                f"reference: {', '.join(unknown)} not requested; choose from {', '.join(requested)}"
+                f"reference: {', '.join(unknown)} is not requested by `by`; choose from "
+                f"{', '.join(requested)}"
             )
         return {name: str(group) for name, group in reference.items()}
-    having = [name for name in requested if reference in window.attributes.get(name, ())]
-    if reference is not None and not having:
+    matching = [name for name in requested if reference in window.attributes.get(name, ())]
+    if reference is not None and not matching:
         raise AuditInputError(f"reference: {reference!r} is not a group of {', '.join(requested)}")
-    return dict.fromkeys(having, str(reference))
+    return dict.fromkeys(matching, str(reference))
 
 
 def _untestable(metric: Metric, crossing: tuple[str, ...], cells: Sequence[Cell]) -> str | None:
-    """Why a metric cannot be compared at all; None if it can."""
+    """The reason why a metric cannot be tested; None if it can."""
     known = {cell.groups for cell in cells if None not in cell.groups}
     if reason := too_few_groups([crossed_name(map(str, names)) for names in known], crossing):
         return reason

@@ -43,22 +43,23 @@ def test_the_p_value_of_an_auc_is_that_of_all_permutations_within_labels():
     rng = np.random.default_rng(0)
     labels = np.array([1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0])
     scores = np.round(rng.normal(0.8 * labels), 1)
-    # Enough rows on either side that every rearrangement has a variance.
+    # Enough rows on either side that every permutation has a variance.
     groups = np.array(list("aaabbb" + "aaabbbb"))
     statistic = skew_corrected_delong(scores.tolist(), labels.tolist())
-    seen = statistic(np.flatnonzero(groups == "a").tolist(), np.flatnonzero(groups == "b").tolist())
+    sides = [np.flatnonzero(groups == group).tolist() for group in "ab"]
+    observed = statistic(*sides)
     above = tied = total = 0.0
     for p in itertools.combinations(range(6), 3):
         for n in itertools.combinations(range(6, 13), 3):
             inside = [*p, *n]
             value = statistic(inside, [row for row in range(13) if row not in inside])
             total += 1
-            if np.isclose(abs(value), abs(seen), rtol=1e-9):
+            if np.isclose(abs(value), abs(observed), rtol=1e-9):
                 tied += 1
             else:
-                above += abs(value) > abs(seen) or not np.isfinite(value)
+                above += abs(value) > abs(observed) or not np.isfinite(value)
     result = auc_test(ranked(groups, labels, scores), "counted", OPTIONS)
-    assert result.statistic == pytest.approx(seen)
+    assert result.statistic == pytest.approx(observed)
     assert result.p_value == pytest.approx((above + tied / 2) / total, abs=MONTE_CARLO)
 
 
@@ -91,10 +92,10 @@ def test_the_auc_and_its_variance_are_delongs(positives, negatives):
     scores = [*map(float, positives), *map(float, negatives)]
     labels = [1] * len(positives) + [0] * len(negatives)
     expected = auc_with_delong(scores, labels, list(range(len(scores))))
-    counts = [np.bincount(each, minlength=6).astype(float) for each in (positives, negatives)]
-    found = auc_moments(*counts)
-    assert float(found.estimate) == pytest.approx(roc_auc_score(labels, scores))
-    assert (float(found.estimate), float(found.variance), float(found.third)) == pytest.approx(
+    counts = [np.bincount(levels, minlength=6).astype(float) for levels in (positives, negatives)]
+    result = auc_moments(*counts)
+    assert float(result.estimate) == pytest.approx(roc_auc_score(labels, scores))
+    assert (float(result.estimate), float(result.variance), float(result.third)) == pytest.approx(
         expected, abs=1e-12
     )
 
@@ -104,7 +105,7 @@ def test_rows_that_are_their_own_units_have_nearly_delongs_variance():
     level = np.unique(scores, return_inverse=True)[1]
     counts = [np.bincount(level[labels == y]).astype(float) for y in (1, 0)]
     width = max(map(len, counts))
-    plain = auc_moments(*(np.pad(each, (0, width - len(each))) for each in counts))
+    plain = auc_moments(*(np.pad(part, (0, width - len(part))) for part in counts))
     by_unit = auc_moments_of_units(level, labels, np.arange(400))
     assert float(by_unit.estimate) == pytest.approx(float(plain.estimate))
     assert float(by_unit.variance) == pytest.approx(float(plain.variance), rel=0.01)

@@ -43,23 +43,23 @@ def rows():
     }
 
 
-def versus(found: Comparisons) -> list[str]:
-    return [each.versus for each in found]
+def versus(results: Comparisons) -> list[str]:
+    return [comparison.versus for comparison in results]
 
 
 def test_each_group_is_compared_with_the_rest_and_two_with_each_other(rows):
-    found = permutation_test(
+    results = permutation_test(
         metrics="selection_rate", groups=rows["groups"], decisions=rows["decisions"]
     )
-    assert versus(found) == [
+    assert versus(results) == [
         "female against male",
         "Asian against not Asian",
         "Black against not Black",
         "White against not White",
     ]
-    others = [each.other.rows for each in found if each.other]
+    others = [c.other.rows for c in results if c.other]
     known = sum(group is not None for group in rows["groups"]["race"])
-    assert [each.group.rows + rest for each, rest in zip(found, others, strict=True)] == [
+    assert [c.group.rows + rest for c, rest in zip(results, others, strict=True)] == [
         900,
         known,
         known,
@@ -68,13 +68,13 @@ def test_each_group_is_compared_with_the_rest_and_two_with_each_other(rows):
 
 
 def test_all_other_groups_are_compared_with_the_reference(rows):
-    found = permutation_test(
+    results = permutation_test(
         metrics="selection_rate",
         groups=rows["groups"],
         decisions=rows["decisions"],
         reference="White",
     )
-    assert versus(found) == [
+    assert versus(results) == [
         "female against male",
         "Asian against White",
         "Black against White",
@@ -86,22 +86,22 @@ def test_all_other_groups_are_compared_with_the_reference(rows):
         reference={"sex": "female"},
     )
     assert versus(by_attribute)[0] == "male against female"
-    assert by_attribute[0].effect == pytest.approx(-found[0].effect)  # type: ignore[operator]
+    assert by_attribute[0].effect == pytest.approx(-results[0].effect)  # type: ignore[operator]
 
 
 def test_a_tuple_crosses_attributes(rows):
-    found = permutation_test(
+    results = permutation_test(
         metrics="selection_rate",
         groups=rows["groups"],
         decisions=rows["decisions"],
         by=["sex", "race", ("sex", "race")],
     )
-    crossed = [each.group.name for each in found if each.attribute == "sex × race"]
+    crossed = [c.group.name for c in results if c.attribute == "sex × race"]
     assert crossed == [
         f"{sex} × {race}" for sex in ("female", "male") for race in ("Asian", "Black", "White")
     ]
     both = (rows["groups"]["sex"] == "male") & (rows["groups"]["race"] == "White")
-    assert found.of("selection_rate", "male × White").group.rows == both.sum()
+    assert results.of("selection_rate", "male × White").group.rows == both.sum()
 
 
 def test_units_with_different_labels_cannot_be_permuted_within_an_outcome():
@@ -142,7 +142,7 @@ def test_within_outcome_keeps_the_labels_of_each_group_and_all_does_not():
     decisions = np.where(rng.random(600) < 0.9, labels, 1 - labels)
     groups = np.repeat(["a", "b"], 300)
     exchanges: tuple[Exchange, Exchange] = ("all", "within outcome")
-    found = {
+    p_values = {
         exchange: permutation_test(
             metrics="selection_rate",
             groups=groups,
@@ -154,8 +154,8 @@ def test_within_outcome_keeps_the_labels_of_each_group_and_all_does_not():
         for exchange in exchanges
     }
     # Selection differs because labels do; among people with the same label it hardly does.
-    assert found["all"] < 1e-10
-    assert found["within outcome"] > 0.01
+    assert p_values["all"] < 1e-10
+    assert p_values["within outcome"] > 0.01
 
 
 def test_duplicates_of_every_row_do_not_change_results_of_units():
@@ -164,13 +164,13 @@ def test_duplicates_of_every_row_do_not_change_results_of_units():
     metrics = ["selection_rate", "mean_score", "auc"]
     rows = np.repeat(np.arange(400), 3)
     columns = {"groups": groups, "labels": labels, "scores": scores, "decisions": decisions}
-    copied = {name: each[rows] for name, each in columns.items()}
+    copied = {name: values[rows] for name, values in columns.items()}
     once = permutation_test(metrics=metrics, **columns, units=np.arange(400), n_resamples=999)
     thrice = permutation_test(metrics=metrics, **copied, units=rows, n_resamples=999)
     for one, three in zip(once, thrice, strict=True):
         assert three.effect == pytest.approx(one.effect)
         assert three.group.units == one.group.units
-        # One success and one failure added weigh less beside three times as many rows.
+        # One success and one failure added weigh less among three times as many rows.
         assert three.statistic == pytest.approx(one.statistic, abs=0.05)
         assert three.p_value == pytest.approx(one.p_value, abs=0.06)
         assert three.interval == pytest.approx(one.interval, abs=0.01)
