@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,76 +18,28 @@ from offline_audit.permutation.permutations import (
     draw_subsets,
     p_value_from_resamples,
 )
+from offline_audit.permutation.ratio_test import Moments, studentized_statistic
 from offline_audit.permutation.result import ComparisonEstimate, GroupEstimate
-from offline_audit.permutation.studentized import (
-    Moments,
-    auc_moments,
-    auc_moments_of_units,
-    moments_of_placements,
-    studentized_statistic,
-)
+from offline_audit.permutation.sources import RankedGroups
 
-__all__ = ["SMALLEST_MISRANKED", "RankedGroups", "auc_test", "compare_auc"]
+__all__ = [
+    "SMALLEST_MISRANKED",
+    "auc_moments",
+    "auc_moments_of_units",
+    "auc_test",
+    "compare_auc",
+]
 
 Float = NDArray[np.float64]
 Int = NDArray[np.int64]
 Bool = NDArray[np.bool_]
+# Sums of the first, second and third powers of placements; a placement is a number of units.
+Sums = tuple[Any, Any, Any]
 
 # Expected positives, and negatives, that are ranked on the wrong side (docs/decisions/0009).
 SMALLEST_MISRANKED = 5
-# With this many times fewer levels than rows, drawing by level is cheaper than row by row.
+# Rows per distinct score above which drawing counts by score is cheaper than drawing rows.
 _LEVEL_COST = 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankedGroups:
-    """Labelled, scored rows of two groups, by distinct score.
-
-    Attributes:
-        counts: Rows by group, label and distinct score in ascending order, `[2, 2, levels]`.
-        units: Level, label, group and unit of each row, where rows belong to units; else None.
-    """
-
-    counts: Int
-    units: tuple[Int, Int, Int, Int] | None = None
-
-    @property
-    def rows(self) -> int:
-        """Rows of both groups."""
-        return int(self.counts.sum())
-
-    def moments(self, group: int) -> Moments:
-        """AUC and variance of one group."""
-        if self.units is not None:
-            level, label, group_of, unit = self.units
-            own = group_of == group
-            return auc_moments_of_units(level[own], label[own], unit[own])
-        negatives, positives = self.counts[group].astype(np.float64)
-        return auc_moments(positives, negatives)
-
-    @property
-    def classes(self) -> Int:
-        """Negatives and positives of each group, `[2, 2]`; units that have some, if given."""
-        if self.units is None:
-            totals: Int = self.counts.sum(axis=2)
-            return totals
-        _, label, group_of, unit = self.units
-        counts = [
-            [len(np.unique(unit[(group_of == g) & (label == y)])) for y in (0, 1)] for g in (0, 1)
-        ]
-        return np.array(counts, dtype=np.int64)
-
-    def binned(self, bins: int) -> Self:
-        """The same rows with neighbouring scores merged.
-
-        Every bin has about the same share of the positives and negatives, so that a rare class is
-        not merged into one bin.
-        """
-        by_label = self.counts.sum(axis=0)
-        shares = (by_label / by_label.sum(axis=1, keepdims=True)).mean(axis=0)
-        filled = np.floor(np.cumsum(shares) * bins)
-        starts = np.concatenate([[0], np.flatnonzero(np.diff(filled)) + 1])
-        return type(self)(counts=np.add.reduceat(self.counts, starts, axis=2))
 
 
 def compare_auc(
@@ -98,7 +49,15 @@ def compare_auc(
     confidence_level: float,
     options: PermutationOptions,
 ) -> ComparisonEstimate:
-    """Estimate and test a difference of AUCs, where there is enough data."""
+    """Estimate and test a difference of AUCs, where there is enough data.
+
+    Args:
+        ranked: Labelled scores of both groups.
+        names: Names of the two sides of the comparison.
+        exchange: Which rows are permuted.
+        confidence_level: Confidence level of the interval.
+        options: Number of permutations, seed, alternative.
+    """
     groups = (_group_estimate(names[0], ranked, 0), _group_estimate(names[1], ranked, 1))
     for group in groups:
         if min(group.hits or 0, group.counted - (group.hits or 0)) < 2:
@@ -107,7 +66,7 @@ def compare_auc(
                 required_count=SMALLEST_MISRANKED,
                 reason=f"{group.name} has fewer than two positives or two negatives with a score",
             )
-    moments = [ranked.moments(index) for index in (0, 1)]
+    moments = [_moments(ranked, index) for index in (0, 1)]
     aucs = [float(part.estimate) for part in moments]
     variances = [float(part.variance) for part in moments]
     classes = ranked.counts.sum(axis=2).astype(np.float64)
@@ -115,6 +74,7 @@ def compare_auc(
         auc_interval(auc, variance, float(classes[i].prod()), confidence_level)
         for i, (auc, variance) in enumerate(zip(aucs, variances, strict=True))
     ]
+    # Under H0 both groups have one AUC, estimated from all pairs of a positive and a negative.
     pooled = float(np.average(aucs, weights=classes.prod(axis=1)))
     misranked = float(ranked.classes.min() * min(pooled, 1 - pooled))
     reason, test = None, None
@@ -148,7 +108,7 @@ def _group_estimate(name: str, ranked: RankedGroups, index: int) -> GroupEstimat
     if ranked.units is not None:
         _, _, group_of, unit = ranked.units
         units = len(np.unique(unit[group_of == index]))
-    auc = float(ranked.moments(index).estimate) if min(negatives, positives) else None
+    auc = float(_moments(ranked, index).estimate) if min(negatives, positives) else None
     return GroupEstimate(
         name=name, rows=0, counted=counted, hits=positives, units=units, estimate=auc
     )
@@ -164,7 +124,7 @@ def auc_test(
     each group keeps its share of positives, on which the variance of an AUC depends; with
     `exchange="all"`, every row is permuted with every other.
     """
-    observed = float(_statistic(ranked.moments(0), ranked.moments(1), options))
+    observed = float(_statistic(_moments(ranked, 0), _moments(ranked, 1), options))
     if not np.isfinite(observed):
         return PermutationResult(statistic=None, p_value=None, n_resamples=0, degenerate=0)
     if ranked.units is not None:
@@ -176,6 +136,94 @@ def auc_test(
         permuted = _permuted_by_level if few_levels else _permuted_by_row
         null_distribution = permuted(used, exchange, options)
     return p_value_from_resamples(observed, null_distribution, options.alternative)
+
+
+def _moments(ranked: RankedGroups, group: int) -> Moments:
+    """AUC and variance of the first or second group."""
+    if ranked.units is not None:
+        level, label, group_of, unit = ranked.units
+        own = group_of == group
+        return auc_moments_of_units(level[own], label[own], unit[own])
+    negatives, positives = ranked.counts[group].astype(np.float64)
+    return auc_moments(positives, negatives)
+
+
+def auc_moments(positives: Float, negatives: Float) -> Moments:
+    """AUC and DeLong's variance from counts at each score in ascending order, `[..., levels]`.
+
+    The placement of a positive is the share of negatives below it, ties counting half; that of a
+    negative is the share of positives above it. The AUC is the mean of either. DeLong's variance
+    (Biometrics 44, 1988, eq. 4 and 6) is the sum of the two sample variances over n; it is NaN with
+    fewer than two positives or negatives.
+    """
+    p, n = positives.sum(axis=-1), negatives.sum(axis=-1)
+    below = np.cumsum(negatives, axis=-1)
+    below -= negatives / 2
+    above = np.cumsum(positives, axis=-1)
+    above -= positives / 2
+    above = p[..., None] - above
+    return _moments_of_placements(
+        p, n, _placement_sums(positives, below), _placement_sums(negatives, above)
+    )
+
+
+def _placement_sums(counts: Float, placements: Float) -> Sums:
+    """Sums of first, second and third powers of placements."""
+    weighted = counts * placements
+    first = weighted.sum(axis=-1)
+    squares = np.vecdot(weighted, placements)
+    weighted *= placements
+    return first, squares, np.vecdot(weighted, placements)
+
+
+def _moments_of_placements(p: Any, n: Any, of_positives: Sums, of_negatives: Sums) -> Moments:
+    """AUC moments from placement sums over p positives and n negatives."""
+    # Floats, since fifth powers of a million overflow an integer.
+    p, n = np.asarray(p, dtype=np.float64), np.asarray(n, dtype=np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        auc = of_positives[0] / (p * n)
+        variance, third = _cumulants(p, n, of_positives)
+        other_variance, other_third = _cumulants(n, p, of_negatives)
+    return Moments(
+        np.asarray(auc), np.asarray(variance + other_variance), np.asarray(third + other_third)
+    )
+
+
+def _cumulants(own: Any, opposite: Any, sums: Sums) -> tuple[Any, Any]:
+    """Variance and third cumulant of a class's mean placement, as shares of the other class.
+
+    DeLong's eq. 6: the sample variance of the placements over the size of the class.
+    """
+    mean, square, cube = (total / own for total in sums)
+    variance = np.maximum(square - mean**2, 0) / (opposite**2 * (own - 1))
+    third = (cube - 3 * mean * square + 2 * mean**3) / (opposite**3 * own**2)
+    return variance, third
+
+
+def auc_moments_of_units(level: Int, label: Int, unit: Int) -> Moments:
+    """AUC of rows that belong to units, with the variance between units.
+
+    (Obuchowski, Biometrics 53, 1997: the influences of a unit's rows are summed.)
+
+    Args:
+        level: Index of each row's score among the distinct scores, `[n]`.
+        label: Label of each row, `[n]`.
+        unit: Unit of each row, `[n]`.
+    """
+    levels = int(level.max()) + 1 if len(level) else 0
+    positives = np.bincount(level, weights=label, minlength=levels)
+    negatives = np.bincount(level, weights=1 - label, minlength=levels)
+    p, n = positives.sum(), negatives.sum()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        below = (np.cumsum(negatives) - negatives / 2) / n
+        above = (p - np.cumsum(positives) + positives / 2) / p
+        placement = np.where(label == 1, below[level], above[level])
+        auc = placement[label == 1].sum() / p
+        influence = (placement - auc) / np.where(label == 1, p, n)
+    summed = np.bincount(unit, weights=influence)
+    present = len(np.unique(unit))
+    variance = (summed**2).sum() * present / max(present - 1, 1)
+    return Moments(np.asarray(auc), np.asarray(variance), np.asarray((summed**3).sum()))
 
 
 def _statistic(group: Moments, other: Moments, options: PermutationOptions) -> Float:
@@ -208,7 +256,11 @@ def _permuted_by_level(
 
 
 class _RankedClass:
-    """Rows of one class in ascending order of score, with the rows of the other class below."""
+    """Rows of one class in ascending order of score, with their placements in the other class.
+
+    The rows of the other class with a lower score are the first `low`, those with a lower or equal
+    score the first `high`; a cumulative sum over any subset then gives the placements in it.
+    """
 
     def __init__(self, own: Int, opposite: Int) -> None:
         before = np.concatenate([[0], np.cumsum(opposite)])
@@ -252,24 +304,25 @@ def _split_moments(
     negatives: _RankedClass, positives: _RankedClass, in_n: Bool, in_p: Bool
 ) -> tuple[Moments, Moments]:
     """Moments, `[d]`, of the group with these negatives and positives, `[d, ...]`, and the rest."""
-    below, beneath = positives.below_among(in_n), negatives.below_among(in_p)
+    below_positives, below_negatives = positives.below_among(in_n), negatives.below_among(in_p)
     n, p = np.count_nonzero(in_n, axis=1), np.count_nonzero(in_p, axis=1)
     rest_n, rest_p = in_n.shape[1] - n, in_p.shape[1] - p
     # The placement of a negative counts the positives above it.
-    group = moments_of_placements(
-        p, n, _masked_sums(below, in_p), _masked_sums(p[:, None] - beneath, in_n)
+    group = _moments_of_placements(
+        p, n, _masked_sums(below_positives, in_p), _masked_sums(p[:, None] - below_negatives, in_n)
     )
-    rest_above = rest_p[:, None] - (negatives.below - beneath)
-    other = moments_of_placements(
+    rest_above = rest_p[:, None] - (negatives.below - below_negatives)
+    other = _moments_of_placements(
         rest_p,
         rest_n,
-        _masked_sums(positives.below - below, ~in_p),
+        _masked_sums(positives.below - below_positives, ~in_p),
         _masked_sums(rest_above, ~in_n),
     )
     return group, other
 
 
 def _masked_sums(placements: Float, members: Bool) -> tuple[Float, Float, Float]:
+    """Sums of first, second and third powers of the members' placements, `[d]` each."""
     powers = placements * members
     first = powers.sum(axis=1)
     powers *= placements

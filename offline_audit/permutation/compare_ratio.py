@@ -19,10 +19,9 @@ from offline_audit.intervals import (
 )
 from offline_audit.permutation.metrics import Metric
 from offline_audit.permutation.permutations import PermutationOptions
-from offline_audit.permutation.ratio_test import ratio_test
+from offline_audit.permutation.ratio_test import Moments, powers, ratio_moments, ratio_test
 from offline_audit.permutation.result import SMALLEST_UNITS, ComparisonEstimate, GroupEstimate
 from offline_audit.permutation.sources import Tally
-from offline_audit.permutation.studentized import Moments, powers, ratio_moments
 
 __all__ = [
     "SMALLEST_EFFECTIVE_UNITS",
@@ -222,7 +221,7 @@ def _expected_labels(
     smallest = []
     for group, counts, ones in zip(groups, pair, positives, strict=True):
         assert group.estimate is not None
-        # The rows of one unit carry no more information than one row.
+        # Rows of one unit are dependent, so counts are scaled to effective units.
         weight = _effective_units(values, counts) / group.counted
         expected = ones - group.counted * (group.estimate - a / b)
         smallest.append(weight * min(expected, group.counted - expected))
@@ -247,6 +246,7 @@ def _rates(
 ) -> tuple[float, float, Interval, str]:
     """Smallest expected count, standard error under equality, interval and its method."""
     single = bool(np.all(values[:, 1] <= 1))
+    # One success and one failure keep the variance of a rate of 0 or 1 positive.
     added = powers(np.array([[1.0, 1.0], [0.0, 1.0]])).sum(axis=0)
     sizes, ends = [], []
     for counts, group in zip(pair, groups, strict=True):
@@ -264,6 +264,7 @@ def _rates(
     assert one.hits is not None
     assert two.hits is not None
     pooled = (one.hits + two.hits) / (one.counted + two.counted)
+    # Counts and standard error under H0, where both groups have the pooled rate.
     smallest = min(sizes) * min(pooled, 1 - pooled)
     error = math.sqrt(pooled * (1 - pooled) * (1 / sizes[0] + 1 / sizes[1]))
     interval = combined(one.estimate, ends[0], two.estimate, ends[1])
@@ -290,6 +291,7 @@ def _means(
     types = pair[0] + pair[1]
     total = types @ values
     centre = float(total[0] / total[1])
+    # Centred, so that sums of squares and cubes do not cancel.
     centred = np.stack([values[:, 0] - centre * values[:, 1], values[:, 1]], axis=1)
     terms = powers(centred)
     used = [counts * (values[:, 1] > 0) for counts in pair]
@@ -304,6 +306,7 @@ def _means(
         return float(min(units)), 0.0, None, method
     difference = float(moments[0].estimate - moments[1].estimate)
     skewness = float(moments[0].third - moments[1].third) / variance**1.5
+    # Welch and Satterthwaite's degrees of freedom.
     freedom = variance**2 / (one**2 / (units[0] - 1) + two**2 / (units[1] - 1))
     interval = skewed_t_interval(difference, variance, skewness, freedom, confidence_level)
     return float(min(units)), math.sqrt(variance), interval, method

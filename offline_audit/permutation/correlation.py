@@ -68,8 +68,8 @@ def correlation_test(
         confidence_level: Confidence level of the interval.
         n_resamples: Number of random permutations.
         seed: Seed of the random generator.
-        progress: Function that receives what is being done, steps done and steps in all; True for
-            a progress bar, False for none, None for a bar on a terminal.
+        progress: Function that is called with the current task, the steps done and the total;
+            True for a progress bar, False for none, None for a bar if stderr is a terminal.
 
     Raises:
         AuditInputError: The arrays differ in length, a value is not a finite number, or an option

@@ -1,10 +1,10 @@
-"""Counts by group, label and decision, and histograms of scores, that replace rows."""
+"""Counts by group, label and decision, and histograms of scores, as input instead of arrays."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,57 +13,29 @@ from offline_audit.crossing import By
 from offline_audit.errors import AuditInputError
 from offline_audit.formatting import count
 from offline_audit.groups import crossed_name, word_of
-from offline_audit.permutation.metrics import UNKNOWN_INDEX
-from offline_audit.permutation.permutations import is_whole
-from offline_audit.permutation.rows import ExpectedGroups, require_expected, rows_of
+from offline_audit.permutation.metrics import UNKNOWN_INDEX, Metric
+from offline_audit.permutation.permutations import Exchange, is_whole
+from offline_audit.permutation.rows import rows_of
+from offline_audit.permutation.sources import (
+    ExpectedGroups,
+    GroupSet,
+    RankedGroups,
+    TableSource,
+    Tally,
+    require_expected,
+)
 from offline_audit.validation import finite, is_missing
 
-__all__ = ["CountedGroups", "ScoreCounts", "TableCounts"]
+if TYPE_CHECKING:
+    from offline_audit.window.counts import Cell
+    from offline_audit.window.scores import ScoreHistogram
+
+__all__ = ["ScoreCounts", "ScoreSource", "TableCounts"]
 
 Int = NDArray[np.int64]
 Float = NDArray[np.float64]
 # Sums of this many rows fit into 64 bits and are exact as floats.
 _MOST_ROWS = 10**15
-
-
-class CountedCell(Protocol):
-    """Interface of `offline_audit.window.counts.Cell`."""
-
-    @property
-    def attributes(self) -> tuple[str, ...]:
-        """Attributes that are crossed."""
-
-    @property
-    def groups(self) -> tuple[str | None, ...]:
-        """Group of each attribute; None where it is unknown."""
-
-    @property
-    def label(self) -> int | None:
-        """Label; None where it is unknown."""
-
-    @property
-    def decision(self) -> int | None:
-        """Decision; None where it is unknown."""
-
-    @property
-    def rows(self) -> int:
-        """Number of rows."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CountedGroups:
-    """Counts by the groups of one attribute, or of several crossed.
-
-    Attributes:
-        attribute: Name of the attribute, or the crossed names.
-        names: Names of the groups.
-        table: Rows by group, label and decision, `[groups + 1, 3, 3]`; the last index of each axis
-            is unknown.
-    """
-
-    attribute: str
-    names: tuple[str, ...]
-    table: Int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,14 +47,14 @@ class TableCounts:
         warnings: Reservations about the data.
     """
 
-    groups: tuple[CountedGroups, ...]
+    groups: tuple[GroupSet, ...]
     warnings: tuple[str, ...] = ()
 
     @classmethod
     def from_cells(
-        cls, cells: Iterable[CountedCell], expected_groups: ExpectedGroups | None = None
+        cls, cells: Iterable[Cell], expected_groups: ExpectedGroups | None = None
     ) -> Self:
-        """From the cells of a window's `GroupCounts`.
+        """Create counts from the cells of a window's `GroupCounts`.
 
         Raises:
             AuditInputError: A count, a label or a name is invalid.
@@ -104,7 +76,7 @@ class TableCounts:
         attribute: str = "group",
         expected_groups: ExpectedGroups | None = None,
     ) -> Self:
-        """From `{group: {(label, decision): rows}}`; None stands for unknown.
+        """Create counts from `{group: {(label, decision): rows}}`; None means unknown.
 
         Raises:
             AuditInputError: A count, a label or a name is invalid.
@@ -156,24 +128,8 @@ class TableCounts:
             unknown = groups.get(None, np.zeros((3, 3), dtype=np.int64))
             table = np.stack([*(groups[name] for name in names[attribute]), unknown])
             known = tuple(names[attribute])
-            counted.append(CountedGroups(attribute=attribute, names=known, table=table))
+            counted.append(GroupSet(attribute=attribute, names=known, table=table))
         return cls(groups=tuple(counted), warnings=tuple(warnings))
-
-
-class Histogram(Protocol):
-    """Interface of `offline_audit.window.scores.ScoreHistogram`."""
-
-    @property
-    def attribute(self) -> str:
-        """The protected attribute."""
-
-    @property
-    def bars(self) -> tuple[Any, ...]:
-        """Counts by bin for each group, label and decision; `missing` is without a score."""
-
-    @property
-    def edges(self) -> tuple[float, ...]:
-        """Edges of the bins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,14 +166,14 @@ class ScoreCounts:
             AuditInputError: `by` requests another attribute or a crossing.
         """
         if by not in (None, self.attribute, [self.attribute], (self.attribute,)):
-            raise AuditInputError(f"by: no scores except of {self.attribute!r}")
+            raise AuditInputError(f"by: the scores are counted by {self.attribute!r} only")
         return self
 
     @classmethod
     def from_histogram(
-        cls, histogram: Histogram, expected_groups: ExpectedGroups | None = None
+        cls, histogram: ScoreHistogram, expected_groups: ExpectedGroups | None = None
     ) -> Self:
-        """From a window's `ScoreHistogram`.
+        """Create histograms from a window's `ScoreHistogram`.
 
         Raises:
             AuditInputError: A count is negative, or a name is not expected.
@@ -289,6 +245,54 @@ class ScoreCounts:
         )
 
 
+class ScoreSource(TableSource):
+    """Histograms of scores as the data of a test."""
+
+    def __init__(self, scores: ScoreCounts) -> None:
+        table = scores.counts.sum(axis=3)
+        groups = GroupSet(attribute=scores.attribute, names=scores.names, table=table)
+        super().__init__([groups], scores.warnings)
+        self.offers |= {"scores"}
+        self._scores = scores
+
+    def tally(self, index: int, metric: Metric, exchange: Exchange) -> Tally:
+        """Units by type; a score is represented by the centre of its bin."""
+        if metric.kind == "rate":
+            return super().tally(index, metric, exchange)
+        known = self._scores.counts[:-1]
+        group_of, label, decision, bin_of = np.indices(known.shape)
+        score = self._scores.centres[bin_of]
+        a = np.where(metric.needs_labels, label - score, score)
+        counted = metric.counted[label, decision]
+        return Tally.of_entries(
+            a=(a * counted).ravel(),
+            b=counted.astype(np.float64).ravel(),
+            strata=label.ravel(),
+            group_of=group_of.ravel(),
+            weight=known.ravel(),
+            exchange=exchange,
+        )
+
+    def ranked(self, index: int, group: Int, others: Int) -> RankedGroups:
+        """Labelled scores by bin."""
+        by_label = self._scores.counts.sum(axis=2)[:, :UNKNOWN_INDEX]
+        return RankedGroups(
+            counts=np.stack([by_label[group].sum(axis=0), by_label[others].sum(axis=0)])
+        )
+
+    def mean_error(self) -> float:
+        """Half the width of the widest bin, for each of the two means."""
+        return float(np.diff(self._scores.edges).max())
+
+    def auc_error(self, ranked: RankedGroups) -> float:
+        """Half of the share of pairs in the same bin, for each of the two AUCs."""
+        error = 0.0
+        for negatives, positives in ranked.counts.astype(np.float64):
+            pairs = positives.sum() * negatives.sum()
+            error += float((positives * negatives).sum() / pairs / 2) if pairs else 0.0
+        return error
+
+
 def _whole_number(value: Any, where: str) -> int:
     """A count as an integer.
 
@@ -307,7 +311,10 @@ def _whole_number(value: Any, where: str) -> int:
 
 
 def _index(value: Any, name: str) -> int:
-    if is_missing(value):
+    if isinstance(value, int) and value in (0, 1):
+        return int(value)
+    # Missing values first: pandas' NA cannot be compared.
+    if value is None or is_missing(value):
         return UNKNOWN_INDEX
     if isinstance(value, str) or value not in (0, 1):
         raise AuditInputError(f"counts: every {name} must be 0, 1 or None")

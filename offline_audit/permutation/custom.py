@@ -3,70 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from offline_audit.errors import AuditInputError
 from offline_audit.intervals import quantile
+from offline_audit.permutation.metrics import CustomMetric, GroupRows
 from offline_audit.permutation.permutations import PermutationOptions, p_value_from_resamples
 from offline_audit.permutation.result import SMALLEST_UNITS, ComparisonEstimate, GroupEstimate
 from offline_audit.permutation.rows import Rows
 
-__all__ = ["CustomMetric", "GroupRows", "compare_custom"]
+__all__ = ["compare_custom"]
 
 Int = NDArray[np.int64]
-Int8 = NDArray[np.int8]
 Float = NDArray[np.float64]
 
 # Bootstrap samples behind a standard error, which is then accurate to 3%.
 _BOOTSTRAP_SAMPLES = 500
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupRows:
-    """Rows of one group, as a custom metric receives them; arrays `[n]`.
-
-    Attributes:
-        index: Indices of the rows in the caller's arrays, to look up other columns.
-        decisions: 0, 1, or −1 where it is unknown; None if not given.
-        labels: 0, 1, or −1 where it is unknown; None if not given.
-        scores: None if not given.
-    """
-
-    index: Int
-    decisions: Int8 | None
-    labels: Int8 | None
-    scores: Float | None
-
-
-@dataclass(frozen=True, slots=True)
-class CustomMetric:
-    """A metric that is a function of the caller."""
-
-    function: Callable[[GroupRows], float]
-
-    @property
-    def name(self) -> str:
-        """Name of the function."""
-        return getattr(self.function, "__name__", "metric")
-
-    @property
-    def description(self) -> str:
-        """Name of the function."""
-        return self.name
-
-    @property
-    def unit(self) -> str:
-        """Unit of a difference: that of the function."""
-        return self.name
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """Required input: none that is known before the function runs."""
-        return ()
 
 
 def compare_custom(

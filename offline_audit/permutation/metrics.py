@@ -1,21 +1,39 @@
-"""The metrics that can be compared, each a mean over the rows that it counts."""
+"""The metrics that can be compared, and whether the known labels identify them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from offline_audit.errors import AuditInputError
 
-__all__ = ["METRICS", "UNKNOWN_INDEX", "Metric", "metric_named"]
+__all__ = [
+    "METRICS",
+    "UNKNOWN_INDEX",
+    "CustomMetric",
+    "GroupRows",
+    "Metric",
+    "Metrics",
+    "label_warnings",
+    "metric_named",
+    "not_identified",
+    "requested_metrics",
+]
 
+Int = NDArray[np.int64]
+Int8 = NDArray[np.int8]
+Float = NDArray[np.float64]
 Kind = Literal["rate", "mean", "auc"]
 
 # Index of an unknown label or decision in tables of counts, after 0 and 1.
 UNKNOWN_INDEX = 2
+# A larger difference of the labelled shares between decisions gives a warning.
+_LABELLED_DIFFERENCE = 0.1
+_WORDS = {1: "selected", 0: "not selected"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,15 +44,15 @@ class Metric:
     value that involves the score instead of the hit.
 
     Attributes:
-        name: Name as a caller writes it.
-        kind: How it is computed.
+        name: Name of the metric.
+        kind: Rate of hits, mean of a value, or AUC.
         description: Noun phrase that completes "is the … the same?".
         counted: Rows that the metric counts, `[label, decision]`, with 0, 1, unknown on each axis.
         hit: Rows that are a success, where they are counted.
         needs: Required input, of `decisions`, `labels` and `scores`.
-        comparative: What is said of the group with the higher value; `more` and `higher` in braces
-            become `less` and `lower` for the other group.
-        given_decision: The one decision that the counted rows have in common, if they do.
+        comparative: Predicate of the group with the higher value; `{more}` and `{higher}` become
+            `less` and `lower` for a group with the lower value.
+        given_decision: The decision that all counted rows have; None if both decisions count.
     """
 
     name: str
@@ -57,11 +75,53 @@ class Metric:
         return {"rate": "rate", "mean": "score", "auc": "auc"}[self.kind]
 
     def direction(self, group: str, effect: float) -> str:
-        """In words, who has more of the metric."""
+        """Sentence that says whether a group has more or less of the metric."""
         if effect == 0:
             return "no difference"
         words = ("more", "higher") if effect > 0 else ("less", "lower")
         return f"{group} {self.comparative.format(more=words[0], higher=words[1])}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRows:
+    """Rows of one group, as a custom metric receives them; arrays `[n]`.
+
+    Attributes:
+        index: Indices of the rows in the caller's arrays, to look up other columns.
+        decisions: 0, 1, or −1 where it is unknown; None if not passed.
+        labels: 0, 1, or −1 where it is unknown; None if not passed.
+        scores: None if not passed.
+    """
+
+    index: Int
+    decisions: Int8 | None
+    labels: Int8 | None
+    scores: Float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CustomMetric:
+    """A metric that the caller defines as a function."""
+
+    function: Callable[[GroupRows], float]
+
+    @property
+    def name(self) -> str:
+        """Name of the function."""
+        return getattr(self.function, "__name__", "metric")
+
+    @property
+    def description(self) -> str:
+        """Name of the function."""
+        return self.name
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Required input; empty, since it is unknown before the function runs."""
+        return ()
+
+
+Metrics = str | Callable[[GroupRows], float] | Sequence[str | Callable[[GroupRows], float]]
 
 
 def _cells(*, label: tuple[int, ...], decision: tuple[int, ...]) -> NDArray[np.bool_]:
@@ -180,7 +240,7 @@ METRICS: dict[str, Metric] = {
 
 
 def metric_named(name: str) -> Metric:
-    """One of `METRICS`.
+    """The metric of `METRICS` with this name.
 
     Raises:
         AuditInputError: There is no such metric.
@@ -188,3 +248,77 @@ def metric_named(name: str) -> Metric:
     if name not in METRICS:
         raise AuditInputError(f"metrics: unknown metric {name!r}; choose from {', '.join(METRICS)}")
     return METRICS[name]
+
+
+def requested_metrics(metrics: Metrics) -> list[Metric | CustomMetric]:
+    """The metrics that a caller requests by name or as functions.
+
+    Raises:
+        AuditInputError: There is none, a name is unknown, or one is neither a name nor a function.
+    """
+    one = isinstance(metrics, str) or callable(metrics)
+    listed: Any = [metrics] if one else metrics
+    if not isinstance(listed, Iterable):
+        raise AuditInputError("metrics: must be names or functions")
+    listed = list(listed)
+    if not listed:
+        raise AuditInputError("metrics: at least one metric is needed")
+    if not all(isinstance(metric, str) or callable(metric) for metric in listed):
+        raise AuditInputError("metrics: must be names or functions")
+    return [metric_named(m) if isinstance(m, str) else CustomMetric(m) for m in listed]
+
+
+def not_identified(metric: Metric, table: Int, sides: Sequence[tuple[str, Int]]) -> str | None:
+    """The reason why the metric is not identified, for all rows or for one side; None if it is.
+
+    With labels for one decision only, a TPR is 0 or 1 by construction, whatever the model does.
+
+    Args:
+        metric: The metric.
+        table: Rows by group, label and decision, `[groups + 1, 3, 3]`.
+        sides: Name and group indices of each side of the comparison.
+    """
+    if not metric.needs_labels:
+        return None
+    # Per side too: one small group without labels would hardly show in the table of all rows.
+    of_all = _one_decision(metric, table, of_group="")
+    of_sides = (_one_decision(metric, table[members], f" of {name}") for name, members in sides)
+    return of_all or next((reason for reason in of_sides if reason is not None), None)
+
+
+def _one_decision(metric: Metric, table: Int, of_group: str) -> str | None:
+    rows, labelled = _by_decision(table)
+    if min(rows) == 0 or max(labelled) == 0 or min(labelled) > 0:
+        return None
+    decision = int(np.argmax(labelled))
+    if metric.given_decision == decision:
+        return None
+    return (
+        f"labels exist only for rows{of_group} that were {_WORDS[decision]}, so {metric.name} is "
+        "not identified: the outcomes of the others are unknown"
+    )
+
+
+def label_warnings(metric: Metric, table: Int) -> list[str]:
+    """Warnings about labels that one decision gets more often than the other."""
+    if not metric.needs_labels or metric.given_decision is not None:
+        return []
+    rows, labelled = _by_decision(table)
+    if min(rows) == 0 or min(labelled) == 0:
+        return []
+    shares = [known / n for known, n in zip(labelled, rows, strict=True)]
+    if abs(shares[1] - shares[0]) <= _LABELLED_DIFFERENCE:
+        return []
+    warning = (
+        f"Labels are known for {100 * shares[1]:.0f}% of the selected rows and "
+        f"{100 * shares[0]:.0f}% of the others; {metric.name} describes labelled rows only, which "
+        "may differ from the rest."
+    )
+    return [warning]
+
+
+def _by_decision(table: Int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Rows, and rows with a label, of decision 0 and decision 1."""
+    whole = table.sum(axis=0)
+    rows, labelled = whole.sum(axis=0), whole[:UNKNOWN_INDEX].sum(axis=0)
+    return (int(rows[0]), int(rows[1])), (int(labelled[0]), int(labelled[1]))

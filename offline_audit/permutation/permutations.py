@@ -20,9 +20,9 @@ __all__ = [
     "chunks",
     "draw_counts",
     "draw_subsets",
-    "extremes",
     "is_whole",
     "p_value_from_resamples",
+    "permuted_sums",
     "require_confidence_level",
     "require_options",
 ]
@@ -47,6 +47,8 @@ _CHUNK_SIZE = 4_000_000
 _HYPERGEOMETRIC_LIMIT = 1_000_000_000
 # Units above which the random memory access of a shuffle costs more than drawing twice.
 _SHUFFLE_LIMIT = 20_000
+# Drawing the count of one type costs about as much as shuffling this many units.
+_TYPE_COST = 20
 # Statistics that are this close, relative to their size, are ties that were rounded differently.
 _TIE_TOLERANCE = 1e-9
 
@@ -150,7 +152,7 @@ def _is_number(value: Any) -> bool:
 
 
 def chunks(options: PermutationOptions, width: int) -> Iterator[int]:
-    """Numbers of resamples that fit into memory together; each is reported as progress.
+    """Yield numbers of resamples that fit into memory together, and report them as progress.
 
     Args:
         options: Number of resamples and progress.
@@ -182,30 +184,30 @@ def draw_counts(rng: np.random.Generator, types: Int, size: int, draws: int) -> 
     """
     counts = np.zeros((draws, len(types)), dtype=np.int64)
     order = np.argsort(types, kind="stable")
-    wanted = np.full(draws, size, dtype=np.int64)
-    left = int(types.sum())
+    remaining = np.full(draws, size, dtype=np.int64)
+    others = int(types.sum())
     for index in order[:-1]:
         available = int(types[index])
-        left -= available
+        others -= available
         if available == 0:
             continue
-        counts[:, index] = _hypergeometric(rng, available, left, wanted)
-        wanted -= counts[:, index]
+        counts[:, index] = _hypergeometric(rng, available, others, remaining)
+        remaining -= counts[:, index]
     if len(order):
-        counts[:, order[-1]] = wanted
+        counts[:, order[-1]] = remaining
     return counts
 
 
-def _hypergeometric(rng: np.random.Generator, available: int, left: int, wanted: Int) -> Int:
-    if available < _HYPERGEOMETRIC_LIMIT and left < _HYPERGEOMETRIC_LIMIT:
-        return rng.hypergeometric(available, left, wanted)
+def _hypergeometric(rng: np.random.Generator, available: int, others: int, remaining: Int) -> Int:
+    if available < _HYPERGEOMETRIC_LIMIT and others < _HYPERGEOMETRIC_LIMIT:
+        return rng.hypergeometric(available, others, remaining)
     # Above numpy's limit: the normal approximation, where the standard deviation is many units;
     # else the binomial, since a rare type among so many is drawn as if with replacement.
-    total = available + left
-    share = wanted / total
-    spread = np.sqrt(available * share * (1 - share) * (left / max(total - 1, 1)))
-    normal = np.rint(available * share + spread * rng.standard_normal(len(wanted)))
-    low, high = np.maximum(wanted - left, 0), np.minimum(wanted, available)
+    total = available + others
+    share = remaining / total
+    spread = np.sqrt(available * share * (1 - share) * (others / max(total - 1, 1)))
+    normal = np.rint(available * share + spread * rng.standard_normal(len(remaining)))
+    low, high = np.maximum(remaining - others, 0), np.minimum(remaining, available)
     if available < 1_000_000:
         return np.clip(rng.binomial(available, share), low, high)
     return np.clip(normal, low, high).astype(np.int64)
@@ -237,6 +239,82 @@ def _draw_large_subset(rng: np.random.Generator, n: int, size: int) -> Bool:
         taken[fit[first]] = excess < 0
         excess -= len(first) if excess > 0 else -len(first)
     return taken
+
+
+def permuted_sums(
+    terms: Float, strata: Int, group: Int, other: Int, options: PermutationOptions
+) -> Iterator[Float]:
+    """Sums of `terms` over the units of the group in random permutations, `[d, p]`, in chunks.
+
+    Args:
+        terms: Terms of each type, `[k, p]`.
+        strata: Stratum of each type, `[k]`; units are permuted within strata.
+        group: Units of each type in the group, `[k]`.
+        other: Units of each type in the other group, `[k]`.
+        options: Number of permutations, seed, bins.
+    """
+    rng = np.random.default_rng(options.seed)
+    types, units = group + other, int((group + other).sum())
+    bins = options.bins_for(units) if len(types) * _TYPE_COST > units else 0
+    if bins:
+        terms, strata, group, other = _binned(terms, strata, group, other, bins)
+        types = group + other
+    by_type = len(types) * _TYPE_COST <= units
+    within = [np.flatnonzero(strata == stratum) for stratum in np.unique(strata)]
+    sizes = [int(group[indices].sum()) for indices in within]
+    if by_type:
+        for part in chunks(options, len(types)):
+            sums = np.zeros((part, terms.shape[1]))
+            for indices, size in zip(within, sizes, strict=True):
+                sums += draw_counts(rng, types[indices], size, part) @ terms[indices]
+            yield sums
+        return
+    expanded = [np.repeat(terms[indices], types[indices], axis=0) for indices in within]
+    for part in chunks(options, sum(map(len, expanded))):
+        sums = np.zeros((part, terms.shape[1]))
+        for rows, size in zip(expanded, sizes, strict=True):
+            sums += draw_subsets(rng, len(rows), size, part) @ rows
+        yield sums
+
+
+def _binned(
+    terms: Float, strata: Int, group: Int, other: Int, bins: int
+) -> tuple[Float, Int, Int, Int]:
+    """Neighbouring types of a stratum, merged into one type with their mean terms.
+
+    The totals of the terms are unchanged, so the sums of a permutation differ from the exact ones
+    only by exchanges within a bin. Each bin holds about the same share of units, squares
+    and cubes: few units that make up most of the variance get bins of their own, otherwise the
+    permutation distribution would miss them.
+    """
+    types = group + other
+    b, a = terms[:, 1], terms[:, 2]
+    order = np.lexsort((a, b, strata))
+    key = np.stack([strata[order], b[order]])
+    new = np.concatenate([[True], np.any(key[:, 1:] != key[:, :-1], axis=0)])
+    filled = np.cumsum(_share_of_moments(a, types)[order]) * bins
+    new[1:] |= np.diff(np.floor(filled)) > 0
+    bin_of = np.cumsum(new) - 1
+    k = int(bin_of[-1]) + 1
+    mass = np.bincount(bin_of, weights=types[order], minlength=k)
+    weighted = (types[order] * column for column in terms[order].T)
+    summed = np.stack([np.bincount(bin_of, weights=w, minlength=k) for w in weighted], axis=1)
+    merged = [np.bincount(bin_of, weights=units[order], minlength=k) for units in (group, other)]
+    return (
+        summed / mass[:, None],
+        strata[order][new],
+        merged[0].astype(np.int64),
+        merged[1].astype(np.int64),
+    )
+
+
+def _share_of_moments(a: Float, types: Int) -> Float:
+    """Mean of each type's shares of units, squares and cubes, `[k]`; sums to 1."""
+    shares = np.zeros(len(a))
+    for power in (0, 2, 3):
+        part = types * np.abs(a) ** power
+        shares += part / (part.sum() or 1.0) / 3
+    return shares
 
 
 def p_value_from_resamples(

@@ -344,9 +344,9 @@ class Comparisons:
         reasons: dict[str, list[str]] = {}
         for comparison in self.comparisons:
             if comparison.reason is not None:
-                what = f"{comparison.metric} of {comparison.group.name}"
-                reasons.setdefault(comparison.reason, []).append(what)
-        notes = [f"no p-value for {', '.join(what)}: {why}" for why, what in reasons.items()]
+                subject = f"{comparison.metric} of {comparison.group.name}"
+                reasons.setdefault(comparison.reason, []).append(subject)
+        notes = [f"no p-value for {', '.join(names)}: {why}" for why, names in reasons.items()]
         own = [warning for comparison in self.comparisons for warning in comparison.warnings]
         return notes + [f"warning: {w}" for w in dict.fromkeys([*self.warnings, *own])]
 

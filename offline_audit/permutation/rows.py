@@ -1,8 +1,8 @@
-"""Rows of traffic as validated arrays, with the group of each row by attribute or crossing."""
+"""Validated arrays with one value per row, and the data of a test that they provide."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,23 +12,24 @@ from numpy.typing import NDArray
 from offline_audit.crossing import By, Crossing, requested_crossings
 from offline_audit.errors import AuditInputError
 from offline_audit.formatting import count
-from offline_audit.groups import UNKNOWN, require_names, to_codes, word_of
-from offline_audit.permutation.metrics import UNKNOWN_INDEX
+from offline_audit.groups import UNKNOWN, to_codes
+from offline_audit.permutation.metrics import UNKNOWN_INDEX, Metric
+from offline_audit.permutation.permutations import Exchange
+from offline_audit.permutation.sources import (
+    ExpectedGroups,
+    GroupSet,
+    RankedGroups,
+    TableSource,
+    Tally,
+    require_expected,
+)
 from offline_audit.validation import binary, finite, require_length, unit_codes
 
-__all__ = [
-    "ExpectedGroups",
-    "Rows",
-    "expected_names",
-    "require_expected",
-    "rows_of",
-]
+__all__ = ["RowSource", "Rows", "rows_of"]
 
 Int = NDArray[np.int64]
 Int8 = NDArray[np.int8]
 Float = NDArray[np.float64]
-# Names of all possible groups; by attribute, if there are several.
-ExpectedGroups = Sequence[str | int] | Mapping[str, Sequence[str | int]]
 
 # A share of duplicate rows above this suggests that `units` are missing.
 _DUPLICATE_SHARE = 0.5
@@ -40,9 +41,9 @@ class Rows:
 
     Attributes:
         crossings: Groups by attribute or crossing, in the requested order.
-        decisions: 0, 1, or −1 where it is unknown; None if not given.
-        labels: 0, 1, or −1 where it is unknown; None if not given.
-        scores: None if not given.
+        decisions: 0, 1, or −1 where it is unknown; None if not passed.
+        labels: 0, 1, or −1 where it is unknown; None if not passed.
+        scores: None if not passed.
         units: Number of the unit that each row belongs to; None if every row is its own unit.
         warnings: Reservations about the data.
     """
@@ -93,7 +94,7 @@ def rows_of(
     expected_groups: ExpectedGroups | None = None,
     score_limits: tuple[float, float] | None = (0.0, 1.0),
 ) -> Rows:
-    """Validate arrays.
+    """Validate arrays with one value per row.
 
     Raises:
         AuditInputError: An array or an option is invalid.
@@ -101,20 +102,19 @@ def rows_of(
     by_attribute = dict(groups) if isinstance(groups, Mapping) else {"group": groups}
     if not by_attribute:
         raise AuditInputError("groups: the mapping is empty; at least one attribute is needed")
-    _require_expected_type(expected_groups, by_attribute)
-    warnings: list[str] = []
     attributes = {}
     for attribute, values in by_attribute.items():
         names, codes = to_codes(values, attribute)
-        warnings += require_names(names, expected_names(expected_groups, attribute), attribute)
         attributes[attribute] = Crossing(attribute=attribute, names=names, codes=codes)
+    names_of = {attribute: crossing.names for attribute, crossing in attributes.items()}
+    warnings = require_expected(expected_groups, names_of)
     arrays: dict[str, Any] = {
         "decisions": None if decisions is None else _binary_codes(decisions, "decisions"),
         "labels": None if labels is None else _binary_codes(labels, "labels"),
         "scores": None if scores is None else finite(scores, "scores", score_limits),
         "units": None if units is None else unit_codes(units),
     }
-    lengths = {f"groups of {name}": len(each.codes) for name, each in attributes.items()}
+    lengths = {f"groups of {name}": len(crossing.codes) for name, crossing in attributes.items()}
     require_length(lengths | {name: len(a) for name, a in arrays.items() if a is not None})
     crossings = tuple(requested_crossings(attributes, by))
     rows = Rows(crossings=crossings, **arrays, warnings=())
@@ -128,50 +128,6 @@ def rows_of(
 def _binary_codes(values: Any, name: str) -> Int8:
     codes = binary(values, name)
     return np.where((codes == 0) | (codes == 1), codes, UNKNOWN).astype(np.int8)
-
-
-def expected_names(expected_groups: ExpectedGroups | None, attribute: str) -> list[str] | None:
-    """Expected group names of one attribute, as text; None where any name is accepted."""
-    if isinstance(expected_groups, Mapping):
-        names = expected_groups.get(attribute)
-    else:
-        names = expected_groups
-    return None if names is None else [word_of(name) for name in names]
-
-
-def require_expected(
-    expected_groups: ExpectedGroups | None, names: Mapping[str, Sequence[str]]
-) -> list[str]:
-    """Check the group names of each attribute; returns warnings about similar names.
-
-    Raises:
-        AuditInputError: A name is not expected, or `expected_groups` has the wrong type.
-    """
-    _require_expected_type(expected_groups, names)
-    return [
-        warning
-        for attribute, known in names.items()
-        for warning in require_names(known, expected_names(expected_groups, attribute), attribute)
-    ]
-
-
-def _require_expected_type(expected_groups: Any, attributes: Iterable[str]) -> None:
-    if expected_groups is None:
-        return
-    by_attribute = isinstance(expected_groups, Mapping)
-    lists = list(expected_groups.values()) if by_attribute else [expected_groups]
-    if any(isinstance(n, str | bytes) or not isinstance(n, Iterable) for n in lists):
-        raise AuditInputError(
-            "expected_groups: must be a list of names, or a mapping from attributes to such lists"
-        )
-    if by_attribute:
-        known = list(attributes)
-        for attribute in expected_groups:
-            if attribute not in known:
-                raise AuditInputError(
-                    f"expected_groups: unknown attribute {attribute!r}; choose from "
-                    f"{', '.join(known)}"
-                )
 
 
 def _require_one_group(rows: Rows) -> None:
@@ -197,8 +153,8 @@ def _duplicate_warnings(rows: Rows) -> list[str]:
     _, index, times = np.unique(rows.scores, return_inverse=True, return_counts=True)
     if len(times) < rows.n / 20 or len(times) == rows.n:
         return []
-    whole = np.stack([index, rows.label_index, rows.decision_index, *codes])
-    distinct = np.unique(whole, axis=1).shape[1]
+    columns = np.stack([index, rows.label_index, rows.decision_index, *codes])
+    distinct = np.unique(columns, axis=1).shape[1]
     if 1 - distinct / rows.n <= _DUPLICATE_SHARE:
         return []
     share = 100 * (1 - distinct / rows.n)
@@ -207,3 +163,85 @@ def _duplicate_warnings(rows: Rows) -> list[str]:
         "they belong to the same people, pass `units`; otherwise p-values are too small."
     )
     return [warning]
+
+
+class RowSource(TableSource):
+    """Arrays as the data of a test."""
+
+    def __init__(self, rows: Rows) -> None:
+        group_sets = [
+            GroupSet(attribute=crossing.attribute, names=crossing.names, table=rows.table(crossing))
+            for crossing in rows.crossings
+        ]
+        super().__init__(group_sets, rows.warnings)
+        self._rows = rows
+        self._levels: Int | None = None
+        parts = {name: getattr(rows, name) for name in ("decisions", "labels", "scores", "units")}
+        self.offers = frozenset(name for name, part in parts.items() if part is not None)
+
+    def tally(self, index: int, metric: Metric, exchange: Exchange) -> Tally:
+        """Units by type."""
+        rows = self._rows
+        if metric.kind == "rate" and rows.units is None:
+            return super().tally(index, metric, exchange)
+        label, decision, codes = rows.label_index, rows.decision_index, rows.crossings[index].codes
+        counted = metric.counted[label, decision].astype(np.float64)
+        a: Float
+        if metric.kind == "rate":
+            a = counted * metric.hit[label, decision]
+        else:
+            assert rows.scores is not None
+            a = counted * (label - rows.scores if metric.needs_labels else rows.scores)
+        if rows.units is None:
+            weight = np.ones(rows.n, dtype=np.int64)
+            return Tally.of_entries(a, counted, label, codes, weight, exchange)
+        units = int(rows.units.max()) + 1
+        first = np.zeros(units, dtype=np.int64)
+        first[rows.units] = np.arange(rows.n)
+        if exchange == "within outcome":
+            _require_one_label(rows.units, label, units)
+        summed, size = (
+            np.bincount(rows.units, weights=part, minlength=units).astype(np.float64)
+            for part in (a, counted)
+        )
+        return Tally.of_entries(
+            a=summed,
+            b=size,
+            strata=label[first],
+            group_of=codes[first],
+            weight=np.ones(units, dtype=np.int64),
+            exchange=exchange,
+        )
+
+    def ranked(self, index: int, group: Int, others: Int) -> RankedGroups:
+        """Labelled scores."""
+        rows = self._rows
+        assert rows.scores is not None
+        if self._levels is None:
+            self._levels = np.unique(rows.scores, return_inverse=True)[1]
+        codes = rows.crossings[index].codes
+        in_group, in_others = np.isin(codes, group), np.isin(codes, others)
+        used_rows = np.flatnonzero((in_group | in_others) & (rows.label_index != UNKNOWN_INDEX))
+        level, label, side = (
+            self._levels[used_rows],
+            rows.label_index[used_rows],
+            in_others[used_rows].astype(np.int64),
+        )
+        levels = int(self._levels.max()) + 1
+        counts = np.bincount((side * 2 + label) * levels + level, minlength=4 * levels)
+        counts = counts.reshape(2, 2, levels)
+        present = counts.any(axis=(0, 1))
+        units = None if rows.units is None else (level, label, side, rows.units[used_rows])
+        return RankedGroups(counts=counts[:, :, present], units=units)
+
+
+def _require_one_label(units: Int, label: Int, n: int) -> None:
+    lowest, highest = np.full(n, UNKNOWN_INDEX), np.zeros(n, dtype=np.int64)
+    np.minimum.at(lowest, units, label)
+    np.maximum.at(highest, units, label)
+    mixed = int(np.count_nonzero(lowest != highest))
+    if mixed:
+        raise AuditInputError(
+            f"units: {count(mixed, 'unit')} with different labels; all rows of a unit must have "
+            'the same label with `exchange="within outcome"`'
+        )

@@ -15,8 +15,13 @@ from offline_audit.intervals import rate_ratio_interval, wilson
 from offline_audit.permutation.counts import TableCounts
 from offline_audit.permutation.metrics import UNKNOWN_INDEX
 from offline_audit.permutation.permutations import require_confidence_level
-from offline_audit.permutation.rows import ExpectedGroups, require_expected, rows_of
-from offline_audit.permutation.sources import GroupSet, RowSource, TableSource
+from offline_audit.permutation.rows import RowSource, rows_of
+from offline_audit.permutation.sources import (
+    ExpectedGroups,
+    GroupSet,
+    TableSource,
+    require_expected,
+)
 from offline_audit.rendering import (
     Estimate,
     TextTable,
@@ -119,7 +124,7 @@ class SelectionTable:
 
     def plot(self) -> Figure:
         """Impact ratios with their intervals, and a line at four fifths."""
-        shown = [
+        estimates = [
             Estimate(
                 name=f"{row.attribute}: {row.group}",
                 value=row.impact_ratio,
@@ -129,16 +134,16 @@ class SelectionTable:
             for row in self.table
             if row.impact_ratio is not None
         ]
-        return interval_figure(shown, "impact ratio (line: four fifths)", at=FOUR_FIFTHS)
+        return interval_figure(estimates, "impact ratio (line: four fifths)", at=FOUR_FIFTHS)
 
     def __str__(self) -> str:
-        return to_text("Selection rates and impact ratios", self._shown, self._notes)
+        return to_text("Selection rates and impact ratios", self._text_table, self._notes)
 
     def _repr_html_(self) -> str:
-        return to_html("Selection rates and impact ratios", self._shown, self._notes)
+        return to_html("Selection rates and impact ratios", self._text_table, self._notes)
 
     @property
-    def _shown(self) -> TextTable:
+    def _text_table(self) -> TextTable:
         level = f"{100 * self.confidence_level:g}% interval"
         return TextTable(
             header=("attribute", "group", "rows", "share", "selected", "rate", level,
@@ -189,14 +194,14 @@ def selection_table(
     Raises:
         AuditInputError: An argument is invalid; the message names it.
     """
-    source: RowSource | TableSource
+    source: TableSource
     if counts is not None:
         if groups is not None or decisions is not None:
             raise AuditInputError("counts: pass either arrays or counts, not both")
         if not isinstance(counts, TableCounts):
             raise AuditInputError("counts: must be `TableCounts`")
-        source = TableSource(counts.selected(by))
-        require_expected(expected_groups, {each.attribute: each.names for each in counts.groups})
+        source = TableSource(counts.selected(by).groups, counts.warnings)
+        require_expected(expected_groups, {g.attribute: g.names for g in counts.groups})
     elif groups is None or decisions is None:
         raise AuditInputError("groups, decisions: pass both arrays, or `counts`")
     else:

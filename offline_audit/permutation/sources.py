@@ -1,30 +1,42 @@
-"""Rows, counts and histograms behind one interface: tallies for ratios, ranked rows for AUCs."""
+"""Data of a test: its groups, the pairs that are compared, and counts by type or by score."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from offline_audit.errors import AuditInputError
-from offline_audit.formatting import count
-from offline_audit.permutation.auc_test import RankedGroups
-from offline_audit.permutation.counts import ScoreCounts, TableCounts
+from offline_audit.groups import require_names, too_few_groups, word_of
 from offline_audit.permutation.metrics import UNKNOWN_INDEX, Metric
 from offline_audit.permutation.permutations import Exchange
-from offline_audit.permutation.rows import Rows
 
-__all__ = ["GroupSet", "RowSource", "ScoreSource", "Source", "TableSource", "Tally"]
+__all__ = [
+    "ExpectedGroups",
+    "GroupSet",
+    "Pair",
+    "RankedGroups",
+    "Reference",
+    "TableSource",
+    "Tally",
+    "pairs_of",
+    "require_expected",
+]
 
 Int = NDArray[np.int64]
 Float = NDArray[np.float64]
+# Names of all possible groups; by attribute, if there are several.
+ExpectedGroups = Sequence[str | int] | Mapping[str, Sequence[str | int]]
+# The group that the others are compared with; by attribute, if there are several.
+Reference = str | int | Mapping[str, str | int] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSet:
-    """The groups of one attribute or crossing.
+    """The groups of one attribute or crossing, with their counts.
 
     Attributes:
         attribute: Name of the attribute, or the crossed names.
@@ -36,6 +48,109 @@ class GroupSet:
     attribute: str
     names: tuple[str, ...]
     table: Int
+
+
+def require_expected(
+    expected_groups: ExpectedGroups | None, names: Mapping[str, Sequence[str]]
+) -> list[str]:
+    """Check the group names of each attribute; returns warnings about similar names.
+
+    Raises:
+        AuditInputError: A name is not expected, or `expected_groups` has the wrong type.
+    """
+    by_attribute = isinstance(expected_groups, Mapping)
+    if expected_groups is not None:
+        _require_lists(expected_groups, names)
+    warnings: list[str] = []
+    for attribute, known in names.items():
+        listed: Any = expected_groups
+        if by_attribute:
+            listed = listed.get(attribute)
+        expected = None if listed is None else [word_of(name) for name in listed]
+        warnings += require_names(known, expected, attribute)
+    return warnings
+
+
+def _require_lists(expected_groups: Any, attributes: Iterable[str]) -> None:
+    by_attribute = isinstance(expected_groups, Mapping)
+    lists = list(expected_groups.values()) if by_attribute else [expected_groups]
+    if any(isinstance(names, str | bytes) or not isinstance(names, Iterable) for names in lists):
+        raise AuditInputError(
+            "expected_groups: must be a list of names, or a mapping from attributes to such lists"
+        )
+    known = list(attributes)
+    for attribute in expected_groups if by_attribute else ():
+        if attribute not in known:
+            raise AuditInputError(
+                f"expected_groups: unknown attribute {attribute!r}; choose from {', '.join(known)}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """Two sides of a comparison.
+
+    Attributes:
+        names: Names of the sides.
+        members: Indices of the groups of each side.
+    """
+
+    names: tuple[str, str]
+    members: tuple[Int, Int]
+
+
+def pairs_of(group_sets: Sequence[GroupSet], reference: Reference) -> list[list[Pair]]:
+    """Pairs of each attribute or crossing.
+
+    Raises:
+        AuditInputError: An attribute has fewer than two groups, or the reference is not a group.
+    """
+    for groups in group_sets:
+        if reason := too_few_groups(groups.names, groups.attribute):
+            raise AuditInputError(f"groups: {reason}")
+    references = _references(group_sets, reference)
+    return [list(_pairs(g, name)) for g, name in zip(group_sets, references, strict=True)]
+
+
+def _references(group_sets: Sequence[GroupSet], reference: Reference) -> list[str | None]:
+    """Reference group of each attribute or crossing; None if it has no reference."""
+    if isinstance(reference, Mapping):
+        known = [groups.attribute for groups in group_sets]
+        for attribute in reference:
+            if attribute not in known:
+                raise AuditInputError(
+                    f"reference: unknown attribute {attribute!r}; choose from {', '.join(known)}"
+                )
+        by_attribute = [reference.get(attribute) for attribute in known]
+        return [None if name is None else word_of(name) for name in by_attribute]
+    if reference is None:
+        return [None] * len(group_sets)
+    # A single name refers to the attribute that has such a group.
+    group = word_of(reference)
+    references = [group if group in groups.names else None for groups in group_sets]
+    if not any(references):
+        names = [name for groups in group_sets for name in groups.names]
+        raise AuditInputError(f"reference: unknown group {group!r}; choose from {', '.join(names)}")
+    return references
+
+
+def _pairs(groups: GroupSet, reference: str | None) -> Iterator[Pair]:
+    names, indices = groups.names, np.arange(len(groups.names))
+    if reference is not None:
+        if reference not in names:
+            raise AuditInputError(
+                f"reference: {groups.attribute} has no group {reference!r}; choose from "
+                f"{', '.join(names)}"
+            )
+        base = np.array([names.index(reference)])
+        for index in indices[indices != base[0]]:
+            yield Pair(names=(names[index], reference), members=(np.array([index]), base))
+    elif len(names) == 2:
+        yield Pair(names=(names[0], names[1]), members=(indices[:1], indices[1:]))
+    else:
+        for index in indices:
+            sides = (names[index], f"not {names[index]}")
+            yield Pair(names=sides, members=(np.array([index]), indices[indices != index]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,13 +178,12 @@ class Tally:
         cls, a: Float, b: Float, strata: Int, group_of: Int, weight: Int, exchange: Exchange
     ) -> Self:
         """Determine the types of entries, `[m]` each; entries without a group are excluded."""
-        kept = (group_of >= 0) & (weight > 0)
+        included = (group_of >= 0) & (weight > 0)
         if exchange == "counted":
-            kept &= b > 0
+            included &= b > 0
+        if exchange != "within outcome":
             strata = np.zeros_like(strata)
-        elif exchange == "all":
-            strata = np.zeros_like(strata)
-        a, b, strata = a[kept], b[kept], strata[kept]
+        a, b, strata = a[included], b[included], strata[included]
         # Constant columns need no sorting.
         parts = [part for part in (strata, b, a) if len(part) and part.min() < part.max()]
         order = np.lexsort(parts[::-1]) if parts else np.arange(len(a))
@@ -85,8 +199,8 @@ class Tally:
             values=np.stack([a[first], b[first]], axis=1),
             strata=strata[first],
             type_of=type_of,
-            group_of=group_of[kept],
-            weight=weight[kept],
+            group_of=group_of[included],
+            weight=weight[included],
         )
 
     def between(self, groups: Int, others: Int) -> tuple[Int, Int]:
@@ -99,219 +213,94 @@ class Tally:
         return units.astype(np.int64)
 
 
-class Source(Protocol):
-    """Rows, counts or histograms behind a test."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankedGroups:
+    """Labelled, scored rows of two groups, by distinct score.
+
+    Attributes:
+        counts: Rows by group, label and distinct score in ascending order, `[2, 2, levels]`.
+        units: Level, label, group and unit of each row, where rows belong to units; else None.
+    """
+
+    counts: Int
+    units: tuple[Int, Int, Int, Int] | None = None
 
     @property
-    def group_sets(self) -> tuple[GroupSet, ...]:
-        """Attributes and crossings, in order."""
+    def rows(self) -> int:
+        """Rows of both groups."""
+        return int(self.counts.sum())
 
     @property
-    def offers(self) -> frozenset[str]:
-        """Available data, of `decisions`, `labels`, `scores` and `units`."""
+    def classes(self) -> Int:
+        """Negatives and positives of each group, `[2, 2]`; units with such rows, if given."""
+        if self.units is None:
+            totals: Int = self.counts.sum(axis=2)
+            return totals
+        _, label, group_of, unit = self.units
+        counts = [
+            [len(np.unique(unit[(group_of == g) & (label == y)])) for y in (0, 1)] for g in (0, 1)
+        ]
+        return np.array(counts, dtype=np.int64)
 
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Reservations about the data."""
+    def binned(self, bins: int) -> Self:
+        """The same rows with neighbouring scores merged.
 
-    def tally(self, index: int, metric: Metric, exchange: Exchange) -> Tally:
-        """Units by type, for a rate or mean and the group set at an index."""
-
-    def ranked(self, index: int, group: Int, others: Int) -> RankedGroups:
-        """Labelled scores of some groups and some other groups."""
-
-    def mean_error(self) -> float:
-        """Largest error of a difference of mean scores that bins can cause."""
-
-    def auc_error(self, ranked: RankedGroups) -> float:
-        """Largest error of a difference of AUCs that bins can cause."""
-
-
-def _table_tally(metric: Metric, table: Int, exchange: Exchange) -> Tally:
-    groups = len(table) - 1
-    known = table[:groups].reshape(groups, 9)
-    counted, hit = metric.counted.ravel(), (metric.counted & metric.hit).ravel()
-    label = np.repeat(np.arange(3), 3)
-    return Tally.of_entries(
-        a=np.tile(hit.astype(np.float64), groups),
-        b=np.tile(counted.astype(np.float64), groups),
-        strata=np.tile(label, groups),
-        group_of=np.repeat(np.arange(groups), 9),
-        weight=known.ravel(),
-        exchange=exchange,
-    )
+        Every bin has about the same share of the positives and negatives, so that a rare class is
+        not merged into one bin.
+        """
+        by_label = self.counts.sum(axis=0)
+        shares = (by_label / by_label.sum(axis=1, keepdims=True)).mean(axis=0)
+        filled = np.floor(np.cumsum(shares) * bins)
+        starts = np.concatenate([[0], np.flatnonzero(np.diff(filled)) + 1])
+        return type(self)(counts=np.add.reduceat(self.counts, starts, axis=2))
 
 
 class TableSource:
-    """Counts by group, label and decision."""
+    """Counts by group, label and decision; subclasses add scores and units.
 
-    def __init__(self, counts: TableCounts) -> None:
-        self.warnings = counts.warnings
-        self.group_sets = tuple(
-            GroupSet(attribute=part.attribute, names=part.names, table=part.table)
-            for part in counts.groups
-        )
-        tables = [part.table.sum(axis=0) for part in counts.groups]
+    Attributes:
+        group_sets: Attributes and crossings, in order.
+        warnings: Reservations about the data.
+        offers: Available data, of `decisions`, `labels`, `scores` and `units`.
+    """
+
+    def __init__(self, group_sets: Sequence[GroupSet], warnings: tuple[str, ...]) -> None:
+        self.group_sets, self.warnings = tuple(group_sets), warnings
+        tables = [groups.table.sum(axis=0) for groups in group_sets]
         labelled = any(table[:UNKNOWN_INDEX].any() for table in tables)
         decided = any(table[:, :UNKNOWN_INDEX].any() for table in tables)
         self.offers = frozenset(["labels"] * labelled + ["decisions"] * decided)
 
     def tally(self, index: int, metric: Metric, exchange: Exchange) -> Tally:
-        """Units by type."""
-        return _table_tally(metric, self.group_sets[index].table, exchange)
+        """Units by type, for a rate or mean and the group set at an index."""
+        table = self.group_sets[index].table
+        groups = len(table) - 1
+        counted, hit = metric.counted.ravel(), (metric.counted & metric.hit).ravel()
+        label = np.repeat(np.arange(3), 3)
+        return Tally.of_entries(
+            a=np.tile(hit.astype(np.float64), groups),
+            b=np.tile(counted.astype(np.float64), groups),
+            strata=np.tile(label, groups),
+            group_of=np.repeat(np.arange(groups), 9),
+            weight=table[:groups].ravel(),
+            exchange=exchange,
+        )
 
     def ranked(self, index: int, group: Int, others: Int) -> RankedGroups:
-        """No scores: counts hold none.
+        """Labelled scores of some groups and some other groups.
 
         Raises:
-            AuditInputError: Always.
+            AuditInputError: The source has no scores.
         """
-        raise AuditInputError("scores: counts hold no scores; pass arrays or `ScoreCounts`")
-
-    def mean_error(self) -> float:
-        """No bins, no error."""
-        return 0.0
-
-    def auc_error(self, ranked: RankedGroups) -> float:
-        """No bins, no error."""
-        return 0.0
-
-
-class ScoreSource:
-    """Histograms of scores."""
-
-    def __init__(self, scores: ScoreCounts) -> None:
-        self.warnings = scores.warnings
-        self._scores = scores
-        table = scores.counts.sum(axis=3)
-        self.group_sets = (GroupSet(attribute=scores.attribute, names=scores.names, table=table),)
-        labelled, decided = table[:, :UNKNOWN_INDEX].any(), table[:, :, :UNKNOWN_INDEX].any()
-        offers = ["scores"] + ["labels"] * bool(labelled) + ["decisions"] * bool(decided)
-        self.offers = frozenset(offers)
-
-    def tally(self, index: int, metric: Metric, exchange: Exchange) -> Tally:
-        """Units by type; a score is represented by the centre of its bin."""
-        if metric.kind == "rate":
-            return _table_tally(metric, self.group_sets[index].table, exchange)
-        known = self._scores.counts[:-1]
-        group_of, label, decision, bin_of = np.indices(known.shape)
-        score = self._scores.centres[bin_of]
-        a = np.where(metric.needs_labels, label - score, score)
-        counted = metric.counted[label, decision]
-        return Tally.of_entries(
-            a=(a * counted).ravel(),
-            b=counted.astype(np.float64).ravel(),
-            strata=label.ravel(),
-            group_of=group_of.ravel(),
-            weight=known.ravel(),
-            exchange=exchange,
-        )
-
-    def ranked(self, index: int, group: Int, others: Int) -> RankedGroups:
-        """Labelled scores by bin."""
-        by_label = self._scores.counts.sum(axis=2)[:, :UNKNOWN_INDEX]
-        return RankedGroups(
-            counts=np.stack([by_label[group].sum(axis=0), by_label[others].sum(axis=0)])
-        )
-
-    def mean_error(self) -> float:
-        """Half a bin in each mean."""
-        return float(np.diff(self._scores.edges).max())
-
-    def auc_error(self, ranked: RankedGroups) -> float:
-        """Half of the pairs that share a bin, in each AUC."""
-        error = 0.0
-        for negatives, positives in ranked.counts.astype(np.float64):
-            pairs = positives.sum() * negatives.sum()
-            error += float((positives * negatives).sum() / pairs / 2) if pairs else 0.0
-        return error
-
-
-class RowSource:
-    """Arrays, one value for each row."""
-
-    def __init__(self, rows: Rows) -> None:
-        self.warnings = rows.warnings
-        self._rows = rows
-        self._levels: Int | None = None
-        self.group_sets = tuple(
-            GroupSet(attribute=crossing.attribute, names=crossing.names, table=rows.table(crossing))
-            for crossing in rows.crossings
-        )
-        parts = {name: getattr(rows, name) for name in ("decisions", "labels", "scores", "units")}
-        self.offers = frozenset(name for name, part in parts.items() if part is not None)
-
-    def tally(self, index: int, metric: Metric, exchange: Exchange) -> Tally:
-        """Units by type."""
-        rows = self._rows
-        if metric.kind == "rate" and rows.units is None:
-            return _table_tally(metric, self.group_sets[index].table, exchange)
-        label, decision, codes = rows.label_index, rows.decision_index, rows.crossings[index].codes
-        counted = metric.counted[label, decision].astype(np.float64)
-        a: Float
-        if metric.kind == "rate":
-            a = counted * metric.hit[label, decision]
-        else:
-            assert rows.scores is not None
-            a = counted * (label - rows.scores if metric.needs_labels else rows.scores)
-        if rows.units is None:
-            weight = np.ones(rows.n, dtype=np.int64)
-            return Tally.of_entries(a, counted, label, codes, weight, exchange)
-        units = int(rows.units.max()) + 1
-        first = np.zeros(units, dtype=np.int64)
-        first[rows.units] = np.arange(rows.n)
-        if exchange == "within outcome":
-            _require_one_label(rows.units, label, units)
-        summed, size = (
-            np.bincount(rows.units, weights=part, minlength=units).astype(np.float64)
-            for part in (a, counted)
-        )
-        return Tally.of_entries(
-            a=summed,
-            b=size,
-            strata=label[first],
-            group_of=codes[first],
-            weight=np.ones(units, dtype=np.int64),
-            exchange=exchange,
-        )
-
-    def ranked(self, index: int, group: Int, others: Int) -> RankedGroups:
-        """Labelled scores."""
-        rows = self._rows
-        assert rows.scores is not None
-        if self._levels is None:
-            self._levels = np.unique(rows.scores, return_inverse=True)[1]
-        codes = rows.crossings[index].codes
-        in_group, in_others = np.isin(codes, group), np.isin(codes, others)
-        kept = np.flatnonzero((in_group | in_others) & (rows.label_index != UNKNOWN_INDEX))
-        level, label, side = (
-            self._levels[kept],
-            rows.label_index[kept],
-            in_others[kept].astype(np.int64),
-        )
-        levels = int(self._levels.max()) + 1
-        counts = np.bincount((side * 2 + label) * levels + level, minlength=4 * levels)
-        counts = counts.reshape(2, 2, levels)
-        used = counts.any(axis=(0, 1))
-        units = None if rows.units is None else (level, label, side, rows.units[kept])
-        return RankedGroups(counts=counts[:, :, used], units=units)
-
-    def mean_error(self) -> float:
-        """No bins, no error."""
-        return 0.0
-
-    def auc_error(self, ranked: RankedGroups) -> float:
-        """No bins, no error."""
-        return 0.0
-
-
-def _require_one_label(units: Int, label: Int, n: int) -> None:
-    lowest, highest = np.full(n, UNKNOWN_INDEX), np.zeros(n, dtype=np.int64)
-    np.minimum.at(lowest, units, label)
-    np.maximum.at(highest, units, label)
-    mixed = int(np.count_nonzero(lowest != highest))
-    if mixed:
+        attribute = self.group_sets[index].attribute
         raise AuditInputError(
-            f"units: {count(mixed, 'unit')} with different labels; all rows of a unit must have "
-            'the same label with `exchange="within outcome"`'
+            f"scores: counts of {attribute} have no scores; pass arrays or `ScoreCounts`"
         )
+
+    def mean_error(self) -> float:
+        """Largest error of a difference of mean scores that bins can cause."""
+        return 0.0
+
+    def auc_error(self, ranked: RankedGroups) -> float:
+        """Largest error of a difference of AUCs that bins can cause."""
+        return 0.0

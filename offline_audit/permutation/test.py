@@ -2,31 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from offline_audit.crossing import By
 from offline_audit.errors import AuditInputError
-from offline_audit.permutation.comparison import ComparisonRun, Reference
-from offline_audit.permutation.counts import ScoreCounts, TableCounts
-from offline_audit.permutation.custom import CustomMetric, GroupRows
-from offline_audit.permutation.metrics import Metric, metric_named
+from offline_audit.permutation.auc_test import compare_auc
+from offline_audit.permutation.compare_ratio import compare_ratio
+from offline_audit.permutation.counts import ScoreCounts, ScoreSource, TableCounts
+from offline_audit.permutation.custom import compare_custom
+from offline_audit.permutation.metrics import (
+    CustomMetric,
+    Metric,
+    Metrics,
+    label_warnings,
+    not_identified,
+    requested_metrics,
+)
 from offline_audit.permutation.permutations import (
     Alternative,
     Exchange,
     PermutationOptions,
     require_options,
 )
-from offline_audit.permutation.result import Comparisons
-from offline_audit.permutation.rows import ExpectedGroups, require_expected, rows_of
-from offline_audit.permutation.sources import RowSource, ScoreSource, Source, TableSource
-from offline_audit.progress import Progress, reporting
+from offline_audit.permutation.result import (
+    Comparison,
+    ComparisonEstimate,
+    Comparisons,
+    detectable_effect,
+)
+from offline_audit.permutation.rows import Rows, RowSource, rows_of
+from offline_audit.permutation.sources import (
+    ExpectedGroups,
+    GroupSet,
+    Pair,
+    Reference,
+    TableSource,
+    pairs_of,
+    require_expected,
+)
+from offline_audit.progress import Progress, Reporter, reporting
 
 __all__ = ["permutation_test"]
-
-Metrics = str | Callable[[GroupRows], float] | Sequence[str | Callable[[GroupRows], float]]
 
 _EXCHANGES = ("counted", "within outcome", "all")
 
@@ -59,7 +80,7 @@ def permutation_test(
     H0: the metric is the same in both groups; everything else may differ. Groups are permuted among
     the rows that the metric counts, T is the studentized difference, and p is the share of
     permutations with |T| at least as large, ties counting half. Invalid if rows are dependent and
-    `units` are not given. Labels that exist for one decision only give a reason and no p-value.
+    `units` is not passed. Labels that exist for one decision only give a reason and no p-value.
     (DiCiccio, Vasudevan, Basu, Kenthapadi and Agarwal, KDD 2020, section 3.)
 
     Args:
@@ -86,8 +107,8 @@ def permutation_test(
         confidence_level: Confidence level of the intervals.
         n_resamples: Number of random permutations, where they are not enumerated.
         seed: Seed of the random generator.
-        progress: Function that receives what is being done, steps done and steps in all; True for
-            a progress bar, False for none, None for a bar on a terminal.
+        progress: Function that is called with the current task, the steps done and the total;
+            True for a progress bar, False for none, None for a bar if stderr is a terminal.
 
     Raises:
         AuditInputError: An argument is invalid; the message names it.
@@ -103,7 +124,7 @@ def permutation_test(
     _require_limits(score_limits)
     if exchange not in _EXCHANGES:
         raise AuditInputError(f"exchange: must be one of {', '.join(_EXCHANGES)}")
-    source: Source
+    source: TableSource
     rows = None
     if counts is None:
         if groups is None:
@@ -123,11 +144,11 @@ def permutation_test(
         if any(array is not None for array in (groups, decisions, labels, scores, units)):
             raise AuditInputError("counts: pass either arrays or counts, not both")
         source = _counted_source(counts, by, expected_groups)
-    requested = _requested_metrics(metrics)
-    run = ComparisonRun(
-        source,
-        rows,
-        reference=reference,
+    requested = requested_metrics(metrics)
+    run = _ComparisonRun(
+        source=source,
+        rows=rows,
+        pairs=pairs_of(source.group_sets, reference),
         exchange=exchange,
         alpha=alpha,
         confidence_level=confidence_level,
@@ -141,7 +162,9 @@ def permutation_test(
     )
     for metric in requested:
         run.require(metric)
-    with reporting(progress, run.steps(requested)) as reporter:
+    steps = run.steps(requested)
+    # Enumeration is too fast to need progress.
+    with reporting(progress, steps) if steps else nullcontext() as reporter:
         comparisons = tuple(run.comparisons(requested, reporter))
     return Comparisons(comparisons=comparisons, warnings=source.warnings)
 
@@ -155,27 +178,185 @@ def _require_limits(limits: Any) -> None:
         raise AuditInputError("score_limits: must be None or two numbers, the lower first")
 
 
-def _counted_source(counts: Any, by: By, expected_groups: ExpectedGroups | None) -> Source:
+def _counted_source(counts: Any, by: By, expected_groups: ExpectedGroups | None) -> TableSource:
     if isinstance(counts, ScoreCounts):
         require_expected(expected_groups, {counts.attribute: counts.names})
         return ScoreSource(counts.selected(by))
     if isinstance(counts, TableCounts):
-        require_expected(expected_groups, {each.attribute: each.names for each in counts.groups})
-        return TableSource(counts.selected(by))
+        require_expected(expected_groups, {g.attribute: g.names for g in counts.groups})
+        return TableSource(counts.selected(by).groups, counts.warnings)
     raise AuditInputError(
         "counts: must be `TableCounts` or `ScoreCounts`; `TableCounts.from_mapping` converts a "
         "mapping"
     )
 
 
-def _requested_metrics(metrics: Metrics) -> list[Metric | CustomMetric]:
-    one = isinstance(metrics, str) or callable(metrics)
-    listed: Any = [metrics] if one else metrics
-    if not isinstance(listed, Iterable):
-        raise AuditInputError("metrics: must be names or functions")
-    listed = list(listed)
-    if not listed:
-        raise AuditInputError("metrics: at least one metric is needed")
-    if not all(isinstance(metric, str) or callable(metric) for metric in listed):
-        raise AuditInputError("metrics: must be names or functions")
-    return [metric_named(m) if isinstance(m, str) else CustomMetric(m) for m in listed]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ComparisonRun:
+    """All comparisons of one call of the test.
+
+    Attributes:
+        source: Data of the test.
+        rows: Rows behind the source; None for counts.
+        pairs: Pairs of each group set of the source.
+        exchange: Which units are permuted.
+        alpha: Significance level.
+        confidence_level: Confidence level of the intervals.
+        options: Number of permutations, seed, alternative.
+    """
+
+    source: TableSource
+    rows: Rows | None
+    pairs: list[list[Pair]]
+    exchange: Exchange
+    alpha: float
+    confidence_level: float
+    options: PermutationOptions
+
+    def require(self, metric: Metric | CustomMetric) -> None:
+        """Check that the data a metric needs is available.
+
+        Raises:
+            AuditInputError: Some of it is missing.
+        """
+        missing = set(metric.needs) - self.source.offers
+        if missing:
+            raise AuditInputError(f"{metric.name}: needs {' and '.join(sorted(missing))}")
+        if isinstance(metric, CustomMetric) and self.rows is None:
+            raise AuditInputError(f"{metric.name}: a function needs rows, not counts")
+
+    def steps(self, metrics: Sequence[Metric | CustomMetric]) -> int:
+        """Number of random permutations in all."""
+        return sum(map(len, self.pairs)) * sum(map(self._n_resamples, metrics))
+
+    def _n_resamples(self, metric: Metric | CustomMetric) -> int:
+        """Random permutations of one comparison; 0 for rates of rows, which are enumerated."""
+        rate = isinstance(metric, Metric) and metric.kind == "rate"
+        single = "units" not in self.source.offers
+        return 0 if rate and single and self.exchange == "counted" else self.options.n_resamples
+
+    def comparisons(
+        self, metrics: Sequence[Metric | CustomMetric], reporter: Reporter | None
+    ) -> Iterator[Comparison]:
+        """Comparisons of every attribute or crossing, metric by metric."""
+        for index in range(len(self.source.group_sets)):
+            for metric in metrics:
+                yield from self._compare(index, metric, reporter)
+
+    def _compare(
+        self, index: int, metric: Metric | CustomMetric, reporter: Reporter | None
+    ) -> Iterator[Comparison]:
+        source, level = self.source, self.confidence_level
+        groups = source.group_sets[index]
+        tally = None
+        if isinstance(metric, Metric) and metric.kind != "auc":
+            tally = source.tally(index, metric, self.exchange)
+        for pair in self.pairs[index]:
+            task = f"{metric.name} of {pair.names[0]} and {pair.names[1]}"
+            steps = _Steps(reporter, task, self._n_resamples(metric))
+            options = replace(self.options, step=steps.take)
+            binning_error = 0.0
+            if isinstance(metric, CustomMetric):
+                assert self.rows is not None
+                codes = self.rows.crossings[index].codes
+                estimate = compare_custom(
+                    metric, self.rows, codes, pair.names, pair.members, level, options
+                )
+            elif tally is None:
+                ranked = source.ranked(index, *pair.members)
+                binning_error = source.auc_error(ranked)
+                estimate = compare_auc(ranked, pair.names, self.exchange, level, options)
+            else:
+                binning_error = source.mean_error() if metric.kind == "mean" else 0.0
+                positives = _positives(metric, groups, pair)
+                estimate = compare_ratio(
+                    metric, tally, pair.names, pair.members, positives, level, options
+                )
+            steps.finish()
+            yield self._comparison(metric, groups, pair, estimate, binning_error)
+
+    def _comparison(
+        self,
+        metric: Metric | CustomMetric,
+        groups: GroupSet,
+        pair: Pair,
+        estimate: ComparisonEstimate,
+        binning_error: float,
+    ) -> Comparison:
+        warnings: list[str] = []
+        if isinstance(metric, Metric):
+            sides = list(zip(pair.names, pair.members, strict=True))
+            reason = not_identified(metric, groups.table, sides)
+            estimate = estimate if reason is None else estimate.withheld(reason)
+            warnings = label_warnings(metric, groups.table)
+        test = estimate.test
+        one, two = (
+            replace(group, rows=int(groups.table[members].sum()))
+            for group, members in zip(estimate.groups, pair.members, strict=True)
+        )
+        effect = None
+        if one.estimate is not None and two.estimate is not None:
+            effect = one.estimate - two.estimate
+        return Comparison(
+            metric=metric.name,
+            question=f"is the {metric.description} the same for {one.name} and {two.name}?",
+            attribute=groups.attribute,
+            group=one,
+            other=two,
+            effect=effect,
+            interval=estimate.interval,
+            interval_method=estimate.method,
+            alpha=self.alpha,
+            confidence_level=self.confidence_level,
+            statistic=None if test is None else test.statistic,
+            p_value=None if test is None else test.p_value,
+            reason=estimate.reason,
+            alternative=self.options.alternative,
+            exchanged=self._exchanged(metric),
+            n_resamples=0 if test is None else test.n_resamples,
+            degenerate_resamples=0 if test is None else test.degenerate,
+            smallest_detectable_effect=detectable_effect(estimate.error, self.alpha),
+            smallest_count=estimate.smallest_count,
+            required_count=estimate.required_count,
+            binning_error=binning_error,
+            warnings=tuple(warnings),
+            seed=self.options.seed,
+        )
+
+    def _exchanged(self, metric: Metric | CustomMetric) -> str:
+        unit = "units" if "units" in self.source.offers else "rows"
+        if self.exchange == "all" or isinstance(metric, CustomMetric):
+            return f"all {unit}"
+        if metric.kind == "auc" and unit == "units":
+            # Units that have both labels cannot be permuted within one label.
+            return "the counted units"
+        if self.exchange == "within outcome" or metric.kind == "auc":
+            return f"{unit} with the same label"
+        return f"the counted {unit}"
+
+
+class _Steps:
+    """Progress of one comparison, which takes all of its steps even if it needs fewer."""
+
+    def __init__(self, reporter: Reporter | None, task: str, total: int) -> None:
+        self._reporter, self._remaining = reporter, total
+        if reporter is not None:
+            reporter.doing(task)
+
+    def take(self, steps: int) -> None:
+        """Count permutations as done."""
+        self._remaining -= steps
+        if self._reporter is not None:
+            self._reporter.step(steps)
+
+    def finish(self) -> None:
+        """Count the remaining steps as done."""
+        self.take(self._remaining)
+
+
+def _positives(metric: Metric, groups: GroupSet, pair: Pair) -> tuple[int, int] | None:
+    """Rows with label 1 of each side, for a mean that involves the label."""
+    if metric.kind != "mean" or not metric.needs_labels:
+        return None
+    one, two = (int(groups.table[members, 1].sum()) for members in pair.members)
+    return one, two

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,12 +11,12 @@ from offline_audit.crossing import By, requested_attributes
 from offline_audit.errors import AuditInputError
 from offline_audit.finding import Finding
 from offline_audit.groups import crossed_name, too_few_groups
-from offline_audit.permutation.comparison import Reference
 from offline_audit.permutation.counts import ScoreCounts, TableCounts
 from offline_audit.permutation.metrics import METRICS, Metric, metric_named
 from offline_audit.permutation.result import Comparison
+from offline_audit.permutation.sources import Reference
 from offline_audit.permutation.test import permutation_test
-from offline_audit.progress import Progress, Reporter, reporting
+from offline_audit.progress import Progress, reporting
 from offline_audit.window.counts import Cell
 from offline_audit.window.facts import WindowFacts
 from offline_audit.window.scores import ScoreBars, ScoreHistogram
@@ -46,17 +47,17 @@ def findings(
     means and AUC on scores in 1,000 bins; crossed attributes on rates only.
 
     Args:
-        window: Window with outcomes, which hold the groups.
+        window: Window with outcomes, which contain the groups.
         by: Protected attributes; a tuple crosses its attributes. None for every attribute by
             itself.
-        model: Not used: the log holds the decisions and scores.
+        model: Not used; the log contains decisions and scores.
         metrics: Names of `METRICS`.
         reference: Group that the others are compared with, by attribute.
         alpha: Significance level.
         n_resamples: Number of random permutations, where they are not enumerated.
         seed: Seed of the random generator.
-        progress: Function that receives what is being done, steps done and steps in all; True for
-            a progress bar, False for none, None for a bar on a terminal.
+        progress: Function that is called with the current task, the steps done and the total;
+            True for a progress bar, False for none, None for a bar if stderr is a terminal.
 
     Raises:
         AuditInputError: A metric or the reference is unknown, or the favourable decision changed
@@ -69,57 +70,58 @@ def findings(
     facts = WindowFacts.of(window.provenance)
     references = _references(reference, crossings, window)
     counts = window.counts(crossings)
+    rates = [metric for metric in requested if metric.kind == "rate"]
+    scored = [metric for metric in requested if metric.kind != "rate"]
     results: list[Finding] = []
-    with reporting(progress, len(crossings) * len(requested)) as reporter:
+    # Rates are enumerated, which is too fast to need progress.
+    steps = len(scored) * sum(len(crossing) == 1 for crossing in crossings)
+    with reporting(progress, steps) if steps else nullcontext() as reporter:
         for crossing in crossings:
             cells = [_with_positive_favourable(c, facts) for c in counts.of(*crossing).cells]
-            chosen = references.get(crossed_name(crossing))
-            test = _CrossingTest(crossing, chosen, alpha, n_resamples, seed, reporter)
-            rates = [metric for metric in requested if metric.kind == "rate"]
-            results += test.findings(rates, TableCounts.from_cells(cells) if cells else None, cells)
-            scored = [metric for metric in requested if metric.kind != "rate"]
-            if scored and len(crossing) == 1:
-                histogram = _favourable_scores(window.score_histogram(crossing[0], _BINS), facts)
-                scores = ScoreCounts.from_histogram(histogram) if histogram.bars else None
-                results += test.findings(scored, scores, cells)
+            name = crossed_name(crossing)
+            test = _CrossingTest(
+                crossing, tuple(cells), references.get(name), alpha, n_resamples, seed
+            )
+            table = TableCounts.from_cells(cells) if cells else None
+            for metric in rates:
+                results += test.findings(metric, table)
+            if reporter is None or len(crossing) > 1:
+                continue
+            histogram = _favourable_scores(window.score_histogram(crossing[0], _BINS), facts)
+            scores = ScoreCounts.from_histogram(histogram) if histogram.bars else None
+            for metric in scored:
+                reporter.doing(f"{metric.name} by {name}")
+                results += test.findings(metric, scores)
+                reporter.step()
     return results
 
 
 @dataclass(frozen=True, slots=True)
 class _CrossingTest:
-    """The tests of one attribute, or of several crossed."""
+    """Tests of one attribute, or of several crossed."""
 
     crossing: tuple[str, ...]
+    cells: tuple[Cell, ...]
     reference: str | None
     alpha: float
     n_resamples: int
     seed: int
-    reporter: Reporter
 
-    def findings(
-        self,
-        metrics: Sequence[Metric],
-        counts: TableCounts | ScoreCounts | None,
-        cells: Sequence[Cell],
-    ) -> Iterator[Finding]:
-        """Findings of some metrics, or the reason why there are none."""
-        for metric in metrics:
-            self.reporter.doing(f"{metric.name} by {crossed_name(self.crossing)}")
-            reason = _untestable(metric, self.crossing, cells)
-            if reason is not None or counts is None:
-                yield self._not_tested(metric, reason or "The window is empty.")
-            else:
-                comparisons = permutation_test(
-                    counts=counts,
-                    metrics=metric.name,
-                    reference=self.reference,
-                    alpha=self.alpha,
-                    n_resamples=self.n_resamples,
-                    seed=self.seed,
-                    progress=False,
-                )
-                yield from map(self._finding, comparisons)
-            self.reporter.step()
+    def findings(self, metric: Metric, counts: TableCounts | ScoreCounts | None) -> list[Finding]:
+        """Findings of one metric, or one finding with the reason why it is not tested."""
+        reason = _untestable(metric, self.crossing, self.cells)
+        if reason is not None or counts is None:
+            return [self._not_tested(metric, reason or "The window is empty.")]
+        comparisons = permutation_test(
+            counts=counts,
+            metrics=metric.name,
+            reference=self.reference,
+            alpha=self.alpha,
+            n_resamples=self.n_resamples,
+            seed=self.seed,
+            progress=False,
+        )
+        return list(map(self._finding, comparisons))
 
     def _finding(self, comparison: Comparison) -> Finding:
         metric, effect = METRICS[comparison.metric], comparison.effect
@@ -169,22 +171,23 @@ class _CrossingTest:
 def _references(
     reference: Reference, crossings: Sequence[tuple[str, ...]], window: Window
 ) -> dict[str, str]:
-    """The reference group by attribute; a single name refers to the attribute that has it."""
+    """Reference group by attribute; a single name refers to the attributes with such a group."""
     requested = [crossed_name(crossing) for crossing in crossings]
     if isinstance(reference, Mapping):
         if unknown := [name for name in reference if name not in requested]:
             raise AuditInputError(
-                f"reference: {', '.join(unknown)} not requested; choose from {', '.join(requested)}"
+                f"reference: {', '.join(unknown)} is not requested by `by`; choose from "
+                f"{', '.join(requested)}"
             )
         return {name: str(group) for name, group in reference.items()}
-    having = [name for name in requested if reference in window.attributes.get(name, ())]
-    if reference is not None and not having:
+    matching = [name for name in requested if reference in window.attributes.get(name, ())]
+    if reference is not None and not matching:
         raise AuditInputError(f"reference: {reference!r} is not a group of {', '.join(requested)}")
-    return dict.fromkeys(having, str(reference))
+    return dict.fromkeys(matching, str(reference))
 
 
 def _untestable(metric: Metric, crossing: tuple[str, ...], cells: Sequence[Cell]) -> str | None:
-    """Why a metric cannot be compared at all; None if it can."""
+    """The reason why a metric cannot be tested; None if it can."""
     known = {cell.groups for cell in cells if None not in cell.groups}
     if reason := too_few_groups([crossed_name(map(str, names)) for names in known], crossing):
         return reason

@@ -7,12 +7,16 @@ import itertools
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import stats
+from sklearn.metrics import roc_auc_score
 
 from offline_audit.permutation import auc_test as auc_module
-from offline_audit.permutation.auc_test import RankedGroups, auc_test
+from offline_audit.permutation.auc_test import auc_moments, auc_moments_of_units, auc_test
 from offline_audit.permutation.permutations import PermutationOptions
-from tests.oracle.permutation import skew_corrected_delong
+from offline_audit.permutation.sources import RankedGroups
+from tests.oracle.permutation import auc_with_delong, skew_corrected_delong
 
 OPTIONS = PermutationOptions(alternative="two-sided", n_resamples=4_000, seed=0, bins=0)
 MONTE_CARLO = 4 * 0.5 / np.sqrt(OPTIONS.n_resamples)
@@ -39,22 +43,23 @@ def test_the_p_value_of_an_auc_is_that_of_all_permutations_within_labels():
     rng = np.random.default_rng(0)
     labels = np.array([1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0])
     scores = np.round(rng.normal(0.8 * labels), 1)
-    # Enough rows on either side that every rearrangement has a variance.
+    # Enough rows on either side that every permutation has a variance.
     groups = np.array(list("aaabbb" + "aaabbbb"))
     statistic = skew_corrected_delong(scores.tolist(), labels.tolist())
-    seen = statistic(np.flatnonzero(groups == "a").tolist(), np.flatnonzero(groups == "b").tolist())
+    sides = [np.flatnonzero(groups == group).tolist() for group in "ab"]
+    observed = statistic(*sides)
     above = tied = total = 0.0
     for p in itertools.combinations(range(6), 3):
         for n in itertools.combinations(range(6, 13), 3):
             inside = [*p, *n]
             value = statistic(inside, [row for row in range(13) if row not in inside])
             total += 1
-            if np.isclose(abs(value), abs(seen), rtol=1e-9):
+            if np.isclose(abs(value), abs(observed), rtol=1e-9):
                 tied += 1
             else:
-                above += abs(value) > abs(seen) or not np.isfinite(value)
+                above += abs(value) > abs(observed) or not np.isfinite(value)
     result = auc_test(ranked(groups, labels, scores), "counted", OPTIONS)
-    assert result.statistic == pytest.approx(seen)
+    assert result.statistic == pytest.approx(observed)
     assert result.p_value == pytest.approx((above + tied / 2) / total, abs=MONTE_CARLO)
 
 
@@ -76,3 +81,31 @@ def test_many_rows_do_not_overflow():
         sides.binned(256), "counted", dataclasses.replace(fewer, n_resamples=400)
     )
     assert binned.std() == pytest.approx(1, abs=5 / np.sqrt(800))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.integers(0, 5), min_size=2, max_size=12),
+    st.lists(st.integers(0, 5), min_size=2, max_size=12),
+)
+def test_the_auc_and_its_variance_are_delongs(positives, negatives):
+    scores = [*map(float, positives), *map(float, negatives)]
+    labels = [1] * len(positives) + [0] * len(negatives)
+    expected = auc_with_delong(scores, labels, list(range(len(scores))))
+    counts = [np.bincount(levels, minlength=6).astype(float) for levels in (positives, negatives)]
+    result = auc_moments(*counts)
+    assert float(result.estimate) == pytest.approx(roc_auc_score(labels, scores))
+    assert (float(result.estimate), float(result.variance), float(result.third)) == pytest.approx(
+        expected, abs=1e-12
+    )
+
+
+def test_rows_that_are_their_own_units_have_nearly_delongs_variance():
+    _, labels, scores = sample(400, 5)
+    level = np.unique(scores, return_inverse=True)[1]
+    counts = [np.bincount(level[labels == y]).astype(float) for y in (1, 0)]
+    width = max(map(len, counts))
+    plain = auc_moments(*(np.pad(part, (0, width - len(part))) for part in counts))
+    by_unit = auc_moments_of_units(level, labels, np.arange(400))
+    assert float(by_unit.estimate) == pytest.approx(float(plain.estimate))
+    assert float(by_unit.variance) == pytest.approx(float(plain.variance), rel=0.01)

@@ -22,9 +22,11 @@ def calibrated(seed: int, sizes: tuple[int, int], rates: tuple[float, float]):
 
 def test_a_mean_needs_thirty_units():
     groups = np.array(["a"] * 29 + ["b"] * 171)
-    found = permutation_test(metrics="mean_score", groups=groups, scores=SCORES)[0]
-    assert found.reason == "not enough data: the smaller group has 29 units; at least 30 are needed"
-    assert found.interval is not None
+    result = permutation_test(metrics="mean_score", groups=groups, scores=SCORES)[0]
+    assert (
+        result.reason == "not enough data: the smaller group has 29 units; at least 30 are needed"
+    )
+    assert result.interval is not None
 
 
 def test_a_rate_is_tested_from_the_required_count_on():
@@ -60,11 +62,11 @@ def test_a_mean_of_rare_values_needs_some_of_them_in_each_group():
     # The small group happens to hold none, and looks calm.
     scores[:60] = np.minimum(scores[:60], 0.01)
     groups = np.repeat(["a", "b"], [60, 600])
-    found = permutation_test(metrics="mean_score", groups=groups, scores=scores)[0]
-    assert found.p_value is None
-    assert "so skewed" in str(found.reason)
-    assert found.smallest_count is not None
-    assert found.smallest_count < found.required_count == 3
+    result = permutation_test(metrics="mean_score", groups=groups, scores=scores)[0]
+    assert result.p_value is None
+    assert "so skewed" in str(result.reason)
+    assert result.smallest_count is not None
+    assert result.smallest_count < result.required_count == 3
     calm = permutation_test(
         metrics="mean_score", groups=groups, scores=rng.beta(1, 4, 660), n_resamples=99
     )[0]
@@ -77,21 +79,21 @@ def test_units_with_very_unequal_rows_have_a_smaller_effective_number():
     units = np.repeat(np.arange(325), rows)
     groups = np.where(units < 25, "a", "b")
     decisions = rng.integers(0, 2, len(units))
-    found = permutation_test(
+    result = permutation_test(
         metrics="selection_rate", groups=groups, decisions=decisions, units=units
     )[0]
-    assert found.p_value is None
-    assert "the effective number of units in a group is 1.5" in str(found.reason)
-    assert found.smallest_count == pytest.approx(496**2 / 160_384)
-    assert found.required_count == 20
+    assert result.p_value is None
+    assert "the effective number of units in a group is 1.5" in str(result.reason)
+    assert result.smallest_count == pytest.approx(496**2 / 160_384)
+    assert result.required_count == 20
 
 
 def test_a_mean_without_skewness_has_welchs_statistic():
     one, two = np.array([0.1, 0.2, 0.4, 0.5]), np.array([0.2, 0.3, 0.6, 0.7])
     scores = np.concatenate([np.tile(one, 20), np.tile(two, 10)])
     groups = np.repeat(["a", "b"], [80, 40])
-    found = permutation_test(metrics="mean_score", groups=groups, scores=scores, n_resamples=99)[0]
+    result = permutation_test(metrics="mean_score", groups=groups, scores=scores, n_resamples=99)[0]
     welch = stats.ttest_ind(scores[:80], scores[80:], equal_var=False)
-    assert found.statistic == pytest.approx(welch.statistic)
+    assert result.statistic == pytest.approx(welch.statistic)
     low, high = welch.confidence_interval()
-    assert found.interval == pytest.approx((low, high))
+    assert result.interval == pytest.approx((low, high))

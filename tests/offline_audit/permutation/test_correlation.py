@@ -12,9 +12,9 @@ from offline_audit import AuditInputError, correlation_test
 
 
 def test_a_correlation_with_a_constant_has_a_reason():
-    found = correlation_test(np.full(50, 3.0), np.arange(50.0), attribute="age")
-    assert found.p_value is None
-    assert "age has the same value in every row" in str(found.reason)
+    result = correlation_test(np.full(50, 3.0), np.arange(50.0), attribute="age")
+    assert result.p_value is None
+    assert "age has the same value in every row" in str(result.reason)
     few = correlation_test(np.arange(10.0), np.arange(10.0) ** 2)
     assert few.reason == "not enough data: 10 rows; at least 30 are needed"
     with pytest.raises(AuditInputError, match="1 value missing"):
@@ -56,20 +56,20 @@ def test_a_correlation_is_studentized_for_unequal_variances():
     rng = np.random.default_rng(2)
     x = rng.standard_normal(500)
     y = 0.2 * x + rng.standard_normal(500)
-    found = correlation_test(x, y, attribute="age", of="score", n_resamples=999)
-    assert found.effect == pytest.approx(stats.pearsonr(x, y).statistic)
-    assert found.p_value == pytest.approx(0.001, abs=0.001)
-    assert found.interval is not None
-    low, high = found.interval
+    result = correlation_test(x, y, attribute="age", of="score", n_resamples=999)
+    assert result.effect == pytest.approx(stats.pearsonr(x, y).statistic)
+    assert result.p_value == pytest.approx(0.001, abs=0.001)
+    assert result.interval is not None
+    low, high = result.interval
     assert low < 0.2 / np.sqrt(1.04) < high
     u, v = stats.zscore(x), stats.zscore(y)
     tau = np.sqrt(np.mean(u**2 * v**2))
-    assert found.statistic == pytest.approx(np.sqrt(500) * np.mean(u * v) / tau)
+    assert result.statistic == pytest.approx(np.sqrt(500) * np.mean(u * v) / tau)
 
 
 def test_the_plain_correlation_agrees_with_scipys():
     rng = np.random.default_rng(1)
     x, y = rng.random(40), rng.random(40)
-    found = correlation_test(x, y, studentized=False)
+    result = correlation_test(x, y, studentized=False)
     method = stats.PermutationMethod(n_resamples=10_000, rng=np.random.default_rng(0))
-    assert found.p_value == pytest.approx(stats.pearsonr(x, y, method=method).pvalue, abs=0.03)
+    assert result.p_value == pytest.approx(stats.pearsonr(x, y, method=method).pvalue, abs=0.03)

@@ -6,44 +6,18 @@ import numpy as np
 import pytest
 
 from offline_audit import (
-    METRICS,
     AuditInputError,
     ScoreCounts,
     TableCounts,
     permutation_test,
     selection_table,
 )
-from offline_audit.permutation import Comparisons
 from offline_audit.window.counts import Cell, GroupCounts
 from offline_audit.window.scores import ScoreBars, ScoreHistogram
 
 N = 200
 GROUPS = ["female", "male"] * (N // 2)
 SCORES = np.linspace(0, 1, N)
-
-
-@pytest.fixture(scope="module")
-def rows():
-    rng = np.random.default_rng(0)
-    n = 900
-    labels = rng.integers(0, 2, n)
-    scores = np.clip(0.3 * labels + 0.6 * rng.random(n), 0, 1)
-    return {
-        "groups": {
-            "sex": rng.choice(["female", "male"], n),
-            "race": rng.choice(
-                np.array(["Asian", "Black", "White", None]), n, p=[0.2, 0.3, 0.45, 0.05]
-            ),
-        },
-        "labels": labels,
-        "scores": scores,
-        "decisions": (scores > 0.5).astype(int),
-    }
-
-
-@pytest.fixture(scope="module")
-def found(rows) -> Comparisons:
-    return permutation_test(metrics=list(METRICS), **rows, n_resamples=99)
 
 
 @pytest.mark.parametrize("rows", [-1, 2.5, float("nan")])
@@ -65,8 +39,8 @@ def test_rows_without_a_score_give_a_warning():
         for g in ("a", "b")
     )
     counts = ScoreCounts.from_histogram(ScoreHistogram(attribute="sex", bins=4, bars=bars))
-    found = permutation_test(metrics="mean_score", counts=counts, n_resamples=99)
-    assert "Excluded: 6 rows without a score." in found.warnings
+    results = permutation_test(metrics="mean_score", counts=counts, n_resamples=99)
+    assert "Excluded: 6 rows without a score." in results.warnings
 
 
 @pytest.mark.parametrize(
@@ -105,12 +79,12 @@ def test_counts_come_from_the_cells_of_a_window():
         for d in (0, 1)
     ]
     counts = TableCounts.from_cells(GroupCounts(cells=(*cells, *crossed)).cells)
-    found = permutation_test(metrics="tpr", counts=counts)
-    assert [(f.attribute, f.versus) for f in found] == [
+    results = permutation_test(metrics="tpr", counts=counts)
+    assert [(c.attribute, c.versus) for c in results] == [
         ("sex", "female against male"),
         ("sex × race", "female × Black against male × Black"),
     ]
-    assert (found[0].group.hits, found[0].group.counted, found[0].group.rows) == (30, 50, 55)
+    assert (results[0].group.hits, results[0].group.counted, results[0].group.rows) == (30, 50, 55)
     table = selection_table(counts=counts)
     assert table.of(None, "sex").rows == 7
     assert table.undecided == 2
@@ -129,7 +103,7 @@ def test_histograms_come_from_a_window():
     )  # fmt: skip
     counts = ScoreCounts.from_histogram(ScoreHistogram(attribute="sex", bins=4, bars=bars))
     assert counts.unscored == 12
-    found = permutation_test(metrics=["auc", "mean_score"], counts=counts, n_resamples=99)
-    assert found[0].group.counted == 600
-    assert found[0].group.estimate == pytest.approx(0.75, abs=0.06)
-    assert found[1].binning_error == 0.25
+    results = permutation_test(metrics=["auc", "mean_score"], counts=counts, n_resamples=99)
+    assert results[0].group.counted == 600
+    assert results[0].group.estimate == pytest.approx(0.75, abs=0.06)
+    assert results[1].binning_error == 0.25

@@ -26,7 +26,7 @@ def test_a_function_of_rows_is_compared_as_the_metric_it_computes():
         assert rows.scores is not None
         return float(scores[rows.index].mean())
 
-    found = permutation_test(
+    result = permutation_test(
         metrics=mean_of_scores,
         groups=groups,
         scores=scores,
@@ -34,10 +34,10 @@ def test_a_function_of_rows_is_compared_as_the_metric_it_computes():
         progress=lambda what, done, total: calls.append((what, done, total)),
     )[0]
     built_in = permutation_test(metrics="mean_score", groups=groups, scores=scores)[0]
-    assert found.metric == "mean_of_scores"
-    assert found.effect == pytest.approx(built_in.effect)
-    assert found.p_value == pytest.approx(built_in.p_value, abs=0.1)
-    assert found.interval == pytest.approx(built_in.interval, abs=0.01)
+    assert result.metric == "mean_of_scores"
+    assert result.effect == pytest.approx(built_in.effect)
+    assert result.p_value == pytest.approx(built_in.p_value, abs=0.1)
+    assert result.interval == pytest.approx(built_in.interval, abs=0.01)
     assert calls[-1] == ("mean_of_scores of a and b", 999, 999)
 
 

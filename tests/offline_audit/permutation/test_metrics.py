@@ -1,10 +1,17 @@
-"""Definitions of the metrics."""
+"""Definitions of the metrics, and which of them selective labels identify."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from offline_audit import TableCounts, permutation_test
+
+N = 200
+GROUPS = np.array(["female", "male"] * (N // 2))
+DECISIONS = np.array([0, 0, 1, 1] * (N // 4))
+LABELS = np.array([0, 1, 1, 1, 0] * (N // 5))
+SCORES = np.linspace(0, 1, N)
 
 
 @pytest.mark.parametrize(
@@ -23,9 +30,55 @@ def test_a_rate_counts_the_rows_of_its_definition(metric, hits, counted):
     table = {(1, 1): 20, (1, 0): 10, (0, 1): 4, (0, 0): 66}
     unlabelled: dict[tuple[int | None, int | None], int] = {(None, 1): 6, (None, 0): 3}
     counts = TableCounts.from_mapping({"a": table | unlabelled, "b": table})
-    found = permutation_test(metrics=metric, counts=counts)[0]
+    result = permutation_test(metrics=metric, counts=counts)[0]
     extra = (6, 9) if metric == "selection_rate" else (0, 0)
-    assert (found.group.hits, found.group.counted) == (hits + extra[0], counted + extra[1])
-    assert found.other is not None
-    assert (found.other.hits, found.other.counted) == (hits, counted)
-    assert found.effect == pytest.approx((hits + extra[0]) / (counted + extra[1]) - hits / counted)
+    assert (result.group.hits, result.group.counted) == (hits + extra[0], counted + extra[1])
+    assert result.other is not None
+    assert (result.other.hits, result.other.counted) == (hits, counted)
+    assert result.effect == pytest.approx((hits + extra[0]) / (counted + extra[1]) - hits / counted)
+
+
+@pytest.mark.parametrize(
+    "metric", ["tpr", "fpr", "fnr", "npv", "accuracy", "auc", "calibration_gap"]
+)
+def test_labels_of_one_decision_only_do_not_identify_the_metric(metric):
+    labels = np.where(DECISIONS == 1, LABELS, np.nan)
+    result = permutation_test(
+        metrics=metric,
+        groups=GROUPS,
+        decisions=DECISIONS,
+        labels=labels,
+        scores=SCORES,
+        n_resamples=99,
+    )[0]
+    assert result.p_value is None
+    assert result.effect is None
+    assert result.interval is None
+    assert "only for rows that were selected" in str(result.reason)
+
+
+def test_labels_of_the_selected_identify_the_ppv():
+    labels = np.where(DECISIONS == 1, LABELS, np.nan)
+    result = permutation_test(metrics="ppv", groups=GROUPS, decisions=DECISIONS, labels=labels)[0]
+    assert result.enough_data
+
+
+def test_labels_that_one_decision_gets_more_often_give_a_warning():
+    labels = np.where((DECISIONS == 1) | (np.arange(N) % 3 == 0), LABELS, np.nan)
+    result = permutation_test(metrics="tpr", groups=GROUPS, decisions=DECISIONS, labels=labels)[0]
+    assert any("describes labelled rows only" in warning for warning in result.warnings)
+
+
+def test_labels_of_one_decision_in_one_group_are_detected():
+    counts = TableCounts.from_mapping(
+        {
+            "a": {(1, 1): 40, (0, 1): 30, (None, 0): 60},
+            "b": {(1, 1): 400, (1, 0): 90, (0, 1): 80, (0, 0): 300},
+        }
+    )
+    for metric in ("tpr", "fpr", "accuracy"):
+        result = permutation_test(metrics=metric, counts=counts)[0]
+        assert result.p_value is None
+        assert result.effect is None
+        assert "only for rows of a that were selected" in str(result.reason)
+    assert permutation_test(metrics="ppv", counts=counts)[0].enough_data

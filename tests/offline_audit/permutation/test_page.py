@@ -13,16 +13,16 @@ ADULT = Path(__file__).parents[4] / "shared/data"
 
 
 def blocks(language: str) -> list[str]:
-    found = re.findall(r"```(\w*)\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    return [text for name, text in found if name == language]
+    matches = re.findall(r"```(\w*)\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    return [text for name, text in matches if name == language]
 
 
 def run(block: str, names: dict[str, object]) -> None:
-    exec(compile(block, PAGE.name, "exec"), names)  # noqa: S102 - our own words
+    exec(compile(block, PAGE.name, "exec"), names)  # noqa: S102 - code of our own page
 
 
-def same(printed: str, shown: str) -> bool:
-    return printed.split() == shown.split()
+def same(printed: str, expected: str) -> bool:
+    return printed.split() == expected.split()
 
 
 def test_the_worked_example_prints_what_the_page_shows(capsys):
@@ -35,7 +35,7 @@ def test_the_worked_example_prints_what_the_page_shows(capsys):
 
 def test_the_example_on_adult_prints_what_the_page_shows(monkeypatch, capsys):
     if not ADULT.exists():
-        pytest.skip("the data sets of the papers are not here")
+        pytest.skip("the data sets of the papers are not available")
     example = blocks("python")[2]
     monkeypatch.chdir(ADULT)
     names: dict[str, object] = {"LogisticRegression": LogisticRegression}

@@ -15,8 +15,11 @@ from offline_audit.permutation.permutations import (
 )
 from offline_audit.permutation.ratio_test import (
     hypergeometric_probabilities,
-    permuted_sums,
+    powers,
+    rate_statistic,
+    ratio_moments,
     ratio_test,
+    studentized_statistic,
 )
 from tests.oracle.permutation import agresti_caffo, p_value, skew_corrected_welch
 
@@ -30,26 +33,9 @@ def options(alternative: Alternative = "two-sided", draws: int = 10_000) -> Perm
     return PermutationOptions(alternative=alternative, n_resamples=draws, seed=0)
 
 
-def result(hits, misses, other_hits, other_misses, alternative: Alternative = "two-sided"):
+def rate_test(hits, misses, other_hits, other_misses, alternative: Alternative = "two-sided"):
     group, other = np.array([hits, misses]), np.array([other_hits, other_misses])
     return ratio_test(TYPES, ONE_STRATUM, group, other, rates=True, options=options(alternative))
-
-
-def test_bins_preserve_the_variance_of_few_large_units():
-    rng = np.random.default_rng(0)
-    n = 20_000
-    rare = np.arange(n) < 20
-    a = np.where(rare, 0.9 + 0.05 * rng.random(n), 0.002 * rng.random(n))
-    terms = np.stack([np.ones(n), np.ones(n), a - a.mean()], axis=1)
-    group = (rng.random(n) < 0.3).astype(np.int64)
-    spreads = []
-    for bins in (0, 256):
-        fewer = PermutationOptions(alternative="two-sided", n_resamples=400, seed=1, bins=bins)
-        strata = np.zeros(n, dtype=np.int64)
-        drawn = np.concatenate(list(permuted_sums(terms, strata, group, 1 - group, fewer)))
-        spreads.append(drawn[:, 2].std())
-    # Four standard errors of a standard deviation of 400 draws.
-    assert spreads[1] == pytest.approx(spreads[0], rel=4 * np.sqrt(2 / 800))
 
 
 def test_bins_keep_the_level_for_rare_large_scores():
@@ -59,10 +45,10 @@ def test_bins_keep_the_level_for_rare_large_scores():
         u, rare = rng.random((2, 20_000))
         scores = np.where(rare < 0.001, 0.9 + 0.05 * u, 0.002 * u)
         groups = np.where(rng.random(20_000) < 0.3, "a", "b")
-        found = permutation_test(
+        result = permutation_test(
             metrics="mean_score", groups=groups, scores=scores, bins=256, n_resamples=99, seed=seed
         )[0]
-        ps.append(found.p_value)
+        ps.append(result.p_value)
     # One in ten thousand at 5%: 11 of 60.
     assert sum(p is not None and p <= 0.05 for p in ps) <= 11
 
@@ -74,7 +60,7 @@ def test_within_outcome_detects_a_group_that_is_worse_off_in_both_outcomes():
             "b": {(1, 1): 160, (1, 0): 40, (0, 1): 240, (0, 0): 560},
         }
     )
-    found, greater, less = (
+    two_sided, greater, less = (
         permutation_test(
             metrics="selection_rate",
             counts=counts,
@@ -85,7 +71,7 @@ def test_within_outcome_detects_a_group_that_is_worse_off_in_both_outcomes():
         for side in ("two-sided", "greater", "less")
     )
     # a is selected more often over all, and 20 points less often given either label.
-    assert found == pytest.approx(0.002)
+    assert two_sided == pytest.approx(0.002)
     assert less == pytest.approx(0.001)
     assert greater == 1.0
 
@@ -94,10 +80,11 @@ def test_within_outcome_detects_a_group_that_is_worse_off_in_both_outcomes():
     ("hits", "misses", "size"), [(3, 4, 2), (500, 700, 100), (10, 100_000, 900)]
 )
 def test_probabilities_are_hypergeometric(hits, misses, size):
-    first, found = hypergeometric_probabilities(hits, misses, size)
-    expected = stats.hypergeom(hits + misses, hits, size).pmf(np.arange(first, first + len(found)))
-    assert found == pytest.approx(expected, abs=1e-12)
-    assert found.sum() == pytest.approx(1)
+    first, probabilities = hypergeometric_probabilities(hits, misses, size)
+    hit_counts = np.arange(first, first + len(probabilities))
+    expected = stats.hypergeom(hits + misses, hits, size).pmf(hit_counts)
+    assert probabilities == pytest.approx(expected, abs=1e-12)
+    assert probabilities.sum() == pytest.approx(1)
 
 
 @settings(max_examples=25, deadline=None)
@@ -110,9 +97,9 @@ def test_the_p_value_of_rates_is_that_of_all_permutations(group, other):
         return
     rows = list(range(len(hits)))
     expected = p_value(agresti_caffo(hits), rows[: len(group)], rows[len(group) :])
-    found = result(sum(group), len(group) - sum(group), sum(other), len(other) - sum(other))
-    assert found.n_resamples is None
-    assert found.p_value == pytest.approx(expected, abs=1e-12)
+    result = rate_test(sum(group), len(group) - sum(group), sum(other), len(other) - sum(other))
+    assert result.n_resamples is None
+    assert result.p_value == pytest.approx(expected, abs=1e-12)
 
 
 @settings(max_examples=50, deadline=None)
@@ -123,8 +110,8 @@ def test_the_p_value_of_rates_is_that_of_all_permutations(group, other):
 def test_one_sided_p_values_are_tails_of_the_hypergeometric_with_ties_halved(a, b, c, d, side):
     chance = stats.hypergeom(a + b + c + d, a + c, a + b)
     beyond = chance.sf(a) if side == "greater" else chance.cdf(a - 1)
-    found = result(a, b, c, d, side)
-    assert found.p_value == pytest.approx(
+    result = rate_test(a, b, c, d, side)
+    assert result.p_value == pytest.approx(
         max(beyond + chance.pmf(a) / 2, 1e-16), rel=1e-6, abs=1e-13
     )
 
@@ -135,7 +122,7 @@ def test_random_permutations_agree_with_the_enumeration():
         {"a": {(0, 0): 40, (1, 1): 25}, "b": {(0, 0): 90, (1, 1): 31}}
     )
     exact = permutation_test(metrics="selection_rate", counts=counts)[0]
-    # Two strata of which one is empty cannot be enumerated here, so they are drawn.
+    # Two strata, one of them empty, are not enumerated, so permutations are drawn.
     strata = np.array([0, 0, 1])
     types = np.array([[1.0, 1.0], [0.0, 1.0], [0.0, 1.0]])
     drawn = ratio_test(
@@ -147,19 +134,19 @@ def test_random_permutations_agree_with_the_enumeration():
 
 
 def test_a_billion_rows_are_tested_exactly():
-    found = result(200_000_000, 300_000_000, 200_030_000, 299_970_000)
+    result = rate_test(200_000_000, 300_000_000, 200_030_000, 299_970_000)
     z = 30_000 / np.sqrt(2 * 500_000_000 * 0.4 * 0.6)
-    assert found.p_value == pytest.approx(2 * stats.norm.sf(z), rel=1e-3)
+    assert result.p_value == pytest.approx(2 * stats.norm.sf(z), rel=1e-3)
 
 
 def test_permutations_without_counted_rows_in_a_group_count_as_extreme():
     counts = TableCounts.from_mapping(
         {"a": {(1, 1): 6, (1, 0): 6, (0, 0): 10}, "b": {(1, 1): 8, (1, 0): 4, (0, 0): 4_000}}
     )
-    found = permutation_test(metrics="tpr", counts=counts, exchange="all", n_resamples=999)[0]
-    assert found.degenerate_resamples > 800
-    assert found.p_value is not None
-    assert found.p_value > 0.8
+    result = permutation_test(metrics="tpr", counts=counts, exchange="all", n_resamples=999)[0]
+    assert result.degenerate_resamples > 800
+    assert result.p_value is not None
+    assert result.p_value > 0.8
 
 
 def test_the_p_value_of_a_mean_is_that_of_all_permutations():
@@ -175,3 +162,22 @@ def test_the_p_value_of_a_mean_is_that_of_all_permutations():
         skew_corrected_welch(scores)(list(range(5)), list(range(5, 13)))
     )
     assert result.p_value == pytest.approx(expected, abs=MONTE_CARLO)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 60), st.integers(1, 60), st.data())
+def test_the_statistic_of_rates_increases_with_the_hits_of_the_group(n, other_n, data):
+    hits = data.draw(st.integers(0, n + other_n))
+    possible = range(max(0, hits - other_n), min(n, hits) + 1)
+    statistics = [rate_statistic(x, n, hits - x, other_n) for x in possible]
+    assert statistics == sorted(statistics)
+    assert len(set(statistics)) == len(statistics)
+
+
+def test_the_statistic_of_rates_equals_the_general_one():
+    added = powers(np.array([[1.0, 1.0], [0.0, 1.0]])).sum(axis=0)
+    sides = [
+        ratio_moments(np.array(c) @ powers(TYPES) + added, rates=True) for c in ([7, 12], [30, 81])
+    ]
+    general = studentized_statistic(*sides, skewed=False)
+    assert rate_statistic(7, 19, 30, 111) == pytest.approx(float(general), rel=1e-12)

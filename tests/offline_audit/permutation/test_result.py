@@ -39,32 +39,32 @@ def rows():
 
 
 @pytest.fixture(scope="module")
-def found(rows) -> Comparisons:
+def results(rows) -> Comparisons:
     return permutation_test(metrics=list(METRICS), **rows, n_resamples=99)
 
 
 def test_texts_describe_the_question_and_the_alternative():
-    given: dict[str, Any] = {
+    columns: dict[str, Any] = {
         "groups": GROUPS,
         "scores": SCORES,
         "labels": LABELS,
         "n_resamples": 99,
     }
-    gap = permutation_test(metrics="calibration_gap", **given)[0]
+    gap = permutation_test(metrics="calibration_gap", **columns)[0]
     assert gap.question.startswith("is the mean difference of label and score the same for")
-    one_sided = str(permutation_test(metrics="mean_score", **given, alternative="less")[0])
+    one_sided = str(permutation_test(metrics="mean_score", **columns, alternative="less")[0])
     assert "two-sided, unlike the test" in one_sided.replace("\n  ", " ")
     assert "two-sided test)" in one_sided.replace("\n  ", " ")
-    by_units = permutation_test(metrics="auc", **given, units=np.arange(N))[0]
+    by_units = permutation_test(metrics="auc", **columns, units=np.arange(N))[0]
     assert by_units.exchanged == "the counted units"
 
 
 def test_figures_wrap_long_names_and_an_empty_figure_gives_no_warning():
     names = np.array(["a very long name of a group × another long name", "short"])
-    found = permutation_test(
+    results = permutation_test(
         metrics="selection_rate", groups=names[np.arange(N) % 2], decisions=DECISIONS
     )
-    tick = found.plot().axes[0].get_yticklabels()[0].get_text()
+    tick = results.plot().axes[0].get_yticklabels()[0].get_text()
     assert max(map(len, tick.splitlines())) <= 28
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -74,13 +74,14 @@ def test_figures_wrap_long_names_and_an_empty_figure_gives_no_warning():
         few.plot().canvas.draw()
 
 
-def test_a_comparison_has_monte_carlo_error_power_and_counts(found):
-    each = found.of("auc", "female")
-    assert each.monte_carlo_error == pytest.approx(np.sqrt(each.p_value * (1 - each.p_value) / 99))
-    assert each.smallest_detectable_effect > 0
-    assert each.smallest_count >= each.required_count == 5
-    assert each.n_resamples == 99
-    exact = found.of("tpr", "female")
+def test_a_comparison_has_monte_carlo_error_power_and_counts(results):
+    comparison = results.of("auc", "female")
+    p = comparison.p_value
+    assert comparison.monte_carlo_error == pytest.approx(np.sqrt(p * (1 - p) / 99))
+    assert comparison.smallest_detectable_effect > 0
+    assert comparison.smallest_count >= comparison.required_count == 5
+    assert comparison.n_resamples == 99
+    exact = results.of("tpr", "female")
     assert exact.exact
     assert exact.n_resamples is None
     assert exact.monte_carlo_error == 0
@@ -105,32 +106,32 @@ def test_the_smallest_detectable_effect_is_detected_in_four_of_five_samples():
     assert np.mean([p <= 0.05 for p in ps if p is not None]) == pytest.approx(0.8, abs=0.08)
 
 
-def test_results_print_as_tables(found):
-    text = str(found)
+def test_results_print_as_tables(results):
+    text = str(results)
     assert text.startswith("Permutation tests: 40 comparisons")
     assert "calibration_gap" in text
     assert max(map(len, text.splitlines())) < 130
-    one = str(found[0])
+    one = str(results[0])
     assert "Newcombe" in one
     assert "exact, all permutations of the counted rows" in one
-    assert "random permutations of rows with the same label" in str(found.of("auc", "female"))
+    assert "random permutations of rows with the same label" in str(results.of("auc", "female"))
 
 
 def test_results_are_html_that_escapes_names():
     counts = TableCounts.from_mapping(
         {"<b>": {(1, 1): 50, (1, 0): 40}, "other": {(1, 1): 30, (1, 0): 70}}
     )
-    found = permutation_test(metrics="tpr", counts=counts)
-    for shown in (found._repr_html_(), found[0]._repr_html_()):
-        assert "<b>" not in shown
-        assert "&lt;b&gt;" in shown
-        assert "<table>" in shown
+    results = permutation_test(metrics="tpr", counts=counts)
+    for text in (results._repr_html_(), results[0]._repr_html_()):
+        assert "<b>" not in text
+        assert "&lt;b&gt;" in text
+        assert "<table>" in text
 
 
-def test_results_are_json_ready(found):
-    told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
-    assert len(told["comparisons"]) == len(found)
-    first = told["comparisons"][0]
+def test_results_are_json_ready(results):
+    decoded = json.loads(json.dumps(results.to_dict(), allow_nan=False))
+    assert len(decoded["comparisons"]) == len(results)
+    first = decoded["comparisons"][0]
     assert first["group"]["name"] == "female"
     assert first["exact"] is True
     assert json.dumps(
@@ -138,7 +139,7 @@ def test_results_are_json_ready(found):
     )
 
 
-def test_results_plot(found):
-    figure = found.plot()
-    assert len(figure.axes[0].get_yticklabels()) == len(found)
-    assert found[0].plot().axes[0].get_xlabel().startswith("difference")
+def test_results_plot(results):
+    figure = results.plot()
+    assert len(figure.axes[0].get_yticklabels()) == len(results)
+    assert results[0].plot().axes[0].get_xlabel().startswith("difference")

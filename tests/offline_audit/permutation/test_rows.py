@@ -28,9 +28,9 @@ def sample(n: int, seed: int, *, decimals: int | None = None, share: float = 0.3
 
 def test_similar_group_names_give_a_warning():
     groups = np.where(np.arange(N) % 20 == 0, "femal", GROUPS)
-    found = permutation_test(metrics="selection_rate", groups=groups, decisions=DECISIONS)
-    assert any("'femal' and 'female'" in warning for warning in found.warnings)
-    assert "Are they the same?" in str(found)
+    result = permutation_test(metrics="selection_rate", groups=groups, decisions=DECISIONS)
+    assert any("'femal' and 'female'" in warning for warning in result.warnings)
+    assert "Are they the same?" in str(result)
 
 
 @pytest.mark.parametrize(
@@ -57,8 +57,8 @@ def test_unexpected_group_names_are_listed_in_the_error():
 @pytest.mark.parametrize("missing", [None, np.nan, "", "  ", np.datetime64("NaT")])
 def test_unknown_groups_do_not_form_a_group(missing):
     groups = np.array([*GROUPS[:-10], *[missing] * 10], dtype=object)
-    found = permutation_test(metrics="selection_rate", groups=groups, decisions=DECISIONS)
-    assert [found[0].group.rows, found[0].other.rows] == [95, 95]  # type: ignore[union-attr]
+    result = permutation_test(metrics="selection_rate", groups=groups, decisions=DECISIONS)
+    assert [result[0].group.rows, result[0].other.rows] == [95, 95]  # type: ignore[union-attr]
     assert selection_table(groups=groups, decisions=DECISIONS).of(None).rows == 10
 
 
@@ -68,13 +68,13 @@ def test_pandas_columns_are_accepted():
     frame.loc[3, "label"] = None
     frame["sex"] = frame["sex"].astype("string")
     frame.loc[4, "sex"] = pd.NA
-    found = permutation_test(
+    result = permutation_test(
         metrics="tpr",
         groups=frame["sex"],
         decisions=frame["decision"],
         labels=frame["label"].astype("Int64"),
     )[0]
-    assert found.group.counted + found.other.counted == LABELS.sum() - LABELS[3] - LABELS[4]  # type: ignore[union-attr]
+    assert result.group.counted + result.other.counted == LABELS.sum() - LABELS[3] - LABELS[4]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -89,15 +89,15 @@ def test_pandas_columns_are_accepted():
     ids=["list", "array", "mask", "blank", "none"],
 )
 def test_a_missing_group_does_not_form_a_group(groups):
-    found = permutation_test(metrics="selection_rate", groups=groups, decisions=DECISIONS)
-    assert [each.versus for each in found] == ["female against male"]
-    assert found[0].group.rows == N // 2 - 1
+    result = permutation_test(metrics="selection_rate", groups=groups, decisions=DECISIONS)
+    assert [comparison.versus for comparison in result] == ["female against male"]
+    assert result[0].group.rows == N // 2 - 1
 
 
 def test_masked_decisions_are_unknown_and_masked_scores_are_rejected():
     masked = np.ma.masked_array(DECISIONS, mask=np.arange(N) < 10)
-    found = permutation_test(metrics="selection_rate", groups=GROUPS, decisions=masked)[0]
-    assert found.group.counted == N // 2 - 5
+    result = permutation_test(metrics="selection_rate", groups=GROUPS, decisions=masked)[0]
+    assert result.group.counted == N // 2 - 5
     with pytest.raises(AuditInputError, match="10 values missing"):
         permutation_test(
             metrics="mean_score",
@@ -107,7 +107,7 @@ def test_masked_decisions_are_unknown_and_masked_scores_are_rejected():
 
 
 @pytest.mark.parametrize(
-    ("units", "says"),
+    ("units", "message"),
     [
         ([float("nan"), *map(str, range(1, N))], "1 row without"),
         (np.array([float("nan"), *map(str, range(1, N))]), "1 row without"),
@@ -117,8 +117,8 @@ def test_masked_decisions_are_unknown_and_masked_scores_are_rejected():
         (np.ma.masked_array(np.arange(N), mask=np.arange(N) == 3), "1 row without, first 3"),
     ],
 )
-def test_invalid_units_are_rejected(units, says):
-    with pytest.raises(AuditInputError, match=says):
+def test_invalid_units_are_rejected(units, message):
+    with pytest.raises(AuditInputError, match=message):
         permutation_test(metrics="selection_rate", groups=GROUPS, decisions=DECISIONS, units=units)
 
 
@@ -131,10 +131,10 @@ def test_missing_units_of_pandas_are_rejected():
 
 def test_groups_may_be_numbers():
     groups = np.array([0, 1] * (N // 2))
-    found = permutation_test(
+    result = permutation_test(
         metrics="selection_rate", groups=groups, decisions=DECISIONS, reference=0
     )
-    assert [each.versus for each in found] == ["1 against 0"]
+    assert [comparison.versus for comparison in result] == ["1 against 0"]
     assert permutation_test(
         metrics="selection_rate", groups=groups, decisions=DECISIONS, expected_groups=[0, 1, 2]
     )[0].enough_data
@@ -148,10 +148,10 @@ def test_groups_may_be_numbers():
 def test_many_duplicates_without_units_give_a_warning():
     groups, labels, scores = sample(300, 6)
     rows = np.repeat(np.arange(300), 3)
-    found = permutation_test(
+    result = permutation_test(
         metrics="auc", groups=groups[rows], labels=labels[rows], scores=scores[rows], n_resamples=99
     )
-    assert any("pass `units`" in warning for warning in found.warnings)
+    assert any("pass `units`" in warning for warning in result.warnings)
     assert not permutation_test(
         metrics="auc", groups=groups, labels=labels, scores=scores, n_resamples=99
     ).warnings

@@ -1,4 +1,4 @@
-"""Rows, counts and histograms give the same results."""
+"""Which groups are compared; rows, counts and histograms give the same results."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from offline_audit import AuditInputError, ScoreCounts, TableCounts, permutation_test
-from offline_audit.permutation.permutations import (
-    Exchange,
-)
+from offline_audit.permutation import Comparisons
+from offline_audit.permutation.permutations import Exchange
 
 N = 200
 DECISIONS = np.array([0, 0, 1, 1] * (N // 4))
@@ -23,6 +22,86 @@ def sample(n: int, seed: int, *, decimals: int | None = None, share: float = 0.3
         scores = np.round(scores, decimals)
     groups = np.where(rng.random(n) < share, "a", "b")
     return groups, labels, scores
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(0)
+    n = 900
+    labels = rng.integers(0, 2, n)
+    scores = np.clip(0.3 * labels + 0.6 * rng.random(n), 0, 1)
+    return {
+        "groups": {
+            "sex": rng.choice(["female", "male"], n),
+            "race": rng.choice(
+                np.array(["Asian", "Black", "White", None]), n, p=[0.2, 0.3, 0.45, 0.05]
+            ),
+        },
+        "labels": labels,
+        "scores": scores,
+        "decisions": (scores > 0.5).astype(int),
+    }
+
+
+def versus(results: Comparisons) -> list[str]:
+    return [comparison.versus for comparison in results]
+
+
+def test_each_group_is_compared_with_the_rest_and_two_with_each_other(rows):
+    results = permutation_test(
+        metrics="selection_rate", groups=rows["groups"], decisions=rows["decisions"]
+    )
+    assert versus(results) == [
+        "female against male",
+        "Asian against not Asian",
+        "Black against not Black",
+        "White against not White",
+    ]
+    others = [c.other.rows for c in results if c.other]
+    known = sum(group is not None for group in rows["groups"]["race"])
+    assert [c.group.rows + rest for c, rest in zip(results, others, strict=True)] == [
+        900,
+        known,
+        known,
+        known,
+    ]
+
+
+def test_all_other_groups_are_compared_with_the_reference(rows):
+    results = permutation_test(
+        metrics="selection_rate",
+        groups=rows["groups"],
+        decisions=rows["decisions"],
+        reference="White",
+    )
+    assert versus(results) == [
+        "female against male",
+        "Asian against White",
+        "Black against White",
+    ]
+    by_attribute = permutation_test(
+        metrics="selection_rate",
+        groups=rows["groups"],
+        decisions=rows["decisions"],
+        reference={"sex": "female"},
+    )
+    assert versus(by_attribute)[0] == "male against female"
+    assert by_attribute[0].effect == pytest.approx(-results[0].effect)  # type: ignore[operator]
+
+
+def test_a_tuple_crosses_attributes(rows):
+    results = permutation_test(
+        metrics="selection_rate",
+        groups=rows["groups"],
+        decisions=rows["decisions"],
+        by=["sex", "race", ("sex", "race")],
+    )
+    crossed = [c.group.name for c in results if c.attribute == "sex × race"]
+    assert crossed == [
+        f"{sex} × {race}" for sex in ("female", "male") for race in ("Asian", "Black", "White")
+    ]
+    both = (rows["groups"]["sex"] == "male") & (rows["groups"]["race"] == "White")
+    assert results.of("selection_rate", "male × White").group.rows == both.sum()
 
 
 def test_units_with_different_labels_cannot_be_permuted_within_an_outcome():
@@ -63,7 +142,7 @@ def test_within_outcome_keeps_the_labels_of_each_group_and_all_does_not():
     decisions = np.where(rng.random(600) < 0.9, labels, 1 - labels)
     groups = np.repeat(["a", "b"], 300)
     exchanges: tuple[Exchange, Exchange] = ("all", "within outcome")
-    found = {
+    p_values = {
         exchange: permutation_test(
             metrics="selection_rate",
             groups=groups,
@@ -75,8 +154,8 @@ def test_within_outcome_keeps_the_labels_of_each_group_and_all_does_not():
         for exchange in exchanges
     }
     # Selection differs because labels do; among people with the same label it hardly does.
-    assert found["all"] < 1e-10
-    assert found["within outcome"] > 0.01
+    assert p_values["all"] < 1e-10
+    assert p_values["within outcome"] > 0.01
 
 
 def test_duplicates_of_every_row_do_not_change_results_of_units():
@@ -85,13 +164,13 @@ def test_duplicates_of_every_row_do_not_change_results_of_units():
     metrics = ["selection_rate", "mean_score", "auc"]
     rows = np.repeat(np.arange(400), 3)
     columns = {"groups": groups, "labels": labels, "scores": scores, "decisions": decisions}
-    copied = {name: each[rows] for name, each in columns.items()}
+    copied = {name: values[rows] for name, values in columns.items()}
     once = permutation_test(metrics=metrics, **columns, units=np.arange(400), n_resamples=999)
     thrice = permutation_test(metrics=metrics, **copied, units=rows, n_resamples=999)
     for one, three in zip(once, thrice, strict=True):
         assert three.effect == pytest.approx(one.effect)
         assert three.group.units == one.group.units
-        # One success and one failure added weigh less beside three times as many rows.
+        # One success and one failure added weigh less among three times as many rows.
         assert three.statistic == pytest.approx(one.statistic, abs=0.05)
         assert three.p_value == pytest.approx(one.p_value, abs=0.06)
         assert three.interval == pytest.approx(one.interval, abs=0.01)
