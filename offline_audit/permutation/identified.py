@@ -7,14 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from offline_audit.groups import UNKNOWN, only_labelled_decision, uneven_labels
 from offline_audit.permutation.metrics import UNKNOWN_INDEX, Metric
 
 __all__ = ["label_warnings", "not_identified"]
 
 Int = NDArray[np.int64]
 
-# A larger difference of the labelled shares between decisions gives a warning.
-_LARGE_DIFFERENCE = 0.1
 _WORDS = {1: "selected", 0: "not selected"}
 
 
@@ -34,11 +33,8 @@ def not_identified(metric: Metric, table: Int, sides: Sequence[tuple[str, Int]])
 
 
 def _one_decision(metric: Metric, table: Int, whose: str) -> str | None:
-    rows, labelled = _by_decision(table)
-    if min(rows) == 0 or max(labelled) == 0 or min(labelled) > 0:
-        return None
-    decision = int(np.argmax(labelled))
-    if metric.given_decision == decision:
+    decision = int(only_labelled_decision(*_by_decision(table)))
+    if decision in {UNKNOWN, metric.given_decision}:
         return None
     return (
         f"labels exist only for rows{whose} that were {_WORDS[decision]}, so {metric.name} is not "
@@ -51,11 +47,9 @@ def label_warnings(metric: Metric, table: Int) -> list[str]:
     if not metric.needs_labels or metric.given_decision is not None:
         return []
     rows, labelled = _by_decision(table)
-    if min(rows) == 0 or min(labelled) == 0:
+    if labelled.min() == 0 or not uneven_labels(rows, labelled):
         return []
-    shares = [known / n for known, n in zip(labelled, rows, strict=True)]
-    if abs(shares[1] - shares[0]) <= _LARGE_DIFFERENCE:
-        return []
+    shares = labelled / rows
     warning = (
         f"Labels are known for {100 * shares[1]:.0f}% of the selected rows and "
         f"{100 * shares[0]:.0f}% of the others; {metric.name} describes labelled rows only, which "
@@ -64,8 +58,7 @@ def label_warnings(metric: Metric, table: Int) -> list[str]:
     return [warning]
 
 
-def _by_decision(table: Int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Rows, and rows with a label, of decision 0 and decision 1."""
-    whole = table.sum(axis=0)
-    rows, labelled = whole.sum(axis=0), whole[:UNKNOWN_INDEX].sum(axis=0)
-    return (int(rows[0]), int(rows[1])), (int(labelled[0]), int(labelled[1]))
+def _by_decision(table: Int) -> tuple[Int, Int]:
+    """Numbers of rows, and of rows with a label, for decisions 0 and 1, `[2]` each."""
+    known_decisions = table.sum(axis=0)[:, :UNKNOWN_INDEX]
+    return known_decisions.sum(axis=0), known_decisions[:UNKNOWN_INDEX].sum(axis=0)
