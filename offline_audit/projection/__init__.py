@@ -1,9 +1,12 @@
 """Projection test of group fairness: the smallest change of decisions that makes them fair.
 
-arrays ─► sample, options ─► partition (strata, cells, cost curves) ─► common_rate or overlapping
-─► gaps ─► p_value (limiting_law, tolerance) ─► effects, explanation ─► result
+Modules in the order of the computation: `test` (entry) ─► `sample` (arrays and options) ─►
+`partition` (strata and tested groups), `cells` (cost curves) ─► `fair_change` (the statistic) ─► `gaps`
+(rates, covariance, intervals) ─► `limiting_law`, `p_value` ─► `explanation` ─► `result`. `window`
+applies the test to a window of the traffic log.
 
-Distances to the decision boundary: `distances`, and `network_distances`, which requires torch.
+Distances to the decision boundary: `boundary`, `distances`, and `network_distances`, which requires
+torch.
 """
 
 from __future__ import annotations

@@ -10,11 +10,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from offline_audit.errors import AuditInputError
+from offline_audit.formatting import count
 
 __all__ = ["BoundaryDistances", "Changes", "Refined", "floats", "names_of", "number"]
 
 # From row indices to the changes of their features that reach the boundary, `[rows, d]`.
 Changes = Callable[[NDArray[np.intp]], NDArray[np.float64]]
+
+
+# Share of decisions that may differ from the classifier's; above it the distances are refused.
+_MAX_DIFFERENT = 0.1
+# Share of the median distance below which rounding can put a row on either side.
+_ROUNDING = 1e-5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +102,36 @@ class BoundaryDistances:
             feature_names=names_of(feature_names, table.shape[1]),
             scales=None if scales is None else _scales(scales, table.shape[1]),
         )
+
+    def decision_warnings(
+        self, decisions: NDArray[np.int8], distances: NDArray[np.float64]
+    ) -> list[str]:
+        """Warning about decisions that differ from those of the classifier.
+
+        Args:
+            decisions: Decisions of the sample, 0 or 1, `[n]`.
+            distances: Validated distances, `[n]`.
+
+        Raises:
+            AuditInputError: So many differ that the distances do not belong to these decisions.
+        """
+        if self.decided is None:
+            return []
+        finite = distances[np.isfinite(distances)]
+        # On the boundary itself, rounding determines the decision.
+        clear = distances > _ROUNDING * (float(np.median(finite)) if len(finite) else 0.0)
+        different = int(np.count_nonzero(clear & (self.decided != (decisions == 1))))
+        if different > _MAX_DIFFERENT * len(decisions):
+            raise AuditInputError(
+                f"decisions: {different:,} of {len(decisions):,} differ from those of the "
+                "classifier that the distances were computed for; pass the decisions of that "
+                "classifier, 1 where its score is 0 or more"
+            )
+        if not different:
+            return []
+        verb = "differs" if different == 1 else "differ"
+        decisions_differ = f"{count(different, 'decision')} {verb}"
+        return [f"{decisions_differ} from the classifier's: those distances are invalid."]
 
 
 def names_of(names: Sequence[str], width: int) -> tuple[str, ...]:

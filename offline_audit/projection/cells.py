@@ -11,7 +11,14 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Cell", "Constraint", "CostCurve", "Stratum"]
+from offline_audit.formatting import are, count
+from offline_audit.projection.sample import Sample
+
+__all__ = ["Cell", "Constraint", "CostCurve", "Stratum", "cells_of", "distance_warnings"]
+
+# Smallest reach of the cost curves, in standard deviations of a cell's count: the shift at which
+# `limiting_law` evaluates the curves is within it.
+_NOISE_REACH = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,3 +179,92 @@ class Stratum:
     def of(self, attribute: int) -> Sequence[int]:
         """Indices of an attribute's constraints."""
         return [i for i, k in enumerate(self.constraints) if k.attribute == attribute]
+
+
+def cells_of(
+    sample: Sample, chosen: NDArray[np.bool_], kept: list[list[int]], *, all_distances: bool
+) -> tuple[Cell, ...]:
+    """Rows by crossing of groups, without those in no tested group."""
+    rows = np.flatnonzero(chosen)
+    crossings = math.prod(len(groups) + 1 for groups in kept)
+    # The smallest integer type: a stable sort of small integers is linear in the rows.
+    small = np.min_scalar_type(2 * crossings)
+    joint = np.zeros(len(rows), dtype=small)
+    for attribute, groups in zip(sample.attributes, kept, strict=True):
+        index = np.zeros(len(attribute.groups) + 1, dtype=small)
+        index[groups] = np.arange(1, len(groups) + 1)
+        joint *= small.type(len(groups) + 1)
+        joint += index[attribute.codes[rows]]
+    code = small.type(2) * joint + sample.decisions[rows].astype(small)
+    order = rows[np.argsort(code, kind="stable")]
+    starts = np.concatenate(([0], np.cumsum(np.bincount(code, minlength=2 * crossings))))
+    parts = []
+    rates: list[float] = []
+    for joined in range(1, crossings):
+        negative = order[starts[2 * joined] : starts[2 * joined + 1]]
+        positive = order[starts[2 * joined + 1] : starts[2 * joined + 2]]
+        if len(negative) + len(positive):
+            parts.append((_groups_of(joined, kept), negative, positive))
+            rates.append(len(positive) / (len(negative) + len(positive)))
+    return tuple(
+        _cell(
+            sample.distances,
+            groups,
+            negative,
+            positive,
+            span=None if all_distances else (min(rates), max(rates)),
+        )
+        for groups, negative, positive in parts
+    )
+
+
+def _groups_of(joined: int, kept: list[list[int]]) -> tuple[int, ...]:
+    """Groups of a cell, from its number."""
+    indices = []
+    for groups in reversed(kept):
+        joined, index = divmod(joined, len(groups) + 1)
+        indices.append(groups[index - 1] if index else -1)
+    return tuple(reversed(indices))
+
+
+def _cell(
+    distances: NDArray[np.float64],
+    groups: tuple[int, ...],
+    negative: NDArray[np.intp],
+    positive: NDArray[np.intp],
+    *,
+    span: tuple[float, float] | None,
+) -> Cell:
+    up: float | None = None
+    down: float | None = None
+    size = len(negative) + len(positive)
+    if span is not None:
+        noise = _NOISE_REACH * math.sqrt(size) / 2
+        up = max(size * span[1] - len(positive), noise)
+        down = max(len(positive) - size * span[0], noise)
+    return Cell(
+        groups=groups,
+        positive_rows=positive,
+        negative_rows=negative,
+        fall=CostCurve.of(distances[positive], down),
+        rise=CostCurve.of(distances[negative], up),
+    )
+
+
+def distance_warnings(strata: Sequence[Stratum]) -> list[str]:
+    """Warnings about rows that change at no cost, and about rows that never change."""
+    curves = [curve for s in strata for cell in s.cells for curve in (cell.rise, cell.fall)]
+    on_boundary = sum(curve.on_boundary for curve in curves)
+    infinite = sum(curve.rows - curve.movable for curve in curves)
+    warnings = []
+    if on_boundary:
+        warnings.append(
+            f"{count(on_boundary, 'row')} {are(on_boundary)} on the boundary (distance 0): their "
+            "decisions change at no cost."
+        )
+    if infinite:
+        warnings.append(
+            f"{count(infinite, 'row')} {are(infinite)} at an infinite distance: their decisions "
+            "never change."
+        )
+    return warnings

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from offline_audit.projection.boundary import BoundaryDistances
 from offline_audit.projection.cells import Cell, CostCurve, Stratum
-from offline_audit.projection.common_rate import FairChange
+from offline_audit.projection.fair_change import FairChange
 from offline_audit.projection.sample import Sample
 
-__all__ = ["Explanation", "FeatureMove", "GroupMove", "explain", "moved_rows"]
+__all__ = ["Explanation", "FeatureMove", "GroupMove", "changed_rows", "explain"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +163,7 @@ def explain(
     )
 
 
-def moved_rows(
+def changed_rows(
     sample: Sample, strata: Sequence[Stratum], changes: Sequence[FairChange]
 ) -> NDArray[np.intp]:
     """Indices of the rows that change, in whole or in part."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +12,9 @@ from scipy.special import chdtrc
 
 from offline_audit.projection.cells import Cell, Stratum
 from offline_audit.projection.gaps import Gaps, square_root
-from offline_audit.projection.sample import Sample
+from offline_audit.projection.sample import Law, Sample
 
 __all__ = [
-    "Law",
     "curve_density",
     "kernel_density",
     "limiting_p_value",
@@ -24,8 +22,6 @@ __all__ = [
     "s_matrix",
     "upper_tail",
 ]
-
-Law = Literal["standardized", "curve", "kernel"]
 
 # Shift of a rate, in its standard deviations, at which the cost curves are evaluated.
 _SHIFT = 1.5

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from offline_audit.criteria import Criterion
 from offline_audit.formatting import percent
-from offline_audit.projection.effects import Effect
 from offline_audit.projection.explanation import Explanation, GroupMove
-from offline_audit.projection.limiting_law import Law
+from offline_audit.projection.gaps import Effect
 from offline_audit.projection.partition import GroupCount
+from offline_audit.projection.sample import Law
 from offline_audit.rendering import (
     Estimate,
     TextTable,

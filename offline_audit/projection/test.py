@@ -12,25 +12,32 @@ from numpy.typing import ArrayLike, NDArray
 from offline_audit.criteria import Criterion
 from offline_audit.formatting import are, count
 from offline_audit.projection.boundary import BoundaryDistances, number
-from offline_audit.projection.cells import Stratum
-from offline_audit.projection.common_rate import FairChange, common_rate
-from offline_audit.projection.data_warnings import (
+from offline_audit.projection.cells import Stratum, distance_warnings
+from offline_audit.projection.explanation import changed_rows, explain
+from offline_audit.projection.fair_change import (
+    FairChange,
     certificate_warnings,
-    decision_warnings,
-    distance_warnings,
+    common_rate,
+    overlapping_rates,
+)
+from offline_audit.projection.gaps import gaps, pair_effects, smallest_detectable_effect
+from offline_audit.projection.limiting_law import s_inverse
+from offline_audit.projection.p_value import p_value_of
+from offline_audit.projection.partition import (
+    Partition,
     label_warnings,
+    partition,
     selective_labels_reason,
 )
-from offline_audit.projection.effects import pair_effects, smallest_detectable_effect
-from offline_audit.projection.explanation import explain, moved_rows
-from offline_audit.projection.gaps import gaps
-from offline_audit.projection.limiting_law import Law, s_inverse
-from offline_audit.projection.options import Options, favoured_groups, validate_options
-from offline_audit.projection.overlapping import overlapping_rates
-from offline_audit.projection.p_value import p_value_of
-from offline_audit.projection.partition import Partition, partition
 from offline_audit.projection.result import ProjectionResult
-from offline_audit.projection.sample import Groups, Sample
+from offline_audit.projection.sample import (
+    Groups,
+    Law,
+    Options,
+    Sample,
+    favoured_groups,
+    validate_options,
+)
 
 __all__ = ["projection_test"]
 
@@ -123,7 +130,7 @@ def projection_test(
     validate_options(options, sample)
     warnings = [
         *sample.warnings,
-        *decision_warnings(sample, boundary),
+        *boundary.decision_warnings(sample.decisions, sample.distances),
         *label_warnings(sample, options.criterion),
     ]
     blank = _blank(sample, boundary, options)
@@ -161,7 +168,7 @@ def _project(
     changes: dict[int, NDArray[np.float64]] = {}
     missed = 0
     for _ in range(_REFINEMENTS):
-        rows = moved_rows(sample, parts.strata, fair)
+        rows = changed_rows(sample, parts.strata, fair)
         rows = rows[~refined[rows]]
         if len(rows) == 0:
             break
@@ -174,7 +181,7 @@ def _project(
         sample = dataclasses.replace(sample, distances=distances)
         parts = _partition(sample, options)
         fair = [_fair_change(stratum, options) for stratum in parts.strata]
-    left = moved_rows(sample, parts.strata, fair)
+    left = changed_rows(sample, parts.strata, fair)
     left = left[~refined[left]]
     if len(left) and boundary.changes is not None:
         changes.update(zip(left.tolist(), boundary.changes(left), strict=True))

@@ -18,7 +18,7 @@ from offline_audit.finding import Finding
 from offline_audit.formatting import are, count
 from offline_audit.groups import UNKNOWN, too_few_groups
 from offline_audit.progress import Progress, reporting
-from offline_audit.projection.effects import Effect
+from offline_audit.projection.gaps import Effect
 from offline_audit.projection.result import ProjectionResult
 from offline_audit.projection.test import projection_test
 from offline_audit.window.facts import WindowFacts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pytest
@@ -16,17 +16,12 @@ from offline_audit import (
     kernel_distances,
     linear_distances,
     network_distances,
-    projection_test,
 )
+from tests.offline_audit.projection.projected import projected
 
 
 def changes_of(found, rows):
     return found.changes(rows)
-
-
-def projected(decisions, distances, groups, **options: Any) -> Any:
-    """The result as `Any`, so that tests need no narrowing of optional fields."""
-    return projection_test(groups=groups, decisions=decisions, distances=distances, **options)
 
 
 RNG = np.random.default_rng(0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +11,8 @@ import torch
 from offline_audit import (
     linear_distances,
     network_distances,
-    projection_test,
 )
+from tests.offline_audit.projection.projected import projected
 
 
 def changes_of(found, rows):
@@ -22,11 +21,6 @@ def changes_of(found, rows):
 
 def refined_by(found, rows):
     return found.refine(rows)
-
-
-def projected(decisions, distances, groups, **options: Any) -> Any:
-    """The result as `Any`, so that tests need no narrowing of optional fields."""
-    return projection_test(groups=groups, decisions=decisions, distances=distances, **options)
 
 
 RNG = np.random.default_rng(0)
