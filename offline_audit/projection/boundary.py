@@ -30,7 +30,8 @@ class Refined:
 
     Attributes:
         distances: Refined distances, `[rows]`.
-        changes: Vector from each row to the nearest boundary point of the search, `[rows, d]`.
+        changes: Feature changes from each row to the nearest boundary point of the search,
+            `[rows, d]`.
         converged: Whether the search reached the boundary, `[rows]`.
     """
 
@@ -45,14 +46,14 @@ class BoundaryDistances:
 
     Attributes:
         distances: Distances, 0 or more, `[n]`; validated by `projection_test`.
-        method: How they were computed, in words.
+        method: Method by which the distances were computed, for printed results.
         changes: Function from row indices to the feature changes that reach the boundary; None if
             these are unknown.
         feature_names: Names of the d features.
         scales: Standard deviation of each feature, the unit of reported changes, `[d]`; None if
             unknown.
         refine: Function from row indices to refined distances; None if the distances are final.
-        decided: Decisions of the classifier, to validate decisions against, `[n]`; None if
+        decided: Decisions of the classifier, to validate the decisions of a sample, `[n]`; None if
             unknown.
     """
 
@@ -135,10 +136,10 @@ class BoundaryDistances:
 
 
 def names_of(names: Sequence[str], width: int) -> tuple[str, ...]:
-    """Names of the features; numbered if there are none.
+    """Names of the features; "feature 0", "feature 1", … by default.
 
     Raises:
-        AuditInputError: The number of names is not the number of features.
+        AuditInputError: The numbers of names and of features differ.
     """
     if names and len(names) != width:
         raise AuditInputError(f"feature_names: {len(names)} names for {width} features")
@@ -146,6 +147,7 @@ def names_of(names: Sequence[str], width: int) -> tuple[str, ...]:
 
 
 def _scales(values: ArrayLike, width: int) -> NDArray[np.float64]:
+    """Standard deviations of the features, validated, `[d]`."""
     scales = floats("scales", values)
     if scales.shape != (width,):
         raise AuditInputError(f"scales: shape {scales.shape} does not match {width} features")
@@ -155,7 +157,7 @@ def _scales(values: ArrayLike, width: int) -> NDArray[np.float64]:
 
 
 def floats(name: str, values: ArrayLike) -> NDArray[np.float64]:
-    """An array of numbers of any shape.
+    """Convert values to an array of numbers of any shape.
 
     Raises:
         AuditInputError: Some values are not numbers.
@@ -168,7 +170,7 @@ def floats(name: str, values: ArrayLike) -> NDArray[np.float64]:
 
 
 def number(name: str, value: Any) -> float:
-    """A finite number.
+    """Convert a value to a finite number.
 
     Raises:
         AuditInputError: The value is not a finite number.

@@ -1,7 +1,7 @@
 """The smallest fair change: the cheapest change of decisions that makes the rates of groups agree.
 
-One attribute is solved exactly by sorting (`common_rate`), several by a small linear program
-(`overlapping_rates`).
+`common_rate` solves one attribute exactly by sorting, `overlapping_rates` several attributes by a
+small linear program.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TIE = 1e-12
 # Pieces of a refined curve, rounds of refinement, and the relative gap at which refinement stops.
 _PIECES = 24
 _ROUNDS = 40
-_PROVEN = 1e-9
+_OPTIMAL = 1e-9
 # Relative gap between the cost and its lower bound above which there is a warning.
 _UNCERTIFIED = 1e-6
 # Status codes of `linprog`.
@@ -35,15 +35,15 @@ _INFEASIBLE = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FairChange:
-    """The smallest fair change: how many decisions change in each cell.
+    """The numbers of decisions in each cell that the smallest fair change alters.
 
     Attributes:
-        cost: Sum of the distances; infinite if no change is fair, or none was found.
-        rise: Rows that change from 0 to 1 in each cell, the last one in part, `[cells]`.
-        fall: Rows that change from 1 to 0 in each cell, the last one in part, `[cells]`.
+        cost: Sum of the distances; infinite if no change is fair, or if the solver failed.
+        rise: Number of rows that change from 0 to 1 in each cell, the last one in part, `[cells]`.
+        fall: Number of rows that change from 1 to 0 in each cell, the last one in part, `[cells]`.
         unique: Whether no other change has the same cost; None if this was not examined.
-        certified_gap: Bound on the relative distance of the cost from the optimum; infinite if the
-            solver failed before it found a fair change.
+        certified_gap: Bound on the relative difference between the cost and the optimum; infinite
+            if the solver failed before it found a fair change.
     """
 
     cost: float
@@ -58,14 +58,14 @@ def common_rate(
 ) -> FairChange:
     """Minimise Σ_g F_g over an interval of rates [l, l + tolerance], exactly (Proposition 1).
 
-    F_g(r), the cost of bringing group g to rate r, is convex and linear between the rates that
-    whole rows reach, so the minimum of the sum is at one of those points. Groups below the interval
-    rise to l, groups above it fall to l + tolerance. With two groups this is the fractional
-    knapsack of Algorithm 1. Only decisions change: groups and labels, and so the sizes n_g, stay
-    (the cost c of section 2.2).
+    F_g(r), the cost of bringing group g to rate r, is convex, and linear between the rates that a
+    whole number of changed rows reaches, so the sum has its minimum at one of those rates. Groups
+    below the interval rise to l, groups above it fall to l + tolerance. With two groups this is the
+    fractional knapsack of Algorithm 1. Groups and labels, and so the sizes n_g, do not change (the
+    cost c of section 2.2).
 
     Args:
-        cells: One cell a group, with curves that reach the rates of all others.
+        cells: One cell per group, with curves that reach the rates of all others.
         tolerance: ε of section 4.
         favoured: Index of the group that may be ahead by at most the tolerance; the others may be
             ahead of it by any amount. None: no two groups may differ by more than the tolerance.
@@ -73,10 +73,10 @@ def common_rate(
     rows, positive = sum(c.size for c in cells), sum(c.positives for c in cells)
     falling = range(len(cells)) if favoured is None else [favoured]
     rising = [g for g in range(len(cells)) if g != favoured]
-    # Rates are relative to the pooled rate, in whole numbers until the last division, so that
-    # equal rates compare as equal.
-    up = {g: _reached(cells[g], rows, positive, rise=True) for g in rising}
-    down = {g: _reached(cells[g], rows, positive, rise=False) for g in falling}
+    # Rates are relative to the pooled rate and computed in integers until the last division, so
+    # that equal rates compare as equal.
+    up = {g: _reachable_rates(cells[g], rows, positive, rise=True) for g in rising}
+    down = {g: _reachable_rates(cells[g], rows, positive, rise=False) for g in falling}
     levels = np.unique(np.concatenate([*up.values(), *(r - tolerance for r in down.values())]))
     total = np.zeros(len(levels))
     for g, rates in up.items():
@@ -88,8 +88,9 @@ def common_rate(
     total = np.maximum(total, 0.0)
     least = float(total.min())
     if math.isinf(least):
-        none = np.zeros(len(cells))
-        return FairChange(cost=math.inf, rise=none, fall=none, unique=False)
+        zeros = np.zeros(len(cells))
+        return FairChange(cost=math.inf, rise=zeros, fall=zeros, unique=False)
+    # If levels have the same cost, the middle one is chosen, which treats groups symmetrically.
     tied = levels[total <= least * (1 + _TIE)]
     level = (float(tied[0]) + float(tied[-1])) / 2
     rise, fall = np.zeros(len(cells)), np.zeros(len(cells))
@@ -100,7 +101,7 @@ def common_rate(
     return FairChange(cost=least, rise=rise, fall=fall, unique=least == 0 or len(tied) == 1)
 
 
-def _reached(cell: Cell, rows: int, positive: int, *, rise: bool) -> NDArray[np.float64]:
+def _reachable_rates(cell: Cell, rows: int, positive: int, *, rise: bool) -> NDArray[np.float64]:
     """Rates minus the pooled rate after the 0, 1, 2, … nearest rows of a cell have changed."""
     curve = cell.rise if rise else cell.fall
     changed = np.arange(len(curve.cumulated), dtype=np.int64)
@@ -110,7 +111,14 @@ def _reached(cell: Cell, rows: int, positive: int, *, rise: bool) -> NDArray[np.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Side:
-    """One cost curve with the points where it is cut into linear pieces."""
+    """The cost curve of one decision of a cell, cut into linear pieces.
+
+    Attributes:
+        cell: Index of the cell.
+        sign: 1 if rows change from 0 to 1, -1 if they change from 1 to 0.
+        curve: Cost curve.
+        cuts: Numbers of changed rows between which the curve is taken as linear, ascending.
+    """
 
     cell: int
     sign: float
@@ -118,7 +126,7 @@ class _Side:
     cuts: NDArray[np.intp]
 
     def refined(self, changed: float, threshold: float) -> _Side:
-        """With more cuts near the solution of the last program and near its duals."""
+        """The same curve with more cuts near the last solution and near its dual threshold."""
         cuts = [self.cuts]
         last = len(self.curve.nearest)
         for point in (changed, float(np.searchsorted(self.curve.nearest, threshold))):
@@ -141,26 +149,26 @@ def overlapping_rates(
 ) -> FairChange:
     """Minimise the summed distance so that every attribute's groups agree within the tolerance.
 
-    Rows of a cell with the same decision have the same column, so each such side is a convex curve.
-    The curve is cut into linear pieces, the program is solved by HiGHS, and the pieces are refined
-    where the solution and the duals meet the curve, until the dual function of Proposition 2,
-    evaluated on all rows, equals the cost: this checks all reduced costs at once.
+    Rows of a cell with the same decision have the same column, so together they are one convex cost
+    curve. Each curve is cut into linear pieces and the program is solved by HiGHS. The pieces near
+    the solution and near the dual thresholds are refined until the dual function of Proposition 2,
+    evaluated on all rows, equals the cost, which proves that the solution is optimal.
 
     Args:
-        stratum: Cells whose curves hold all rows.
+        stratum: Cells whose curves contain all rows.
         tolerance: ε of section 4.
         favoured: Index of the favoured group's constraint by attribute; None if there is none.
     """
     program = _Program(stratum=stratum, tolerance=tolerance, favoured=favoured or {})
-    unit = _typical(stratum)
+    unit = _typical_distance(stratum)
     sides = [
         _Side(cell=c, sign=sign, curve=curve.in_unit(unit), cuts=_first_cuts(len(curve.nearest)))
         for c, cell in enumerate(stratum.cells)
         for sign, curve in ((1.0, cell.rise), (-1.0, cell.fall))
         if len(curve.nearest)
     ]
-    best = FairChange(cost=math.inf, rise=_none(stratum), fall=_none(stratum), unique=None)
-    proven = 0.0
+    best = FairChange(cost=math.inf, rise=_zeros(stratum), fall=_zeros(stratum), unique=None)
+    lower_bound = 0.0
     for _ in range(_ROUNDS):
         solved = program.solve(sides)
         if solved.status == _INFEASIBLE and math.isinf(best.cost):
@@ -170,16 +178,18 @@ def overlapping_rates(
         changed, duals = solved.changed, solved.duals
         cost = sum(side.curve.cost(x) for side, x in zip(sides, changed, strict=True))
         thresholds = [side.sign * float(program.prices(duals)[side.cell]) for side in sides]
-        proven = max(proven, program.bound(sides, thresholds, duals))
+        lower_bound = max(lower_bound, program.bound(sides, thresholds, duals))
         if cost < best.cost:
             best = _fair_change(stratum, sides, changed, cost)
-        assert proven <= best.cost + 1e-6 * max(best.cost, 1.0), "the lower bound exceeds the cost"
-        if best.cost - proven <= _PROVEN * best.cost:
+        assert lower_bound <= best.cost + 1e-6 * max(best.cost, 1.0), (
+            "the lower bound exceeds the cost"
+        )
+        if best.cost - lower_bound <= _OPTIMAL * best.cost:
             break
         sides = [s.refined(x, p) for s, x, p in zip(sides, changed, thresholds, strict=True)]
     gap = 0.0 if best.cost == 0 else math.inf
     if 0 < best.cost < math.inf:
-        gap = max((best.cost - proven) / best.cost, 0.0)
+        gap = max((best.cost - lower_bound) / best.cost, 0.0)
     return FairChange(
         cost=unit * best.cost, rise=best.rise, fall=best.fall, unique=None, certified_gap=gap
     )
@@ -191,7 +201,7 @@ class _Solved:
 
     Attributes:
         status: Status code of `linprog`.
-        changed: Number of rows changed on each side.
+        changed: Number of changed rows on each side.
         duals: For each constraint, the dual of the lower bound minus that of the upper bound.
     """
 
@@ -202,22 +212,26 @@ class _Solved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Program:
-    """n_g l_a ≤ positives_g + changed_g ≤ n_g (l_a + ε) for each group g of each attribute a."""
+    """The linear program of the smallest fair change.
+
+    Its constraints are n_g l_a ≤ positives_g + changed_g ≤ n_g (l_a + ε) for each group g of each
+    attribute a, with a free level l_a per attribute.
+    """
 
     stratum: Stratum
     tolerance: float
     favoured: dict[int, int]
 
     def solve(self, sides: list[_Side]) -> _Solved:
-        """Rows changed on each side and the dual of each constraint."""
+        """Numbers of changed rows on each side, and the duals of the constraints."""
         s = self.stratum
         member, sizes = s.membership, s.group_sizes
         widths = [np.diff(side.cuts) for side in sides]
         slopes = [
             np.diff(s.curve.cumulated[s.cuts]) / w for s, w in zip(sides, widths, strict=True)
         ]
-        none = np.empty(0, dtype=np.intp)
-        pieces = np.concatenate([none, *(np.full(len(w), i) for i, w in enumerate(widths))])
+        empty = np.empty(0, dtype=np.intp)
+        pieces = np.concatenate([empty, *(np.full(len(w), i) for i, w in enumerate(widths))])
         signs = np.array([side.sign for side in sides])[pieces]
         column = member[:, np.array([side.cell for side in sides], dtype=np.intp)[pieces]] * signs
         level = np.zeros((len(sizes), len(s.attributes)))
@@ -257,6 +271,7 @@ class _Program:
         return low, high
 
     def _duals(self, solution: Any, low: list[int], high: list[int]) -> NDArray[np.float64]:
+        """Dual of the lower bound minus that of the upper bound, `[constraints]`."""
         duals = np.zeros(len(self.stratum.constraints))
         if self.tolerance == 0 and not self.favoured:
             duals[:] = solution.eqlin.marginals
@@ -264,7 +279,8 @@ class _Program:
             prices = -solution.ineqlin.marginals
             duals[low] += prices[: len(low)]
             duals[high] -= prices[len(low) :]
-        # The levels l_a are free, so Σ n_g dual_g is 0 for each attribute; rounding is removed.
+        # The levels l_a are free, so Σ n_g dual_g is 0 for each attribute. The lower bound is valid
+        # only if this is exact, so rounding errors are removed.
         sizes = self.stratum.group_sizes
         for attribute in self.stratum.attributes:
             group = list(self.stratum.of(attribute))
@@ -283,22 +299,22 @@ class _Program:
         value = -float(duals @ (s.membership @ s.positives))
         value -= self.tolerance * float(np.maximum(-duals, 0.0) @ s.group_sizes)
         for side, threshold in zip(sides, thresholds, strict=True):
-            count, near = side.curve.below(threshold)
-            value += near - threshold * count
+            count, cost = side.curve.below(threshold)
+            value += cost - threshold * count
         return value
 
 
-def _typical(stratum: Stratum) -> float:
-    """The median distance, as the unit: the solver is precise for numbers near 1."""
+def _typical_distance(stratum: Stratum) -> float:
+    """The median positive distance, as unit: the solver is precise for numbers near 1."""
     curves = [curve for cell in stratum.cells for curve in (cell.rise, cell.fall)]
     near = np.concatenate([curve.nearest for curve in curves])
     return float(np.median(near[near > 0])) if (near > 0).any() else 1.0
 
 
 def _first_cuts(last: int) -> NDArray[np.intp]:
-    """Fine near the boundary, coarse far from it."""
-    grown = np.geomspace(1, last, _PIECES).astype(np.intp)
-    return np.unique(np.concatenate([np.arange(min(last, 8) + 1), grown]))
+    """First cuts of a curve of `last` rows: dense near the boundary, sparse far from it."""
+    geometric = np.geomspace(1, last, _PIECES).astype(np.intp)
+    return np.unique(np.concatenate([np.arange(min(last, 8) + 1), geometric]))
 
 
 def certificate_warnings(certified_gap: float) -> list[str]:
@@ -312,11 +328,12 @@ def certificate_warnings(certified_gap: float) -> list[str]:
 def _fair_change(
     stratum: Stratum, sides: list[_Side], changed: list[float], cost: float
 ) -> FairChange:
-    rise, fall = _none(stratum), _none(stratum)
+    """The solution of a program, by cell."""
+    rise, fall = _zeros(stratum), _zeros(stratum)
     for side, count in zip(sides, changed, strict=True):
         (rise if side.sign > 0 else fall)[side.cell] = count
     return FairChange(cost=cost, rise=rise, fall=fall, unique=None)
 
 
-def _none(stratum: Stratum) -> NDArray[np.float64]:
+def _zeros(stratum: Stratum) -> NDArray[np.float64]:
     return np.zeros(len(stratum.cells))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import block_diag
 from scipy.optimize import nnls
 from scipy.special import ndtr
 
@@ -34,23 +35,23 @@ _BEST_CORNERS = 3
 _MAX_CORNERS = 256
 _USE_STANDARDIZED = 'law="standardized" tests the gaps independently of their cost.'
 _NO_COST = (
-    "closing the gaps costs nothing, because too many rows lie on the boundary; "
+    "Closing the gaps costs nothing, because too many rows lie on the boundary. "
     f"{_USE_STANDARDIZED}"
 )
 _NO_DENSITY = (
-    "no row is near enough to the boundary to estimate the cost of the gaps; " + _USE_STANDARDIZED
+    "No row is near enough to the boundary to estimate the cost of the gaps. " + _USE_STANDARDIZED
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PValue:
-    """A p-value, or why there is none.
+    """A p-value, or the reason why there is none.
 
     Attributes:
         s: S of Theorem 1, `[m, m]`.
-        value: The p-value; None if it would be meaningless.
+        value: The p-value; None if it is not defined.
         error: Standard error of the p-value if it is simulated, else 0.
-        reason: Why there is no p-value.
+        reason: Reason for a missing p-value; None if there is one.
     """
 
     s: NDArray[np.float64]
@@ -68,7 +69,7 @@ def p_value_of(
         sample: The rows.
         strata: Cells of the rows.
         gaps: The gaps.
-        statistic: Cost of closing the gaps, finite.
+        statistic: Cost of closing the gaps; finite.
         options: Options of the test.
     """
     s = s_matrix(gaps, _density(sample, strata, gaps, options))
@@ -76,29 +77,30 @@ def p_value_of(
         return PValue(s=s, reason=_NO_COST)
     if not (np.diag(s) > 0).all():
         return PValue(s=s, reason=_NO_DENSITY)
-    p, error = _computed(gaps, s, strata, statistic, options)
+    p, error = _by_law(gaps, s, strata, statistic, options)
     return PValue(s=s, value=p, error=error)
 
 
 def _has_free_gaps(gaps: Gaps, strata: Sequence[Stratum], options: Options) -> bool:
-    """Whether rates are unfair although the cost that weights their gaps is 0."""
+    """Whether rates are unfair although the law weights their gaps by a cost of 0."""
     if _cost_cancels(gaps, options):
         return False
     fair = [
         restricted_rates(s, tolerance=options.tolerance, favoured=options.favoured) for s in strata
     ]
-    excess = (np.abs(s.rates - rates).max() for s, rates in zip(strata, fair, strict=True))
-    return any(gap > _EQUAL for gap in excess)
+    largest = (np.abs(s.rates - rates).max() for s, rates in zip(strata, fair, strict=True))
+    return any(gap > _EQUAL for gap in largest)
 
 
 def _cost_cancels(gaps: Gaps, options: Options) -> bool:
-    """Whether p does not depend on distances: a single gap cancels S, except in the paper's law."""
+    """Whether p does not depend on distances: with a single gap S cancels, except in `kernel`."""
     return options.law == "standardized" or (options.law == "curve" and len(gaps.values) == 1)
 
 
 def _density(
     sample: Sample, strata: Sequence[Stratum], gaps: Gaps, options: Options
 ) -> NDArray[np.float64] | None:
+    """Boundary density of each cell by the requested law, `[cells]`; None if p does not need it."""
     if _cost_cancels(gaps, options):
         return None
     if options.law == "curve":
@@ -106,21 +108,21 @@ def _density(
     return kernel_density(sample, strata, bandwidth=options.bandwidth)
 
 
-def _computed(
+def _by_law(
     gaps: Gaps,
     s: NDArray[np.float64],
     strata: Sequence[Stratum],
     statistic: float,
     options: Options,
 ) -> tuple[float, float]:
-    """The p-value and its simulation error."""
-    bounded = options.tolerance > 0 or options.one_sided
+    """The p-value and its simulation error, by the requested law."""
+    tolerated = options.tolerance > 0 or options.one_sided
     if options.law == "kernel" and statistic == 0:
         return 1.0, 0.0
-    if options.law == "kernel" and bounded:
+    if options.law == "kernel" and tolerated:
         # One-sided: half of the two-sided tail (section 4).
         return 0.5 * limiting_p_value(gaps, s, law="kernel", statistic=statistic), 0.0
-    if bounded:
+    if tolerated:
         return _tolerated_p_value(
             gaps,
             s,
@@ -141,12 +143,12 @@ def _tolerated_p_value(
     favoured: Sequence[int | None],
     seed: int = 0,
 ) -> tuple[float, float]:
-    """The largest p-value over all fair classifiers, and its simulation error (section 4).
+    """The p-value with a tolerance ε, and its simulation error (section 4).
 
     F(V) = min ½ (V - θ)ᵀ S⁻¹ (V - θ) over fair θ is the cost of bringing gaps V within the
-    tolerance. P(F(θ + V*) ≥ F(V)) with V* ~ N(0, Σ) is largest at a corner of the fair set, since
-    1 - P is log-concave in θ. One gap is in closed form: with a favoured group the paper's
-    one-sided V²/2S on V ≥ ε; without one both sides count, P(|ε + V*| ≥ |V|).
+    tolerance. p is the largest P(F(θ + V*) ≥ F(V)), V* ~ N(0, Σ), over fair θ. It is attained at a
+    corner of the set of fair gaps, because 1 - P is log-concave in θ. One gap has a closed form:
+    with a favoured group the paper's one-sided V²/2S on V ≥ ε, without one P(|ε + V*| ≥ |V|).
     """
     if len(gaps.values) == 1:
         return _one_gap(gaps, strata[0], tolerance, favoured), 0.0
@@ -157,12 +159,12 @@ def _tolerated_p_value(
         return 1.0, 0.0
     noise = np.random.default_rng(seed).standard_normal((_SIMULATIONS, len(gaps.values)))
     noise = noise @ square_root(gaps.covariance).T
-    # Simulated costs that equal the observed one up to rounding count as large.
+    # A simulated cost that equals the observed one up to rounding counts as at least as large.
     observed *= 1 - 1e-12
 
     def p_value(corner: NDArray[np.float64], n: int) -> float:
-        above = sum(_cost(corner + v, bounds, tolerance, root) >= observed for v in noise[:n])
-        return (above + 1) / (n + 1)
+        exceeding = sum(_cost(corner + v, bounds, tolerance, root) >= observed for v in noise[:n])
+        return (exceeding + 1) / (n + 1)
 
     ranked = sorted(corners, key=lambda corner: -p_value(corner, _FIRST_SIMULATIONS))
     p = max(p_value(corner, _SIMULATIONS) for corner in ranked[:_BEST_CORNERS])
@@ -172,66 +174,59 @@ def _tolerated_p_value(
 def _one_gap(
     gaps: Gaps, stratum: Stratum, tolerance: float, favoured: Sequence[int | None]
 ) -> float:
-    gap, spread = float(gaps.values[0]), math.sqrt(gaps.covariance[0, 0])
-    first = favoured[stratum.constraints[0].attribute]
-    if first is not None:
-        # The gap is the second group's rate minus the first's.
-        ahead = -gap if stratum.constraints[0].group == first else gap
-        return 1.0 if ahead <= tolerance else float(ndtr(-(ahead - tolerance) / spread))
+    """The p-value of a single gap, in closed form."""
+    gap, error = float(gaps.values[0]), math.sqrt(gaps.covariance[0, 0])
+    favoured_group = favoured[stratum.constraints[0].attribute]
+    if favoured_group is not None:
+        # The gap is the second group's rate minus the first group's.
+        excess = -gap if stratum.constraints[0].group == favoured_group else gap
+        return 1.0 if excess <= tolerance else float(ndtr(-(excess - tolerance) / error))
     if abs(gap) <= tolerance:
         return 1.0
-    near = ndtr(-(abs(gap) - tolerance) / spread)
-    return float(near + ndtr(-(abs(gap) + tolerance) / spread))
+    same_sign = ndtr(-(abs(gap) - tolerance) / error)
+    return float(same_sign + ndtr(-(abs(gap) + tolerance) / error))
 
 
 def _fair_set(
     strata: Sequence[Stratum], tolerance: float, favoured: Sequence[int | None]
 ) -> tuple[NDArray[np.float64], list[NDArray[np.float64]]]:
-    """Rows b of b · V ≤ tolerance, and the corners of the set of fair gaps that they bound."""
+    """The set of fair gaps V: rows b of the bounds b · V ≤ tolerance, `[bounds, m]`, and corners.
+
+    Raises:
+        AuditInputError: There are too many corners.
+    """
     blocks, corners = [], []
     for stratum in strata:
         for attribute in stratum.attributes:
-            indices = stratum.of(attribute)
-            first = [
-                i
-                for i, index in enumerate(indices)
-                if stratum.constraints[index].group == favoured[attribute]
-            ]
-            blocks.append(_bounds(len(indices), first))
-            corners.append(_corners(len(indices), first, tolerance))
+            groups = [stratum.constraints[i].group for i in stratum.of(attribute)]
+            group = favoured[attribute]
+            index = groups.index(group) if group in groups else None
+            blocks.append(_bounds(len(groups), index))
+            corners.append(_corners(len(groups), index, tolerance))
     if math.prod(len(part) for part in corners) > _MAX_CORNERS:
         raise AuditInputError(
-            "tolerance: too many groups for a two-sided tolerance (more than "
-            f"{_MAX_CORNERS} corners of the fair set); pass `favoured`, or test fewer groups"
+            "tolerance: too many groups for a two-sided tolerance (the set of fair rates has more "
+            f"than {_MAX_CORNERS} corners); pass `favoured`, or test fewer groups"
         )
-    width = sum(block.shape[1] for block in blocks)
-    rows, start = [], 0
-    for block in blocks:
-        padded = np.zeros((len(block), width))
-        padded[:, start : start + block.shape[1]] = block
-        rows.append(padded)
-        start += block.shape[1]
-    return np.vstack(rows), [np.concatenate(part) for part in itertools.product(*corners)]
+    return block_diag(*blocks), [np.concatenate(part) for part in itertools.product(*corners)]
 
 
-def _bounds(groups: int, first: list[int]) -> NDArray[np.float64]:
-    """Bounded differences of rates, as combinations of the gaps to the first group."""
+def _bounds(groups: int, favoured: int | None) -> NDArray[np.float64]:
+    """Bounded differences of rates, in terms of the gaps to group 0, `[bounds, groups - 1]`."""
     gap_of = np.eye(groups)[:, 1:]
-    pairs = [
-        (i, j) for i in range(groups) for j in range(groups) if i != j and (not first or i in first)
-    ]
-    return np.array([gap_of[i] - gap_of[j] for i, j in pairs])
+    pairs = itertools.permutations(range(groups), 2)
+    return np.array([gap_of[i] - gap_of[j] for i, j in pairs if favoured in {None, i}])
 
 
-def _corners(groups: int, first: list[int], tolerance: float) -> list[NDArray[np.float64]]:
-    """Gaps to the first group with each rate at the low or high end of the tolerance."""
+def _corners(groups: int, favoured: int | None, tolerance: float) -> list[NDArray[np.float64]]:
+    """Gaps to group 0 if every rate is at the low (0) or at the high end (1) of the tolerance."""
     ends = [
-        np.array(high, dtype=np.float64)
-        for high in itertools.product((0, 1), repeat=groups)
-        if 0 < sum(high) < groups
+        np.array(end, dtype=np.float64)
+        for end in itertools.product((0, 1), repeat=groups)
+        if 0 < sum(end) < groups
     ]
-    if first:
-        ends = [np.eye(groups)[first[0]]]
+    if favoured is not None:
+        ends = [np.eye(groups)[favoured]]
     return [tolerance * (end[1:] - end[0]) for end in ends]
 
 
@@ -241,9 +236,10 @@ def _cost(
     tolerance: float,
     root: NDArray[np.float64],
 ) -> float:
-    """Least ½‖z‖² with bounds · (gaps + root z) ≤ tolerance, by non-negative least squares.
+    """The smallest ½‖z‖² with bounds · (gaps + root z) ≤ tolerance; infinite if there is no such z.
 
-    Lawson and Hanson, Solving Least Squares Problems, chapter 23: least distance programming.
+    This is least distance programming, solved by non-negative least squares (Lawson and Hanson,
+    Solving Least Squares Problems, chapter 23).
     """
     excess = bounds @ gaps - tolerance
     if excess.max() <= 0:
@@ -252,6 +248,7 @@ def _cost(
     target = np.zeros(len(stacked))
     target[-1] = 1.0
     residual = stacked @ nnls(stacked, target)[0] - target
+    # A zero residual means that no z satisfies the bounds.
     if residual[-1] >= -1e-14:
         return math.inf
     return float(0.5 * np.sum((residual[:-1] / residual[-1]) ** 2))

@@ -63,7 +63,7 @@ class Sample:
         attributes: Protected attributes, at least one.
         labels: Labels, 0 or 1, -1 if unknown, `[n]`; None if there are none.
         units: Code of each row's person, `[n]`; None if each row is a person.
-        warnings: Warnings about the group names.
+        warnings: Warnings about group names that differ by one letter.
     """
 
     decisions: NDArray[np.int8]
@@ -121,7 +121,7 @@ class Sample:
 def _expected(
     names: Sequence[str] | Mapping[str, Sequence[str]] | None, attributes: Sequence[str]
 ) -> dict[str, Sequence[str]]:
-    """Allowed group names by attribute; an attribute that is not there allows any."""
+    """Allowed group names by attribute; an attribute without an entry allows any name."""
     if names is None:
         return {}
     listed = names if isinstance(names, Mapping) else dict.fromkeys(attributes, names)
@@ -148,11 +148,12 @@ def _require_one_group(units: NDArray[np.intp], attribute: Attribute) -> None:
     if several:
         raise AuditInputError(
             f"units: {count(several, 'unit')} with rows in more than one group of "
-            f"{attribute.name}; correct the groups, or exclude those rows"
+            f"{attribute.name}; correct the groups or exclude those rows"
         )
 
 
 def _decisions(values: ArrayLike) -> NDArray[np.int8]:
+    """Decisions, validated, `[n]`."""
     codes = binary(values, "decisions")
     missing = codes == MISSING
     if missing.any():
@@ -164,11 +165,13 @@ def _decisions(values: ArrayLike) -> NDArray[np.int8]:
 
 
 def _labels(values: ArrayLike) -> NDArray[np.int8]:
+    """Labels, validated, -1 if unknown, `[n]`."""
     codes = binary(values, "labels")
     return np.where(codes == MISSING, UNKNOWN, codes).astype(np.int8)
 
 
 def _distances(values: ArrayLike) -> NDArray[np.float64]:
+    """Distances, validated, `[n]`."""
     distances = numbers_of(values, "distances")
     for wrong, problem in (
         (np.isnan(distances), "NaN"),
@@ -186,7 +189,11 @@ def _distances(values: ArrayLike) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Options of a test; see `projection_test`."""
+    """Options of a test; see `projection_test`.
+
+    Attributes:
+        favoured: Index of the favoured group of each attribute; None if it has none.
+    """
 
     criterion: Criterion
     tolerance: float
@@ -207,7 +214,11 @@ class Options:
 def favoured_groups(
     sample: Sample, favoured: str | Mapping[str, str] | None
 ) -> tuple[int | None, ...]:
-    """Index of the favoured group of each attribute; None if it has none."""
+    """Index of the favoured group of each attribute; None if it has none.
+
+    Raises:
+        AuditInputError: There is no such attribute or group.
+    """
     by_attribute = favoured or {}
     if not isinstance(by_attribute, Mapping):
         if len(sample.attributes) > 1:
@@ -234,7 +245,7 @@ def validate_options(options: Options, sample: Sample) -> None:
     """Check the options against each other and against the sample.
 
     Raises:
-        AuditInputError: An option is out of range, or does not fit the others.
+        AuditInputError: An option is out of range, or contradicts another one.
     """
     check_criterion(options.criterion)
     if options.law not in {"standardized", "curve", "kernel"}:
@@ -255,8 +266,8 @@ def validate_options(options: Options, sample: Sample) -> None:
     if needs_labels(options.criterion) and sample.labels is None:
         raise AuditInputError(f"labels: required by the criterion {options.criterion}")
     if options.law == "kernel" and (options.tolerance > 0 or options.one_sided):
-        pairs = len(sample.attributes) == 1 and len(sample.attributes[0].groups) == 2
-        if not (pairs and options.one_sided and len(CRITERIA[options.criterion]) == 1):
+        two_groups = len(sample.attributes) == 1 and len(sample.attributes[0].groups) == 2
+        if not (two_groups and options.one_sided and len(CRITERIA[options.criterion]) == 1):
             raise AuditInputError(
                 'law: with a tolerance, "kernel" needs two groups, one of them favoured, and a '
                 'criterion with a single label; use law="standardized"'

@@ -94,11 +94,11 @@ def circle(x: torch.Tensor) -> torch.Tensor:
     ("call", "message"),
     [
         (lambda: linear_distances(X, W[:2], B), "weights: 2 weights for 3 features"),
-        (lambda: linear_distances(X, 0 * W, B), "weights: all are 0"),
+        (lambda: linear_distances(X, 0 * W, B), "weights: all values are 0"),
         (lambda: linear_distances(X[:, 0], W, B), "features: must be a non-empty array"),
         (lambda: linear_distances(np.where(X > 2, np.nan, X), W, B), "column . has values that"),
         (lambda: linear_distances(X, ["x", "y", "z"], B), "weights: not all values are numbers"),
-        (lambda: linear_distances(X, [1.0, np.nan, 0.0], B), "weights: some are not finite"),
+        (lambda: linear_distances(X, [1.0, np.nan, 0.0], B), "weights: not all values are finite"),
         (lambda: linear_distances(X, W, cast("float", "x")), "intercept: not all values"),
         (lambda: linear_distances(X, W, math.nan), "intercept: must be one finite number"),
         (lambda: discrete_distances(X, W, B, discrete=[5], jump=1.0), "must be from 0 to 2"),

@@ -171,7 +171,7 @@ def test_a_solver_failure_is_reported_without_a_p_value(monkeypatch):
     monkeypatch.setattr("offline_audit.projection.fair_change.linprog", lambda **_: failed)
     found = projected(*rows)
     assert found.p_value is None
-    assert "the solver failed" in found.reason
+    assert "The solver failed" in found.reason
 
 
 def test_overlapping_attributes_without_finite_distances_have_cost_0_or_no_fair_change():
@@ -180,4 +180,4 @@ def test_overlapping_attributes_without_finite_distances_have_cost_0_or_no_fair_
     fair = projected(np.tile([0, 0, 1, 1], 50), never, groups)
     assert (fair.statistic, fair.p_value) == (0.0, 1.0)
     unfair = projected(np.repeat([0, 1, 0, 1], [70, 30, 30, 70]), never, groups)
-    assert "too few rows have a finite distance" in unfair.reason
+    assert "Too few rows have a finite distance" in unfair.reason

@@ -1,4 +1,4 @@
-"""Distances of networks: exact for linear ones, refined by search for curved boundaries."""
+"""Distances of networks: exact for linear ones, refined by a search for curved boundaries."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_distances_of_changed_decisions_are_refined_with_a_warning():
     found = projected(decisions, first, groups, smallest_cell=1)
     exact = np.abs(np.linalg.norm(X[:, :2], axis=1) - 1)
     wanted = projected(decisions, exact, groups, smallest_cell=1)
-    assert any("refined by search" in warning for warning in found.warnings)
+    assert any("refined by a search" in warning for warning in found.warnings)
     assert found.statistic == pytest.approx(wanted.statistic, rel=0.15)
     assert len(found.explanation.features) > 0
 

@@ -50,5 +50,5 @@ def test_a_figure_names_the_attribute_where_there_are_several():
 
 def test_a_figure_without_gaps_says_so(tmp_path):
     nothing = projected(np.ones(N), BOUNDARY.distances, GROUPS).plot()
-    assert [text.get_text() for text in nothing.axes[0].texts] == ["no gaps to show"]
+    assert [text.get_text() for text in nothing.axes[0].texts] == ["No gaps were computed."]
     nothing.savefig(tmp_path / "empty.png")

@@ -35,7 +35,7 @@ WITHOUT_P: dict[str, dict[str, Any]] = {
         "labels": np.where(DECISIONS == 1, LABELS, math.nan),
         "criterion": "equal_opportunity",
     },
-    "too few rows have a finite distance": {
+    "Too few rows have a finite distance": {
         "distances": np.full(N, math.inf),
         "decisions": (GROUPS == "a") ^ (RNG.random(N) < 0.2),
     },
@@ -96,8 +96,8 @@ def test_several_gaps_that_cost_nothing_have_no_p_value():
     ]:
         found = projected(decisions, far, groups, law=law)
         assert found.p_value is None
-        assert "closing the gaps costs nothing" in found.reason
-        assert "closing the gaps costs nothing" in str(found)
+        assert "Closing the gaps costs nothing" in found.reason
+        assert "Closing the gaps costs nothing" in str(found)
 
 
 @pytest.mark.parametrize("law", ["standardized", "curve"])
@@ -120,11 +120,11 @@ def test_the_kernel_law_needs_rows_near_the_boundary(near):
     if near:
         assert found.p_value == 1.0
     else:
-        assert "no row is near enough to the boundary" in found.reason
+        assert "No row is near enough to the boundary" in found.reason
 
 
 def test_the_kernel_law_has_no_p_value_for_a_gap_far_from_the_boundary():
     decisions, sex, _ = unfair()
     found = projected(decisions, 100 + DISTANCES, sex, law="kernel", bandwidth=0.1)
     assert found.p_value is None
-    assert "no row is near enough" in found.reason
+    assert "No row is near enough" in found.reason
