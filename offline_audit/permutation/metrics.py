@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offline_audit.errors import AuditInputError
+from offline_audit.groups import UNKNOWN, only_labelled_decision, uneven_labels
 
 __all__ = [
     "METRICS",
@@ -31,8 +32,6 @@ Kind = Literal["rate", "mean", "auc"]
 
 # Index of an unknown label or decision in tables of counts, after 0 and 1.
 UNKNOWN_INDEX = 2
-# A larger difference of the labelled shares between decisions gives a warning.
-_LABELLED_DIFFERENCE = 0.1
 _WORDS = {1: "selected", 0: "not selected"}
 
 
@@ -287,11 +286,8 @@ def not_identified(metric: Metric, table: Int, sides: Sequence[tuple[str, Int]])
 
 
 def _one_decision(metric: Metric, table: Int, of_group: str) -> str | None:
-    rows, labelled = _by_decision(table)
-    if min(rows) == 0 or max(labelled) == 0 or min(labelled) > 0:
-        return None
-    decision = int(np.argmax(labelled))
-    if metric.given_decision == decision:
+    decision = int(only_labelled_decision(*_by_decision(table)))
+    if decision in {UNKNOWN, metric.given_decision}:
         return None
     return (
         f"labels exist only for rows{of_group} that were {_WORDS[decision]}, so {metric.name} is "
@@ -304,11 +300,9 @@ def label_warnings(metric: Metric, table: Int) -> list[str]:
     if not metric.needs_labels or metric.given_decision is not None:
         return []
     rows, labelled = _by_decision(table)
-    if min(rows) == 0 or min(labelled) == 0:
+    if labelled.min() == 0 or not uneven_labels(rows, labelled):
         return []
-    shares = [known / n for known, n in zip(labelled, rows, strict=True)]
-    if abs(shares[1] - shares[0]) <= _LABELLED_DIFFERENCE:
-        return []
+    shares = labelled / rows
     warning = (
         f"Labels are known for {100 * shares[1]:.0f}% of the selected rows and "
         f"{100 * shares[0]:.0f}% of the others; {metric.name} describes labelled rows only, which "
@@ -317,8 +311,7 @@ def label_warnings(metric: Metric, table: Int) -> list[str]:
     return [warning]
 
 
-def _by_decision(table: Int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Rows, and rows with a label, of decision 0 and decision 1."""
-    whole = table.sum(axis=0)
-    rows, labelled = whole.sum(axis=0), whole[:UNKNOWN_INDEX].sum(axis=0)
-    return (int(rows[0]), int(rows[1])), (int(labelled[0]), int(labelled[1]))
+def _by_decision(table: Int) -> tuple[Int, Int]:
+    """Numbers of rows, and of rows with a label, for decisions 0 and 1, `[2]` each."""
+    known_decisions = table.sum(axis=0)[:, :UNKNOWN_INDEX]
+    return known_decisions.sum(axis=0), known_decisions[:UNKNOWN_INDEX].sum(axis=0)

@@ -1,9 +1,13 @@
 """Projection test of group fairness: the smallest change of decisions that makes them fair.
 
-arrays ─► sample, options ─► partition (strata, cells, cost curves) ─► common_rate or overlapping
-─► gaps ─► p_value (limiting_law, tolerance) ─► effects, explanation ─► result
+Modules in the order of the computation:
 
-Distances to the decision boundary: `distances`, and `network_distances`, which requires torch.
+test ─► sample (arrays, options) ─► partition (strata, tested groups), cells (cost curves)
+─► fair_change (the statistic) ─► gaps (rates, covariance, intervals) ─► limiting_law, p_value
+─► explanation ─► result
+
+`window` applies the test to a window of the traffic log. Distances to the decision boundary are in
+`boundary`, `distances` and `network_distances`, which requires torch.
 """
 
 from __future__ import annotations

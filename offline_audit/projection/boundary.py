@@ -10,11 +10,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from offline_audit.errors import AuditInputError
+from offline_audit.formatting import count
 
 __all__ = ["BoundaryDistances", "Changes", "Refined", "floats", "names_of", "number"]
 
 # From row indices to the changes of their features that reach the boundary, `[rows, d]`.
 Changes = Callable[[NDArray[np.intp]], NDArray[np.float64]]
+
+
+# Share of decisions that may differ from the classifier's; above it the distances are refused.
+_MAX_DIFFERENT = 0.1
+# Share of the median distance below which rounding can put a row on either side.
+_ROUNDING = 1e-5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +30,8 @@ class Refined:
 
     Attributes:
         distances: Refined distances, `[rows]`.
-        changes: Vector from each row to the nearest boundary point of the search, `[rows, d]`.
+        changes: Feature changes from each row to the nearest boundary point of the search,
+            `[rows, d]`.
         converged: Whether the search reached the boundary, `[rows]`.
     """
 
@@ -38,14 +46,14 @@ class BoundaryDistances:
 
     Attributes:
         distances: Distances, 0 or more, `[n]`; validated by `projection_test`.
-        method: How they were computed, in words.
+        method: Method by which the distances were computed, for printed results.
         changes: Function from row indices to the feature changes that reach the boundary; None if
             these are unknown.
         feature_names: Names of the d features.
         scales: Standard deviation of each feature, the unit of reported changes, `[d]`; None if
             unknown.
         refine: Function from row indices to refined distances; None if the distances are final.
-        decided: Decisions of the classifier, to validate decisions against, `[n]`; None if
+        decided: Decisions of the classifier, to validate the decisions of a sample, `[n]`; None if
             unknown.
     """
 
@@ -96,12 +104,42 @@ class BoundaryDistances:
             scales=None if scales is None else _scales(scales, table.shape[1]),
         )
 
+    def decision_warnings(
+        self, decisions: NDArray[np.int8], distances: NDArray[np.float64]
+    ) -> list[str]:
+        """Warning about decisions that differ from those of the classifier.
+
+        Args:
+            decisions: Decisions of the sample, 0 or 1, `[n]`.
+            distances: Validated distances, `[n]`.
+
+        Raises:
+            AuditInputError: So many differ that the distances do not belong to these decisions.
+        """
+        if self.decided is None:
+            return []
+        finite = distances[np.isfinite(distances)]
+        # On the boundary itself, rounding determines the decision.
+        clear = distances > _ROUNDING * (float(np.median(finite)) if len(finite) else 0.0)
+        different = int(np.count_nonzero(clear & (self.decided != (decisions == 1))))
+        if different > _MAX_DIFFERENT * len(decisions):
+            raise AuditInputError(
+                f"decisions: {different:,} of {len(decisions):,} differ from those of the "
+                "classifier that the distances were computed for; pass the decisions of that "
+                "classifier, 1 where its score is 0 or more"
+            )
+        if not different:
+            return []
+        verb = "differs" if different == 1 else "differ"
+        decisions_differ = f"{count(different, 'decision')} {verb}"
+        return [f"{decisions_differ} from the classifier's: those distances are invalid."]
+
 
 def names_of(names: Sequence[str], width: int) -> tuple[str, ...]:
-    """Names of the features; numbered if there are none.
+    """Names of the features; "feature 0", "feature 1", … by default.
 
     Raises:
-        AuditInputError: The number of names is not the number of features.
+        AuditInputError: The numbers of names and of features differ.
     """
     if names and len(names) != width:
         raise AuditInputError(f"feature_names: {len(names)} names for {width} features")
@@ -109,6 +147,7 @@ def names_of(names: Sequence[str], width: int) -> tuple[str, ...]:
 
 
 def _scales(values: ArrayLike, width: int) -> NDArray[np.float64]:
+    """Standard deviations of the features, validated, `[d]`."""
     scales = floats("scales", values)
     if scales.shape != (width,):
         raise AuditInputError(f"scales: shape {scales.shape} does not match {width} features")
@@ -118,7 +157,7 @@ def _scales(values: ArrayLike, width: int) -> NDArray[np.float64]:
 
 
 def floats(name: str, values: ArrayLike) -> NDArray[np.float64]:
-    """An array of numbers of any shape.
+    """Convert values to an array of numbers of any shape.
 
     Raises:
         AuditInputError: Some values are not numbers.
@@ -131,7 +170,7 @@ def floats(name: str, values: ArrayLike) -> NDArray[np.float64]:
 
 
 def number(name: str, value: Any) -> float:
-    """A finite number.
+    """Convert a value to a finite number.
 
     Raises:
         AuditInputError: The value is not a finite number.

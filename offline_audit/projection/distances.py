@@ -17,6 +17,7 @@ from offline_audit.projection.boundary import BoundaryDistances, floats, names_o
 
 __all__ = ["discrete_distances", "kernel_distances", "linear_distances", "table"]
 
+# Rows per kernel matrix, to bound memory.
 _CHUNK = 4_096
 
 
@@ -40,7 +41,7 @@ def linear_distances(
     x, w = _table_and_weights(features, weights)
     length = float(np.linalg.norm(w))
     if length == 0:
-        raise AuditInputError("weights: all are 0, so there is no decision boundary")
+        raise AuditInputError("weights: all values are 0, so there is no decision boundary")
     score = x @ w + number("intercept", intercept)
     return BoundaryDistances(
         distances=np.abs(score) / length,
@@ -62,11 +63,11 @@ def discrete_distances(
     allowed: ArrayLike | None = None,
     feature_names: Sequence[str] = (),
 ) -> BoundaryDistances:
-    """Distances of a linear classifier with discrete features, by the paper's cost (4).
+    """Distances of a linear classifier with discrete features, by cost (4) of the paper.
 
-    Continuous features cost their Euclidean change; discrete features jump, all together, to any
-    allowed combination at a fixed cost. A row changes either its continuous features only, or jumps
-    to the best combination and then changes its continuous features as far as necessary.
+    A change of continuous features costs its Euclidean length. Discrete features change together
+    (jump) to any allowed combination at a fixed cost. A row changes its continuous features only,
+    or jumps to the best combination and then changes its continuous features as far as necessary.
 
     Args:
         features: Rows, `[n, d]`.
@@ -99,19 +100,19 @@ def discrete_distances(
     best = np.where(score >= 0, np.argmin(contribution), np.argmax(contribution))
     after = score + contribution[best] - x[:, jumping] @ w[jumping]
     without_jump = _continuous_cost(np.abs(score), slope)
-    # No continuous change is left if the jump alone changes the decision.
+    # If the jump alone changes the decision, continuous features need not change.
     done = np.where(score >= 0, after < 0, after >= 0)
-    left = np.where(done, 0.0, np.abs(after))
-    with_jump = jump + _continuous_cost(left, slope, done=done)
+    remaining = np.where(done, 0.0, np.abs(after))
+    with_jump = jump + _continuous_cost(remaining, slope, done=done)
 
     def changes(rows: NDArray[np.intp]) -> NDArray[np.float64]:
         change = np.zeros((len(rows), len(w)))
         jumps = (with_jump < without_jump)[rows]
         targets = combinations[best[rows[jumps]]]
         change[np.ix_(jumps, jumping)] = targets - x[rows[jumps]][:, jumping]
-        rest = np.where(jumps, np.where(done[rows], 0.0, after[rows]), score[rows])
+        remaining = np.where(jumps, np.where(done[rows], 0.0, after[rows]), score[rows])
         if slope > 0:
-            change[:, ~jumping] = -np.outer(rest, w[~jumping]) / slope**2
+            change[:, ~jumping] = -np.outer(remaining, w[~jumping]) / slope**2
         return change
 
     return BoundaryDistances(
@@ -177,7 +178,7 @@ def kernel_distances(
 
 
 def table(name: str, values: ArrayLike) -> NDArray[np.float64]:
-    """A two-dimensional array of finite numbers.
+    """Convert values to a two-dimensional array of finite numbers.
 
     Raises:
         AuditInputError: The shape is wrong, or values are not finite.
@@ -194,7 +195,7 @@ def table(name: str, values: ArrayLike) -> NDArray[np.float64]:
 
 
 def _columns(discrete: Sequence[int], width: int) -> list[int]:
-    """Column indices, validated."""
+    """Column indices of the discrete features, validated."""
     columns = floats("discrete", list(discrete))
     if columns.ndim != 1 or not len(columns):
         raise AuditInputError("discrete: at least one column index is required")
@@ -208,24 +209,27 @@ def _columns(discrete: Sequence[int], width: int) -> list[int]:
 def _table_and_weights(
     features: ArrayLike, weights: ArrayLike
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Features `[n, d]` and weights `[d]`, validated."""
     x, w = table("features", features), floats("weights", weights).ravel()
     if x.shape[1] != len(w):
         raise AuditInputError(f"weights: {len(w)} weights for {x.shape[1]} features")
     if not np.isfinite(w).all():
-        raise AuditInputError("weights: some are not finite")
+        raise AuditInputError("weights: not all values are finite")
     return x, w
 
 
 def _continuous_cost(
-    left: NDArray[np.float64], slope: float, *, done: NDArray[np.bool_] | None = None
+    score: NDArray[np.float64], slope: float, *, done: NDArray[np.bool_] | None = None
 ) -> NDArray[np.float64]:
-    """Change of the continuous features that closes a score; infinite if their weights are 0."""
+    """Change of continuous features that brings a score to 0; infinite if their weights are 0."""
     if slope > 0:
-        return left / slope
-    reached = np.zeros(len(left), dtype=bool) if done is None else done
+        return score / slope
+    reached = np.zeros(len(score), dtype=bool) if done is None else done
     return np.where(reached, 0.0, math.inf)
 
 
 def _gaussian(a: NDArray[np.float64], b: NDArray[np.float64], gamma: float) -> Any:
+    """Gaussian kernel matrix of two sets of rows, `[len(a), len(b)]`."""
+    # ‖a‖² + ‖b‖² - 2aᵀb needs no array [rows, rows, d]; rounding can make it negative.
     squares = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1) - 2 * a @ b.T
     return np.exp(-gamma * np.maximum(squares, 0.0))

@@ -1,30 +1,46 @@
-"""Gaps between the rates of groups, and their covariance under a fair classifier."""
+"""Gaps between the rates of groups: covariance under a fair classifier, intervals, power."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import block_diag
+from scipy.special import ndtri
 
+from offline_audit.intervals import combined, wilson
 from offline_audit.projection.cells import Stratum
 from offline_audit.projection.sample import Sample
 
-__all__ = ["Gaps", "gaps", "restricted_rates", "square_root"]
+__all__ = [
+    "Effect",
+    "Gaps",
+    "gaps",
+    "pair_effects",
+    "restricted_rates",
+    "smallest_detectable_effect",
+    "square_root",
+]
+
+# Power of the smallest detectable effect, and simulations if there are several gaps.
+_POWER = 0.8
+_SIMULATIONS = 4_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gaps:
-    """The vector V of a criterion, with all strata stacked.
+    """The vector V of differences between rates that a criterion requires to be 0, over all strata.
 
     Attributes:
         values: V, the rate of each group minus that of the first group of its attribute, `[m]`.
         covariance: Σ, the covariance of the values under a fair classifier, `[m, m]`.
         contrasts: Matrix from rates to values, `[m, constraints]`.
         rate_covariance: Covariance of the rates, `[constraints, constraints]`.
-        effects: Change of each value when one more row of a cell gets decision 1, `[m, cells]`.
+        effects: Change of each value if one more row of a cell gets decision 1, `[m, cells]`.
     """
 
     values: NDArray[np.float64]
@@ -41,12 +57,12 @@ def gaps(
     tolerance: float = 0.0,
     favoured: Sequence[int | None] = (),
 ) -> Gaps:
-    """Gaps and their covariance Σ (Theorem 1) at the fair rates nearest to those observed.
+    """Gaps and their covariance Σ (Theorem 1) at the fair rates nearest to the observed ones.
 
-    If each row is a person, a group's rate has variance r (1 - r)/n · N/(N - 1), with r the fair
-    rate and N the rows of all groups: the permutation variance. Rows of one person are summed
-    before they are squared, which multiplies the variance by the design effect. Attributes overlap,
-    so their rates covary through shared rows.
+    If each row is a different person, the rate of a group of n rows has the permutation variance
+    r (1 - r)/n · N/(N - 1), with r the fair rate and N the rows of all groups. Otherwise the
+    residuals of a person are summed before they are squared, which multiplies the variance by the
+    design effect. Rates of overlapping attributes covary through their shared rows.
     """
     contrasts = block_diag(*(_contrasts(stratum) for stratum in strata))
     effects = block_diag(*(_contrasts(s) @ (s.membership / s.group_sizes[:, None]) for s in strata))
@@ -68,34 +84,39 @@ def gaps(
 def restricted_rates(
     stratum: Stratum, *, tolerance: float = 0.0, favoured: Sequence[int | None] = ()
 ) -> NDArray[np.float64]:
-    """The fair rates nearest to those observed, by least squares weighted by rows.
+    """The fair rates nearest to the observed ones, `[constraints]`: least squares weighted by rows.
 
-    Without a tolerance this is the pooled rate of each attribute.
+    Without a tolerance they are the pooled rate of each attribute.
     """
     rates, sizes = stratum.rates, stratum.group_sizes
     fair = np.empty_like(rates)
     for attribute in stratum.attributes:
         indices = list(stratum.of(attribute))
-        first = favoured[attribute] if attribute < len(favoured) else None
-        ahead = [stratum.constraints[i].group == first for i in indices]
-        fair[indices] = _nearest(rates[indices], sizes[indices], tolerance, np.array(ahead))
+        group = favoured[attribute] if attribute < len(favoured) else None
+        is_favoured = np.array([stratum.constraints[i].group == group for i in indices])
+        fair[indices] = _nearest_fair(rates[indices], sizes[indices], tolerance, is_favoured)
     return fair
 
 
-def _nearest(
+def _nearest_fair(
     rates: NDArray[np.float64],
     sizes: NDArray[np.float64],
     tolerance: float,
-    ahead: NDArray[np.bool_],
+    is_favoured: NDArray[np.bool_],
 ) -> NDArray[np.float64]:
-    """Rates clipped to the interval [l, l + tolerance] with the least squared distance."""
+    """Rates clipped to the interval [l, l + tolerance] with the smallest squared distance.
+
+    With a favoured group only this group is clipped from above, and only the others from below.
+    """
     pooled = float(rates @ sizes / sizes.sum())
-    if tolerance == 0 and not ahead.any():
+    if tolerance == 0 and not is_favoured.any():
         return np.full_like(rates, pooled)
 
     def clipped(level: float) -> NDArray[np.float64]:
-        if ahead.any():
-            return np.where(ahead, np.minimum(rates, level + tolerance), np.maximum(rates, level))
+        if is_favoured.any():
+            return np.where(
+                is_favoured, np.minimum(rates, level + tolerance), np.maximum(rates, level)
+            )
         return np.clip(rates, level, level + tolerance)
 
     low, high = float(rates.min()) - tolerance, float(rates.max())
@@ -110,13 +131,13 @@ def _nearest(
 
 
 def square_root(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    """R with R Rᵀ = matrix, for a symmetric matrix of any rank."""
+    """A matrix R with R Rᵀ = matrix, for a positive semidefinite matrix of any rank."""
     values, vectors = np.linalg.eigh(matrix)
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)), dtype=np.float64)
 
 
 def _contrasts(stratum: Stratum) -> NDArray[np.float64]:
-    """Each group minus the first of its attribute, `[m, constraints]`."""
+    """Matrix that subtracts the first group's rate of each attribute, `[m, constraints]`."""
     rows = []
     for attribute in stratum.attributes:
         first, *others = stratum.of(attribute)
@@ -128,12 +149,12 @@ def _contrasts(stratum: Stratum) -> NDArray[np.float64]:
 
 
 def _rows_covariance(stratum: Stratum, fair: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Covariance of the rates when each row is a different person, `[constraints, constraints]`."""
+    """Covariance of the rates if each row is a different person, `[constraints, constraints]`."""
     member, sizes = stratum.membership, stratum.group_sizes
-    # Σ over shared rows of (C - fair_g)(C - fair_h), from the counts of each cell.
-    hits, misses = stratum.positives, stratum.sizes - stratum.positives
-    products = ((member * hits) @ member.T) * np.outer(1 - fair, 1 - fair)
-    products += ((member * misses) @ member.T) * np.outer(fair, fair)
+    # Sum over shared rows of (decision - fair_g)(decision - fair_h), from the counts of each cell.
+    positives, negatives = stratum.positives, stratum.sizes - stratum.positives
+    products = ((member * positives) @ member.T) * np.outer(1 - fair, 1 - fair)
+    products += ((member * negatives) @ member.T) * np.outer(fair, fair)
     scale = _null_scale(stratum, fair)
     return np.asarray(products * np.outer(scale, scale) / np.outer(sizes, sizes), dtype=np.float64)
 
@@ -141,32 +162,155 @@ def _rows_covariance(stratum: Stratum, fair: NDArray[np.float64]) -> NDArray[np.
 def _units_covariance(
     sample: Sample, strata: Sequence[Stratum], fair: Sequence[NDArray[np.float64]]
 ) -> NDArray[np.float64]:
-    """Covariance of the rates of all strata, from sums over the rows of each person."""
+    """Covariance of the rates of all strata, from the sums of residuals of each person."""
     assert sample.units is not None
     people = int(sample.units.max()) + 1
     columns = []
     for stratum, rates in zip(strata, fair, strict=True):
         scale = _null_scale(stratum, rates) / stratum.group_sizes
         for index, constraint in enumerate(stratum.constraints):
-            inside = [
-                c for c in stratum.cells if c.groups[constraint.attribute] == constraint.group
-            ]
-            up = np.concatenate([cell.positive_rows for cell in inside])
-            down = np.concatenate([cell.negative_rows for cell in inside])
-            sums = np.bincount(sample.units[up], minlength=people) * (1 - rates[index])
-            sums -= np.bincount(sample.units[down], minlength=people) * rates[index]
-            columns.append(sums * scale[index])
+            cells = [c for c in stratum.cells if c.groups[constraint.attribute] == constraint.group]
+            positive = np.concatenate([cell.positive_rows for cell in cells])
+            negative = np.concatenate([cell.negative_rows for cell in cells])
+            # Sum of decision - fair rate over the rows of each person.
+            residuals = np.bincount(sample.units[positive], minlength=people) * (1 - rates[index])
+            residuals -= np.bincount(sample.units[negative], minlength=people) * rates[index]
+            columns.append(residuals * scale[index])
     scores = np.array(columns)
     return np.asarray(scores @ scores.T, dtype=np.float64)
 
 
 def _null_scale(stratum: Stratum, fair: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Factor from the observed standard deviation around the fair rate to that under the null.
+    """Null over observed standard deviation of a decision around the fair rate, `[constraints]`.
 
     The observed one depends on the group's rate, and so on the gap that is tested.
     """
     sizes, rates = stratum.group_sizes, stratum.rates
-    own = rates * (1 - fair) ** 2 + (1 - rates) * fair**2
+    observed = rates * (1 - fair) ** 2 + (1 - rates) * fair**2
     total = np.array([sizes[list(stratum.of(k.attribute))].sum() for k in stratum.constraints])
-    wanted = fair * (1 - fair) * total / (total - 1)
-    return np.asarray(np.sqrt(wanted / np.where(own > 0, own, 1.0)), dtype=np.float64)
+    null = fair * (1 - fair) * total / (total - 1)
+    # An observed variance of 0 implies a null variance of 0, so any divisor will do.
+    return np.asarray(np.sqrt(null / np.where(observed > 0, observed, 1.0)), dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """Difference between the rates of decision 1 of two groups.
+
+    Attributes:
+        attribute: Protected attribute.
+        groups: The two groups; the gap is the first's rate minus the second's.
+        label: Label within which they are compared; None for all rows.
+        gap: Difference of the rates.
+        interval: Confidence interval of the gap.
+        smallest_detectable_effect: Gap that a test of this pair alone would detect with 80% power.
+    """
+
+    attribute: str
+    groups: tuple[str, str]
+    label: int | None
+    gap: float
+    interval: tuple[float, float]
+    smallest_detectable_effect: float
+
+
+def pair_effects(
+    sample: Sample, strata: Sequence[Stratum], gaps: Gaps, *, confidence_level: float
+) -> tuple[Effect, ...]:
+    """Gaps of all pairs of groups of each attribute in each stratum.
+
+    Intervals are Newcombe's hybrid of two Wilson intervals. If people have several rows, the size
+    of a group is the number of independent rows with the same variance.
+    """
+    z = float(ndtri((1 + confidence_level) / 2))
+    effects = []
+    first = 0
+    for stratum in strata:
+        spread = gaps.rate_covariance[first:, first:]
+        rates, sizes = stratum.rates, stratum.group_sizes
+        for attribute in stratum.attributes:
+            names = sample.attributes[attribute].groups
+            pooled = _pooled(stratum, attribute)
+            for i, j in combinations(stratum.of(attribute), 2):
+                variance = spread[i, i] + spread[j, j] - 2 * spread[i, j]
+                effective = [
+                    sizes[g]
+                    if sample.units is None
+                    else min(pooled * (1 - pooled) / spread[g, g], sizes[g])
+                    for g in (i, j)
+                ]
+                effects.append(
+                    Effect(
+                        attribute=sample.attributes[attribute].name,
+                        groups=(
+                            names[stratum.constraints[i].group],
+                            names[stratum.constraints[j].group],
+                        ),
+                        label=stratum.label,
+                        gap=float(rates[i] - rates[j]),
+                        interval=_newcombe(rates[[i, j]].tolist(), effective, confidence_level),
+                        smallest_detectable_effect=(z + float(ndtri(_POWER))) * math.sqrt(variance),
+                    )
+                )
+        first += len(stratum.constraints)
+    return tuple(effects)
+
+
+def smallest_detectable_effect(
+    gaps: Gaps, inverse: NDArray[np.float64], *, alpha: float, seed: int = 0
+) -> float:
+    """The gap between one group and all others that the joint test detects with 80% power.
+
+    This is the largest over the groups, so that a gap of this size is detected for any of them. A
+    single gap has a closed form; several gaps are simulated.
+
+    Args:
+        gaps: V and Σ.
+        inverse: S⁻¹, `[m, m]`.
+        alpha: Significance level.
+        seed: Seed of the random generator.
+    """
+    if len(gaps.values) == 1:
+        standard_errors = float(ndtri(1 - alpha / 2) + ndtri(_POWER))
+        return standard_errors * math.sqrt(gaps.covariance[0, 0])
+    noise = np.random.default_rng(seed).standard_normal((_SIMULATIONS, len(gaps.values)))
+    noise = noise @ square_root(gaps.covariance).T
+    costs = np.einsum("ni,ij,nj->n", noise, inverse, noise)
+    critical = float(np.quantile(costs, 1 - alpha))
+    return max(
+        _detected_shift(gaps.contrasts[:, group], noise, costs, inverse, critical)
+        for group in range(gaps.contrasts.shape[1])
+    )
+
+
+def _detected_shift(
+    direction: NDArray[np.float64],
+    noise: NDArray[np.float64],
+    costs: NDArray[np.float64],
+    inverse: NDArray[np.float64],
+    critical: float,
+) -> float:
+    """The shift in a direction at which 80% of the simulated costs exceed the critical cost."""
+    half, square = noise @ inverse @ direction, float(direction @ inverse @ direction)
+    if square <= 0:
+        return 0.0
+    # Beyond the larger root of costs + 2 half t + square t² = critical the cost stays above it.
+    discriminant = half**2 - square * (costs - critical)
+    roots = (-half + np.sqrt(np.maximum(discriminant, 0.0))) / square
+    return float(np.quantile(np.where(discriminant > 0, np.maximum(roots, 0.0), 0.0), _POWER))
+
+
+def _pooled(stratum: Stratum, attribute: int) -> float:
+    """The pooled rate of all groups of an attribute."""
+    indices = list(stratum.of(attribute))
+    sizes = stratum.group_sizes[indices]
+    return float(stratum.rates[indices] @ sizes / sizes.sum())
+
+
+def _newcombe(
+    rates: Sequence[float], sizes: Sequence[float], confidence_level: float
+) -> tuple[float, float]:
+    """Newcombe's interval of a difference of two rates (1998, method 10)."""
+    one, two = (wilson(r, n, confidence_level) for r, n in zip(rates, sizes, strict=True))
+    low, high = combined(rates[0], one, rates[1], two)
+    return float(low), float(high)

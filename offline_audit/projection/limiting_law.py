@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +12,9 @@ from scipy.special import chdtrc
 
 from offline_audit.projection.cells import Cell, Stratum
 from offline_audit.projection.gaps import Gaps, square_root
-from offline_audit.projection.sample import Sample
+from offline_audit.projection.sample import Law, Sample
 
 __all__ = [
-    "Law",
     "curve_density",
     "kernel_density",
     "limiting_p_value",
@@ -25,11 +23,9 @@ __all__ = [
     "upper_tail",
 ]
 
-Law = Literal["standardized", "curve", "kernel"]
-
 # Shift of a rate, in its standard deviations, at which the cost curves are evaluated.
 _SHIFT = 1.5
-# Points of the contour integral on each side of the saddle point.
+# Quadrature points of the contour integral on each side of the saddle point.
 _POINTS = 250
 # Weights below this share of the largest one are dropped.
 _NEGLIGIBLE = 1e-12
@@ -65,10 +61,10 @@ def s_matrix(gaps: Gaps, density: NDArray[np.float64] | None) -> NDArray[np.floa
     Args:
         gaps: V and Σ.
         density: Boundary density of each cell, in rows per unit of distance, `[cells]`. None for
-            the law `standardized`: the distances of each cell are measured in a unit that holds as
-            many rows as the standard deviation of its count, a cost that depends on the attribute
-            as section 2.2 allows. S is then Σ, and N times the projection distance tends to half a
-            chi-square whatever the distances are.
+            the law `standardized`: the unit of distance of each cell is then the width of a band
+            at the boundary that contains as many rows as the standard deviation of the cell's
+            count. Section 2.2 allows such a cost, which depends on the attribute. S is then Σ, and
+            N times the projection distance tends to half a chi-square for any distances.
     """
     if density is None:
         return gaps.covariance
@@ -86,10 +82,10 @@ def s_inverse(gaps: Gaps, s: NDArray[np.float64]) -> NDArray[np.float64]:
 def curve_density(strata: Sequence[Stratum]) -> NDArray[np.float64]:
     """Boundary density from the exact cost curves, without a bandwidth, `[cells]`.
 
-    Changing the x nearest rows of one decision costs about x (x + 1)/(2a) where the density is a;
-    x is 1.5 standard deviations of the cell's count. The density is then scaled to the rows that
-    would have that decision at the common rate, so that it does not depend on the gap, and averaged
-    over the two decisions.
+    If the density is a, changing the x nearest rows of one decision costs about x (x + 1)/(2a).
+    This is solved for a, with x = 1.5 standard deviations of the cell's count. The density is then
+    scaled to the number of rows that would have that decision at the common rate, so that it does
+    not depend on the gap, and averaged over the two decisions.
     """
     densities = []
     for stratum in strata:
@@ -97,12 +93,13 @@ def curve_density(strata: Sequence[Stratum]) -> NDArray[np.float64]:
         densities += [_cell_density(cell, rate) for cell in stratum.cells]
     density = np.array(densities)
     finite = density[np.isfinite(density)]
-    # Where changes cost nothing the density is infinite: a very large number keeps S finite.
+    # If changes cost nothing the density is infinite; a very large number keeps S finite.
     largest = 1e6 * float(finite.max(initial=0.0)) or 1.0
     return np.where(np.isfinite(density), density, largest)
 
 
 def _cell_density(cell: Cell, rate: float) -> float:
+    """Boundary density of one cell; infinite if changes cost nothing, 0 if no row can change."""
     shift = _SHIFT * math.sqrt(cell.size * rate * (1 - rate))
     densities = []
     for curve, share in ((cell.fall, rate), (cell.rise, 1 - rate)):
@@ -147,7 +144,7 @@ def _silverman(signed: NDArray[np.float64]) -> float:
 
 
 def upper_tail(statistic: float, weights: NDArray[np.float64]) -> float:
-    """P(Σ_j weights_j χ²_1 ≥ statistic), to ten digits where it is below .9, however small.
+    """P(Σ_j weights_j χ²_1 ≥ statistic), to ten digits if it is below .9, even in the far tail.
 
     Equal weights give a chi-square. Otherwise the moment generating function is inverted along a
     parabola through the saddle point: P = 1/(2πi) ∫ exp(K(s) - s q) ds/s, with
@@ -155,16 +152,16 @@ def upper_tail(statistic: float, weights: NDArray[np.float64]) -> float:
     which the parabola encloses, and decays exponentially along it, so the trapezoid rule converges
     fast.
     """
-    kept = weights[weights > _NEGLIGIBLE * weights.max(initial=0.0)]
-    if statistic <= 0 or len(kept) == 0:
+    positive = weights[weights > _NEGLIGIBLE * weights.max(initial=0.0)]
+    if statistic <= 0 or len(positive) == 0:
         return 1.0
     if math.isinf(statistic):
         return 0.0
-    largest = float(kept.max())
-    if np.ptp(kept) <= _NEGLIGIBLE * largest:
-        return float(chdtrc(len(kept), statistic / largest))
+    largest = float(positive.max())
+    if np.ptp(positive) <= _NEGLIGIBLE * largest:
+        return float(chdtrc(len(positive), statistic / largest))
     # Scaled so that the cut begins at 1.
-    shares, q = kept / largest, statistic / (2 * largest)
+    shares, q = positive / largest, statistic / (2 * largest)
 
     def slope(s: float) -> float:
         return float(0.5 * np.sum(shares / (1 - shares * s))) - q - 1 / s

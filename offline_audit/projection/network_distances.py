@@ -1,4 +1,4 @@
-"""Distances to the decision boundary of a differentiable classifier: first-order, then refined."""
+"""Distances to the decision boundary of a differentiable classifier, refined by a search."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ from offline_audit.projection.distances import table
 
 __all__ = ["network_distances"]
 
+# Rows per call of the classifier, to bound memory.
 _CHUNK = 4_096
+# Steps of the search, and bisections after it.
 _STEPS = 40
 _BISECTIONS = 30
-# Multiples of a step at which the ray from the row is examined for the other decision.
+# Multiples of a step at which the classifier is evaluated on the ray from the row.
 _OVERSHOOTS = (1.0, 1.001, 1.02, 1.1, 1.3, 1.7)
 # Step lengths of the line search.
-_SHORTER = (1.0, 0.5, 0.25, 0.1, 0.03, 0.01, 0.003)
+_STEP_LENGTHS = (1.0, 0.5, 0.25, 0.1, 0.03, 0.01, 0.003)
 
 
 def network_distances(
@@ -33,18 +35,19 @@ def network_distances(
     threshold: float = 0.5,
     feature_names: Sequence[str] = (),
 ) -> BoundaryDistances:
-    """|f|/‖∇f‖, with f the logit minus that of the threshold, refined for rows that change.
+    """First-order distances |f|/‖∇f‖, with f the logit minus the logit of the threshold.
 
-    The refinement minimises ‖x′ - x‖ subject to f(x′) = 0 by sequential linearisation with a line
-    search, then bisects the ray from x to the nearest point with the other decision. A refined
-    distance is that of a point with the other decision, so it is never too small. If there is no
-    such point the first-order distance stays and the row counts as not converged.
+    `projection_test` refines the distances of the rows that change. The refinement minimises
+    ‖x′ - x‖ subject to f(x′) = 0 by sequential linearisation with a line search, then bisects the
+    ray from x to the nearest point with the other decision. A refined distance belongs to a point
+    with the other decision, so it is never too small. If the search finds no such point, the row
+    keeps its first-order distance and counts as not converged.
 
     Args:
         logit: Function from float32 rows `[n, d]` to logits `[n]` or `[n, 1]`, for example a torch
             module.
         features: Rows, `[n, d]`.
-        threshold: Probability from which the decision is 1.
+        threshold: Smallest probability for which the decision is 1.
         feature_names: Names of the features, for the explanation.
     """
     x = table("features", features)
@@ -60,7 +63,7 @@ def network_distances(
         decided[chunk] = (value >= 0).numpy()
         slopes[chunk] = gradient.norm(dim=1).numpy()
     with np.errstate(divide="ignore", invalid="ignore"):
-        # A zero gradient gives no first-order distance: the row counts as infinitely far.
+        # With a zero gradient there is no first-order distance; it is set to infinity.
         distances = np.where(slopes > 0, distances / slopes, math.inf)
 
     def changes(rows: NDArray[np.intp]) -> NDArray[np.float64]:
@@ -81,17 +84,23 @@ def network_distances(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Net:
-    """A classifier whose decision is 1 where `value` is 0 or more."""
+    """A classifier whose decision is 1 if `value` is 0 or more.
+
+    Attributes:
+        logit: Function from rows to logits.
+        shift: Logit of the threshold.
+    """
 
     logit: Callable[[Tensor], Tensor]
     shift: float
 
     def value(self, x: Tensor) -> Tensor:
+        """Logit minus that of the threshold, in double precision, `[n]`."""
         with torch.no_grad():
             return self.logit(x).reshape(len(x)).double() - self.shift
 
     def slope(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Value and gradient in double precision; the tensor of the caller is not modified."""
+        """Value and gradient in double precision; the caller's tensor is not modified."""
         with torch.enable_grad():
             inputs = x.detach().clone().requires_grad_(True)  # noqa: FBT003
             value = self.logit(inputs).reshape(len(x))
@@ -102,8 +111,8 @@ class _Net:
 def _search(
     net: _Net,
     rows: NDArray[np.float64],
-    first: NDArray[np.float64],
-    first_changes: NDArray[np.float64],
+    first_order: NDArray[np.float64],
+    first_order_changes: NDArray[np.float64],
 ) -> Refined:
     """The nearest point with the other decision, for each row."""
     parts = [
@@ -114,13 +123,14 @@ def _search(
     changes = np.concatenate([p[1] for p in parts]) if parts else np.empty((0, rows.shape[1]))
     converged = np.isfinite(distances)
     return Refined(
-        distances=np.where(converged, distances, first),
-        changes=np.where(converged[:, None], changes, first_changes),
+        distances=np.where(converged, distances, first_order),
+        changes=np.where(converged[:, None], changes, first_order_changes),
         converged=converged,
     )
 
 
 def _search_chunk(net: _Net, origin: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Distances `[n]`, infinite if the search failed, and feature changes `[n, d]`."""
     side = net.value(origin) >= 0
     point = origin.clone()
     best = torch.full((len(origin),), math.inf, dtype=torch.float64)
@@ -129,8 +139,8 @@ def _search_chunk(net: _Net, origin: Tensor) -> tuple[NDArray[np.float64], NDArr
         value, gradient = net.slope(point)
         square = (gradient**2).sum(dim=1).clamp_min(1e-30)
         # The nearest point to the origin on the plane where f, linear at `point`, is 0.
-        ahead = value + (gradient * (origin - point).double()).sum(dim=1)
-        target = (origin.double() - (ahead / square)[:, None] * gradient).float()
+        linear = value + (gradient * (origin - point).double()).sum(dim=1)
+        target = (origin.double() - (linear / square)[:, None] * gradient).float()
         point = _line_search(net, origin, point, target, square.sqrt())
         best, beyond = _crossed(net, origin, point, side, best, beyond)
     crossed = torch.isfinite(best)
@@ -150,23 +160,27 @@ def _line_search(
     """The step with the smallest merit: the distance plus twice the first-order remainder."""
 
     def merit(x: Tensor) -> Tensor:
-        length: Tensor = (x - origin).double().norm(dim=1)
-        return length + 2 * net.value(x).abs() / steepness
+        distance: Tensor = (x - origin).double().norm(dim=1)
+        return distance + 2 * net.value(x).abs() / steepness
 
-    least, chosen = merit(point), point
-    for share in _SHORTER:
-        tried = point + share * (target - point)
-        value = merit(tried)
+    least, best = merit(point), point
+    for length in _STEP_LENGTHS:
+        candidate = point + length * (target - point)
+        value = merit(candidate)
         better = value < least
         least = torch.where(better, value, least)
-        chosen = torch.where(better[:, None], tried, chosen)
-    return chosen
+        best = torch.where(better[:, None], candidate, best)
+    return best
 
 
 def _crossed(
     net: _Net, origin: Tensor, point: Tensor, side: Tensor, best: Tensor, beyond: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The nearest point with the other decision so far, along the rays to the visited points."""
+    """The nearest point with the other decision so far, on the ray to the visited point.
+
+    Returns:
+        Its distance `[n]`, and the feature changes that reach it `[n, d]`.
+    """
     for overshoot in _OVERSHOOTS:
         change = overshoot * (point - origin)
         length = change.double().norm(dim=1)

@@ -1,28 +1,34 @@
-"""Partition of a sample into strata and cells, and what cannot be compared."""
+"""Partition of a sample into strata and cells, and the groups that cannot be compared."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from offline_audit.criteria import CRITERIA, Criterion
-from offline_audit.formatting import are, count, some
-from offline_audit.projection.cells import Cell, Constraint, CostCurve, Stratum
+from offline_audit.criteria import CRITERIA, Criterion, needs_labels
+from offline_audit.formatting import are, count, percent, some
+from offline_audit.groups import UNKNOWN, only_labelled_decision, uneven_labels
+from offline_audit.projection.cells import Constraint, Stratum, cells_of
 from offline_audit.projection.sample import Attribute, Sample
-from offline_audit.projection.selective_labels import selective_groups, unidentified_rows
 
-__all__ = ["GroupCount", "Partition", "partition"]
+__all__ = [
+    "GroupCount",
+    "Partition",
+    "label_warnings",
+    "partition",
+    "selective_labels_reason",
+]
 
-# Smallest reach of the cost curves, in standard deviations of a rate: what the law evaluates.
-_NOISE_REACH = 2.0
+# Number of standard errors above which the labelled shares of a group differ by more than chance.
+_STANDARD_ERRORS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCount:
-    """Rows and people of a group in one stratum.
+    """Numbers of rows and people of a group in one stratum.
 
     Attributes:
         attribute: Protected attribute.
@@ -44,19 +50,19 @@ class GroupCount:
 
     @property
     def rate(self) -> float | None:
-        """Share of decisions 1."""
+        """Share of decision 1; None without rows."""
         return self.positives / self.rows if self.rows else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """A sample, partitioned into what is compared.
+    """A sample, partitioned into the strata and cells of a criterion.
 
     Attributes:
         strata: Strata that can be tested.
         counts: Counts of every group in every stratum.
-        excluded: Which groups or rows are excluded, and why.
-        untestable: Why strata cannot be tested; empty if all can.
+        excluded: Warnings that name excluded groups and rows, with the reason.
+        untestable: Reasons why strata cannot be tested; empty if all can.
     """
 
     strata: tuple[Stratum, ...]
@@ -75,28 +81,39 @@ def partition(
         criterion: Fairness criterion.
         smallest_expected: Smallest expected number of people for each decision, at equal rates,
             with which a group is tested.
-        all_distances: Whether the curves must hold all rows, not only those within reach.
+        all_distances: Whether the cost curves contain all rows, not only those within reach.
     """
     strata, counts, excluded, untestable = [], [], [], []
+    selective = _selective_groups(sample, criterion)
     for label in CRITERIA[criterion]:
-        chosen = np.ones(len(sample.decisions), dtype=bool)
+        in_stratum = np.ones(len(sample.decisions), dtype=bool)
         if label is not None and sample.labels is not None:
-            chosen = sample.labels == label
-        kept, group_counts, reasons = _tested(sample, chosen, label, smallest_expected)
+            in_stratum = sample.labels == label
+        tested, group_counts, reasons = _tested_groups(
+            sample, in_stratum, label, selective, smallest_expected
+        )
         counts += group_counts
         excluded += reasons
-        constraints = tuple(
-            Constraint(attribute=a, group=g) for a, groups in enumerate(kept) for g in groups
-        )
-        for attribute, groups in zip(sample.attributes, kept, strict=True):
-            if len(groups) < 2:
+        for index, attribute in enumerate(sample.attributes):
+            if len(tested[index]) < 2:
                 untestable.append(
-                    _why_untestable(sample, attribute, group_counts, label, smallest_expected)
+                    _why_untestable(
+                        attribute, selective[index], group_counts, label, smallest_expected
+                    )
                 )
-        if all(len(groups) > 1 for groups in kept):
-            identified = chosen & ~unidentified_rows(sample, label)
-            cells = _cells(sample, identified, kept, all_distances=all_distances)
-            strata.append(Stratum(label=label, cells=cells, constraints=constraints))
+        if all(len(groups) > 1 for groups in tested):
+            identified = in_stratum & ~_unidentified_rows(sample, selective)
+            strata.append(
+                Stratum(
+                    label=label,
+                    cells=cells_of(sample, identified, tested, all_distances=all_distances),
+                    constraints=tuple(
+                        Constraint(attribute=a, group=g)
+                        for a, groups in enumerate(tested)
+                        for g in groups
+                    ),
+                )
+            )
     return Partition(
         strata=tuple(strata),
         counts=tuple(counts),
@@ -105,30 +122,116 @@ def partition(
     )
 
 
-def _among(label: int | None) -> str:
+def selective_labels_reason(sample: Sample, criterion: Criterion) -> str | None:
+    """Why rates within labels are not identified in the whole sample; None if they are."""
+    if not needs_labels(criterion) or sample.labels is None:
+        return None
+    decision = int(only_labelled_decision(*_labels_by_decision(sample))[0])
+    if decision == UNKNOWN:
+        return None
+    return (
+        f"Labels exist for decision {decision} only, so rates within labels are not identified. "
+        "Statistical parity needs no labels."
+    )
+
+
+def label_warnings(sample: Sample, criterion: Criterion) -> list[str]:
+    """Warnings about rows without a label, and about labels that depend on the decision."""
+    if not needs_labels(criterion) or sample.labels is None:
+        return []
+    missing = int(np.count_nonzero(sample.labels == UNKNOWN))
+    if not missing:
+        return []
+    warnings = [f"{count(missing, 'row')} without a label {are(missing)} excluded."]
+    rows, labelled = _labels_by_decision(sample)
+    if uneven_labels(rows, labelled)[0]:
+        shares = (labelled / rows)[0].tolist()
+        warnings.append(
+            f"Labels are known for {percent(shares[0])} of decisions 0 and {percent(shares[1])} of "
+            "decisions 1: rates within labels are biased unless labels are missing at random."
+        )
+    for attribute in sample.attributes:
+        rows, labelled = _labels_by_decision(sample, attribute)
+        uneven = uneven_labels(rows, labelled, standard_errors=_STANDARD_ERRORS)
+        # Groups with labels for one decision only are excluded and named by `partition`.
+        uneven &= (labelled > 0).all(axis=1)
+        if uneven.any():
+            names = some([attribute.groups[g] for g in np.flatnonzero(uneven)])
+            warnings.append(
+                f"Whether a label is known depends on the decision in groups of {attribute.name}: "
+                f"{names}. Their rates within labels are biased."
+            )
+    return warnings
+
+
+def _labels_by_decision(
+    sample: Sample, attribute: Attribute | None = None
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Numbers of rows and of labelled rows, by group and decision, `[groups, 2]` each.
+
+    Without an attribute, all rows are one group.
+    """
+    assert sample.labels is not None
+    known = np.ones(len(sample.decisions), dtype=bool)
+    groups, size = np.zeros(len(sample.decisions), dtype=np.int32), 1
+    if attribute is not None:
+        known, groups, size = attribute.codes >= 0, attribute.codes, len(attribute.groups)
+    codes = 2 * groups[known] + sample.decisions[known]
+    labelled = codes[sample.labels[known] != UNKNOWN]
+    return (
+        np.bincount(codes, minlength=2 * size).reshape(size, 2),
+        np.bincount(labelled, minlength=2 * size).reshape(size, 2),
+    )
+
+
+def _selective_groups(sample: Sample, criterion: Criterion) -> list[list[int]]:
+    """Groups of each attribute whose labels exist for one decision only."""
+    labels = sample.labels
+    if not needs_labels(criterion) or labels is None or labels.min() != UNKNOWN:
+        return [[] for _ in sample.attributes]
+    decisions = [only_labelled_decision(*_labels_by_decision(sample, a)) for a in sample.attributes]
+    return [np.flatnonzero(by_group != UNKNOWN).tolist() for by_group in decisions]
+
+
+def _unidentified_rows(
+    sample: Sample, selective: Sequence[Sequence[int]], *, ignored: int | None = None
+) -> NDArray[np.bool_]:
+    """Rows of groups with selective labels, of any attribute except the ignored one, `[n]`."""
+    rows = np.zeros(len(sample.decisions), dtype=bool)
+    for index, (attribute, groups) in enumerate(zip(sample.attributes, selective, strict=True)):
+        if groups and index != ignored:
+            rows |= np.isin(attribute.codes, groups)
+    return rows
+
+
+def _in_label(label: int | None) -> str:
     """The restriction of a stratum, for messages."""
     return "" if label is None else f" with label {label}"
 
 
-def _tested(
-    sample: Sample, chosen: NDArray[np.bool_], label: int | None, smallest_expected: float
+def _tested_groups(
+    sample: Sample,
+    in_stratum: NDArray[np.bool_],
+    label: int | None,
+    selective: Sequence[Sequence[int]],
+    smallest_expected: float,
 ) -> tuple[list[list[int]], list[GroupCount], list[str]]:
     """The tested groups of each attribute, the counts of all groups, and why some are excluded."""
-    kept, counts, reasons = [], [], []
-    for attribute in sample.attributes:
+    tested, counts, reasons = [], [], []
+    for index, attribute in enumerate(sample.attributes):
         size = len(attribute.groups)
-        selective = () if label is None else selective_groups(sample, attribute)
-        known = chosen & (attribute.codes >= 0) & ~unidentified_rows(sample, label, but=attribute)
+        known = in_stratum & (attribute.codes >= 0)
+        known &= ~_unidentified_rows(sample, selective, ignored=index)
         codes = attribute.codes[known]
         rows = np.bincount(codes, minlength=size)
         positives = np.bincount(codes, sample.decisions[known], minlength=size)
         people = _people(sample, known, codes, size)
-        # Groups with selective labels do not count toward the common rate either.
-        identified = [g for g in range(size) if g not in selective]
+        # The common rate is that of the identified groups only.
+        identified = [g for g in range(size) if g not in selective[index]]
         rate = positives[identified].sum() / max(rows[identified].sum(), 1)
         expected = people * min(rate, 1 - rate)
         enough = [g for g in identified if expected[g] >= smallest_expected]
-        kept.append(enough)
+        tested.append(enough)
         for g, group in enumerate(attribute.groups):
             counts.append(
                 GroupCount(
@@ -141,30 +244,31 @@ def _tested(
                     tested=g in enough,
                 )
             )
-            if g in selective:
+            if g in selective[index]:
                 reasons.append(
-                    f"{attribute.name} = {group}{_among(label)} is excluded: its labels exist for "
-                    "one decision only, so its rates within labels are not identified."
+                    f"{attribute.name} = {group}{_in_label(label)} is excluded: its labels exist "
+                    "for one decision only, so its rates within labels are not identified."
                 )
             elif g not in enough and 0 < rate < 1:
                 reasons.append(
-                    f"{attribute.name} = {group}{_among(label)} is excluded: "
+                    f"{attribute.name} = {group}{_in_label(label)} is excluded: "
                     f"{expected[g]:.1f} people are expected for the rarer decision, "
                     f"and {smallest_expected:g} are needed."
                 )
-        unknown = int(np.count_nonzero(chosen & (attribute.codes < 0)))
+        unknown = int(np.count_nonzero(in_stratum & (attribute.codes < 0)))
         if unknown:
             joint = "with" if label is None else "and"
             reasons.append(
-                f"{count(unknown, 'row')}{_among(label)} {joint} unknown {attribute.name} "
+                f"{count(unknown, 'row')}{_in_label(label)} {joint} unknown {attribute.name} "
                 f"{are(unknown)} excluded."
             )
-    return kept, counts, reasons
+    return tested, counts, reasons
 
 
 def _people(
     sample: Sample, known: NDArray[np.bool_], codes: NDArray[np.int32], size: int
 ) -> NDArray[np.float64]:
+    """Number of people in each group, `[groups]`."""
     if sample.units is None:
         return np.bincount(codes, minlength=size).astype(np.float64)
     pairs = np.unique(sample.units[known].astype(np.int64) * size + codes)
@@ -172,106 +276,35 @@ def _people(
 
 
 def _why_untestable(
-    sample: Sample,
     attribute: Attribute,
+    selective: Sequence[int],
     counts: list[GroupCount],
     label: int | None,
     smallest_expected: float,
 ) -> str:
     """Why fewer than two groups of an attribute can be compared."""
-    selective = () if label is None else selective_groups(sample, attribute)
     if selective:
-        named = some([attribute.groups[g] for g in selective])
+        names = some([attribute.groups[g] for g in selective])
         return (
-            f"Fewer than two groups of {attribute.name}{_among(label)} can be compared: labels of "
-            f"{named} exist for one decision only, so rates within labels are not identified."
+            f"Fewer than two groups of {attribute.name}{_in_label(label)} can be compared: labels "
+            f"of {names} exist for one decision only, so rates within labels are not identified."
         )
     own = [c for c in counts if c.attribute == attribute.name]
     rows, positives = sum(c.rows for c in own), sum(c.positives for c in own)
     present = [c for c in own if c.rows]
     if not rows:
-        return f"Not enough data: no row{_among(label)} has a known {attribute.name}."
+        return f"Not enough data: no row{_in_label(label)} has a known {attribute.name}."
     if len(present) < 2:
         return (
-            f"Not enough data: {attribute.name} has only one group{_among(label)}, "
+            f"Not enough data: {attribute.name} has only one group{_in_label(label)}, "
             f"{present[0].group}."
         )
     if positives in {0, rows}:
         return (
-            f"All decisions{_among(label)} are {int(positives > 0)}: "
+            f"All decisions{_in_label(label)} are {int(positives > 0)}: "
             "the rates are equal and nothing can be tested."
         )
     return (
-        f"Not enough data: fewer than two groups of {attribute.name}{_among(label)} have "
+        f"Not enough data: fewer than two groups of {attribute.name}{_in_label(label)} have "
         f"{smallest_expected:g} people expected for each decision."
-    )
-
-
-def _cells(
-    sample: Sample, chosen: NDArray[np.bool_], kept: list[list[int]], *, all_distances: bool
-) -> tuple[Cell, ...]:
-    """Rows by crossing of groups, without those in no tested group."""
-    rows = np.flatnonzero(chosen)
-    crossings = math.prod(len(groups) + 1 for groups in kept)
-    # The smallest integer type: a stable sort of small integers is linear in the rows.
-    small = np.min_scalar_type(2 * crossings)
-    joint = np.zeros(len(rows), dtype=small)
-    for attribute, groups in zip(sample.attributes, kept, strict=True):
-        index = np.zeros(len(attribute.groups) + 1, dtype=small)
-        index[groups] = np.arange(1, len(groups) + 1)
-        joint *= small.type(len(groups) + 1)
-        joint += index[attribute.codes[rows]]
-    code = small.type(2) * joint + sample.decisions[rows].astype(small)
-    order = rows[np.argsort(code, kind="stable")]
-    starts = np.concatenate(([0], np.cumsum(np.bincount(code, minlength=2 * crossings))))
-    parts = []
-    rates: list[float] = []
-    for joined in range(1, crossings):
-        negative = order[starts[2 * joined] : starts[2 * joined + 1]]
-        positive = order[starts[2 * joined + 1] : starts[2 * joined + 2]]
-        if len(negative) + len(positive):
-            parts.append((_groups_of(joined, kept), negative, positive))
-            rates.append(len(positive) / (len(negative) + len(positive)))
-    return tuple(
-        _cell(
-            sample.distances,
-            groups,
-            negative,
-            positive,
-            span=None if all_distances else (min(rates), max(rates)),
-        )
-        for groups, negative, positive in parts
-    )
-
-
-def _groups_of(joined: int, kept: list[list[int]]) -> tuple[int, ...]:
-    """Groups of a cell, from its number."""
-    indices = []
-    for groups in reversed(kept):
-        joined, index = divmod(joined, len(groups) + 1)
-        indices.append(groups[index - 1] if index else -1)
-    return tuple(reversed(indices))
-
-
-def _cell(
-    distances: NDArray[np.float64],
-    groups: tuple[int, ...],
-    negative: NDArray[np.intp],
-    positive: NDArray[np.intp],
-    *,
-    span: tuple[float, float] | None,
-) -> Cell:
-    up: float | None = None
-    down: float | None = None
-    size = len(negative) + len(positive)
-    if span is not None:
-        noise = _NOISE_REACH * math.sqrt(size) / 2
-        up = max(size * span[1] - len(positive), noise)
-        down = max(len(positive) - size * span[0], noise)
-    return Cell(
-        groups=groups,
-        positive_rows=positive,
-        negative_rows=negative,
-        fall=CostCurve.of(distances[positive], down),
-        rise=CostCurve.of(distances[negative], up),
     )

@@ -1,4 +1,4 @@
-"""Result of the projection test, as text, table, figure and JSON."""
+"""Result of the projection test, with its text, HTML, figure and JSON forms."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from offline_audit.criteria import Criterion
 from offline_audit.formatting import percent
-from offline_audit.projection.effects import Effect
 from offline_audit.projection.explanation import Explanation, GroupMove
-from offline_audit.projection.limiting_law import Law
+from offline_audit.projection.gaps import Effect
 from offline_audit.projection.partition import GroupCount
+from offline_audit.projection.sample import Law
 from offline_audit.rendering import (
     Estimate,
     TextTable,
@@ -36,14 +36,14 @@ _QUESTION = {
     "predictive_equality": "Do groups get decision 1 equally often among rows with label 0?",
     "equalized_odds": "Do groups get decision 1 equally often within each label?",
 }
-# Lines shown of the explanation.
-_MOST_MOVES = 8
-_MOST_FEATURES = 5
+# Largest numbers of groups and of features in the printed explanation.
+_MAX_MOVES = 8
+_MAX_FEATURES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectionResult:
-    """The smallest change of decisions that makes a sample fair, and whether chance explains it.
+    """The smallest change of decisions that makes a sample fair, with its p-value.
 
     Attributes:
         criterion: Fairness criterion.
@@ -54,18 +54,18 @@ class ProjectionResult:
         statistic: Sum of the distances of the decisions that change (N times the projection
             distance); infinite if no change is fair. None if it was not computed, or is withheld
             because fewer rows change than `smallest_cell`.
-        p_value: The p-value; None if it would be meaningless.
-        reason: Why there is no p-value; None if there is one.
+        p_value: The p-value; None if it is not defined.
+        reason: Reason for a missing p-value; None if there is one.
         monte_carlo_error: Standard error of the p-value if it is simulated, else 0.
         alpha: Significance level of `rejected`.
         law: Law of the p-value.
         effects: Gaps between pairs of groups, with intervals of confidence 1 - alpha.
-        smallest_detectable_effect: Gap between one group and the others that this sample would show
-            with 80% power; None without a p-value.
-        counts: Rows and rates of every group.
-        explanation: What the smallest fair change does; None if it was not computed.
-        distances: How the distances were computed.
-        certified_gap: Bound on the relative distance of the cost from the optimum.
+        smallest_detectable_effect: Gap between one group and the others that the test detects with
+            80% power; None without a p-value.
+        counts: Numbers of rows and rates of every group.
+        explanation: Summary of the smallest fair change; None if it was not computed.
+        distances: Method by which the distances were computed.
+        certified_gap: Bound on the relative difference between the cost and the optimum.
         warnings: Warnings about the data and the computation.
         seed: Seed of the random generator.
     """
@@ -97,7 +97,7 @@ class ProjectionResult:
 
     @property
     def cost_per_row(self) -> float | None:
-        """The projection distance: the mean distance over all rows."""
+        """The projection distance: the statistic divided by the number of rows."""
         return None if self.statistic is None else self.statistic / self.rows
 
     def __str__(self) -> str:
@@ -112,11 +112,11 @@ class ProjectionResult:
         return {**fields, "rejected": self.rejected, "cost_per_row": json_ready(self.cost_per_row)}
 
     def plot(self) -> Figure:
-        """Gaps with their intervals; the tolerance is shaded."""
+        """Figure of the gaps with their intervals; the tolerance is shaded."""
         if not self.effects:
             figure, axes = blank_figure(7.0, 1.6)
             axes.set_axis_off()
-            axes.text(0.5, 0.5, "no gaps to show", ha="center", va="center", color="0.4")
+            axes.text(0.5, 0.5, "No gaps were computed.", ha="center", va="center", color="0.4")
             axes.set_title(_title(self), fontsize="medium", wrap=True)
             return figure
         estimates = []
@@ -136,7 +136,7 @@ def _title(result: ProjectionResult) -> str:
     """The question and the answer."""
     question = f"{_QUESTION[result.criterion]} ({', '.join(result.attributes)})"
     if result.p_value is None:
-        return f"{question} No p-value: {result.reason}"
+        return f"{question} No p-value. {result.reason}"
     answer = "No" if result.rejected else "No difference shown"
     return f"{question} {answer}: p = {p_words(result.p_value)}.".replace("p = <", "p <")
 
@@ -176,26 +176,32 @@ def _notes(result: ProjectionResult) -> list[str]:
             "With 80% power the test detects a group whose rate differs from the others by "
             f"{result.smallest_detectable_effect:.3f} or more."
         )
-    if result.tolerance:
-        tolerated = "; ".join(f"{a} = {g} ahead by" for a, g in result.favoured) or "gaps of"
-        notes.append(f"Counted as fair: {tolerated} up to {result.tolerance:g}.")
+    for attribute, group in result.favoured:
+        notes.append(
+            f"One-sided test: only a rate of {attribute} = {group} that exceeds another group's by "
+            f"more than {result.tolerance:g} counts as unfair."
+        )
+    if result.tolerance and len(result.favoured) < len(result.attributes):
+        notes.append(f"Differences of up to {result.tolerance:g} count as fair.")
     return [*notes, *result.warnings]
 
 
 def _explanation_notes(result: ProjectionResult, explanation: Explanation) -> list[str]:
+    """The smallest fair change, in total, by group and by feature."""
     rows = _row_count(explanation.rows_moved, explanation)
     total = "" if result.statistic is None else f", total distance {result.statistic:.4g}"
     summary = (
         f"Smallest fair change: {rows} of {result.rows:,} decisions change{total} "
         f"(distances: {result.distances})."
     )
-    shown = [_move(move, explanation) for move in explanation.moves[:_MOST_MOVES]]
+    moves = [_move(move, explanation) for move in explanation.moves[:_MAX_MOVES]]
     if explanation.unique is False:
-        shown.append("Other changes have the same cost; the one midway between them is shown.")
-    return [summary, *shown, *_feature_notes(explanation)]
+        moves.append("Other changes have the same cost; the one midway between them is shown.")
+    return [summary, *moves, *_feature_notes(explanation)]
 
 
 def _move(move: GroupMove, explanation: Explanation) -> str:
+    """One line about the changed rows of a group."""
     groups = ", ".join(f"{a} = {g}" for a, g in move.groups if g is not None)
     label = "" if move.label is None else f", label {move.label}"
     change = f"{move.from_decision} → {1 - move.from_decision}"
@@ -209,18 +215,20 @@ def _move(move: GroupMove, explanation: Explanation) -> str:
 
 
 def _row_count(rows: float | None, explanation: Explanation) -> str:
+    """A number of rows, or its bound if it is withheld."""
     if rows is None:
         return f"fewer than {explanation.smallest_cell}"
     return f"about {rows:,.0f}" if explanation.rounded else f"{rows:,.1f}"
 
 
 def _feature_notes(explanation: Explanation) -> list[str]:
+    """Mean changes of the features that change most, by decision."""
     unit = " sd" if explanation.in_standard_deviations else ""
     lines = []
     for decision in (0, 1):
         moves = [f for f in explanation.features if f.from_decision == decision]
         if moves:
-            means = ", ".join(f"{f.feature} {f.mean:+.3g}{unit}" for f in moves[:_MOST_FEATURES])
+            means = ", ".join(f"{f.feature} {f.mean:+.3g}{unit}" for f in moves[:_MAX_FEATURES])
             change = f"{decision} → {1 - decision}"
             lines.append(f"Mean feature change of decisions {change}: {means}.")
     return lines

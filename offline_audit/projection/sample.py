@@ -1,13 +1,15 @@
-"""The arrays of a projection test, validated."""
+"""The arrays and options of a projection test, validated."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from offline_audit.criteria import CRITERIA, Criterion, check_criterion, needs_labels
 from offline_audit.errors import AuditInputError
 from offline_audit.formatting import are, count, some
 from offline_audit.groups import UNKNOWN, require_names, to_codes
@@ -19,12 +21,21 @@ from offline_audit.validation import (
     unit_codes,
 )
 
-__all__ = ["Attribute", "Groups", "Sample"]
+__all__ = [
+    "Attribute",
+    "Groups",
+    "Law",
+    "Options",
+    "Sample",
+    "favoured_groups",
+    "validate_options",
+]
 
 # Largest finite distance: squares and sums of distances must stay finite.
 _LARGEST = 1e100
 
 Groups = ArrayLike | Mapping[str, ArrayLike]
+Law = Literal["standardized", "curve", "kernel"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +63,7 @@ class Sample:
         attributes: Protected attributes, at least one.
         labels: Labels, 0 or 1, -1 if unknown, `[n]`; None if there are none.
         units: Code of each row's person, `[n]`; None if each row is a person.
-        warnings: Warnings about the group names.
+        warnings: Warnings about group names that differ by one letter.
     """
 
     decisions: NDArray[np.int8]
@@ -110,7 +121,7 @@ class Sample:
 def _expected(
     names: Sequence[str] | Mapping[str, Sequence[str]] | None, attributes: Sequence[str]
 ) -> dict[str, Sequence[str]]:
-    """Allowed group names by attribute; an attribute that is not there allows any."""
+    """Allowed group names by attribute; an attribute without an entry allows any name."""
     if names is None:
         return {}
     listed = names if isinstance(names, Mapping) else dict.fromkeys(attributes, names)
@@ -137,11 +148,12 @@ def _require_one_group(units: NDArray[np.intp], attribute: Attribute) -> None:
     if several:
         raise AuditInputError(
             f"units: {count(several, 'unit')} with rows in more than one group of "
-            f"{attribute.name}; correct the groups, or exclude those rows"
+            f"{attribute.name}; correct the groups or exclude those rows"
         )
 
 
 def _decisions(values: ArrayLike) -> NDArray[np.int8]:
+    """Decisions, validated, `[n]`."""
     codes = binary(values, "decisions")
     missing = codes == MISSING
     if missing.any():
@@ -153,11 +165,13 @@ def _decisions(values: ArrayLike) -> NDArray[np.int8]:
 
 
 def _labels(values: ArrayLike) -> NDArray[np.int8]:
+    """Labels, validated, -1 if unknown, `[n]`."""
     codes = binary(values, "labels")
     return np.where(codes == MISSING, UNKNOWN, codes).astype(np.int8)
 
 
 def _distances(values: ArrayLike) -> NDArray[np.float64]:
+    """Distances, validated, `[n]`."""
     distances = numbers_of(values, "distances")
     for wrong, problem in (
         (np.isnan(distances), "NaN"),
@@ -171,3 +185,90 @@ def _distances(values: ArrayLike) -> NDArray[np.float64]:
                 f"{int(np.argmax(wrong)):,}; a distance must be from 0 to {_LARGEST:g}, or infinite"
             )
     return distances
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Options of a test; see `projection_test`.
+
+    Attributes:
+        favoured: Index of the favoured group of each attribute; None if it has none.
+    """
+
+    criterion: Criterion
+    tolerance: float
+    favoured: tuple[int | None, ...]
+    law: Law
+    bandwidth: float | None
+    alpha: float
+    smallest_cell: int
+    smallest_expected: float
+    seed: int
+
+    @property
+    def one_sided(self) -> bool:
+        """Whether an attribute has a favoured group."""
+        return any(group is not None for group in self.favoured)
+
+
+def favoured_groups(
+    sample: Sample, favoured: str | Mapping[str, str] | None
+) -> tuple[int | None, ...]:
+    """Index of the favoured group of each attribute; None if it has none.
+
+    Raises:
+        AuditInputError: There is no such attribute or group.
+    """
+    by_attribute = favoured or {}
+    if not isinstance(by_attribute, Mapping):
+        if len(sample.attributes) > 1:
+            raise AuditInputError(
+                "favoured: there are several attributes; pass {attribute: group} instead of a name"
+            )
+        by_attribute = {sample.attributes[0].name: by_attribute}
+    unknown = set(by_attribute) - {attribute.name for attribute in sample.attributes}
+    if unknown:
+        raise AuditInputError(f"favoured: there is no attribute {some(sorted(unknown))}")
+    indices: list[int | None] = []
+    for attribute in sample.attributes:
+        group = by_attribute.get(attribute.name)
+        if group is not None and str(group) not in attribute.groups:
+            raise AuditInputError(
+                f"favoured: {attribute.name} has no group {group!r}; "
+                f"there are {some(attribute.groups, 9)}"
+            )
+        indices.append(None if group is None else attribute.groups.index(str(group)))
+    return tuple(indices)
+
+
+def validate_options(options: Options, sample: Sample) -> None:
+    """Check the options against each other and against the sample.
+
+    Raises:
+        AuditInputError: An option is out of range, or contradicts another one.
+    """
+    check_criterion(options.criterion)
+    if options.law not in {"standardized", "curve", "kernel"}:
+        raise AuditInputError(
+            f"law: unknown law {options.law!r}; use one of standardized, curve, kernel"
+        )
+    if not 0 <= options.tolerance < 1:
+        raise AuditInputError(
+            f"tolerance: must be at least 0 and below 1, not {options.tolerance:g}"
+        )
+    if not 0 < options.alpha < 1:
+        raise AuditInputError(f"alpha: must be between 0 and 1, not {options.alpha:g}")
+    if options.bandwidth is not None and not options.bandwidth > 0:
+        raise AuditInputError(f"bandwidth: must be positive, not {options.bandwidth:g}")
+    for name in ("smallest_cell", "smallest_expected"):
+        if getattr(options, name) < 1:
+            raise AuditInputError(f"{name}: must be at least 1, not {getattr(options, name):g}")
+    if needs_labels(options.criterion) and sample.labels is None:
+        raise AuditInputError(f"labels: required by the criterion {options.criterion}")
+    if options.law == "kernel" and (options.tolerance > 0 or options.one_sided):
+        two_groups = len(sample.attributes) == 1 and len(sample.attributes[0].groups) == 2
+        if not (two_groups and options.one_sided and len(CRITERIA[options.criterion]) == 1):
+            raise AuditInputError(
+                'law: with a tolerance, "kernel" needs two groups, one of them favoured, and a '
+                'criterion with a single label; use law="standardized"'
+            )

@@ -1,4 +1,4 @@
-"""The projection test: arrays in, result out."""
+"""The projection test of arrays: validate, find the smallest fair change, test, explain."""
 
 from __future__ import annotations
 
@@ -12,30 +12,38 @@ from numpy.typing import ArrayLike, NDArray
 from offline_audit.criteria import Criterion
 from offline_audit.formatting import are, count
 from offline_audit.projection.boundary import BoundaryDistances, number
-from offline_audit.projection.cells import Stratum
-from offline_audit.projection.common_rate import FairChange, common_rate
-from offline_audit.projection.data_warnings import (
+from offline_audit.projection.cells import Stratum, distance_warnings
+from offline_audit.projection.explanation import changed_rows, explain
+from offline_audit.projection.fair_change import (
+    FairChange,
     certificate_warnings,
-    decision_warnings,
-    distance_warnings,
+    common_rate,
+    overlapping_rates,
+)
+from offline_audit.projection.gaps import gaps, pair_effects, smallest_detectable_effect
+from offline_audit.projection.limiting_law import s_inverse
+from offline_audit.projection.p_value import p_value_of
+from offline_audit.projection.partition import (
+    Partition,
     label_warnings,
+    partition,
     selective_labels_reason,
 )
-from offline_audit.projection.effects import pair_effects, smallest_detectable_effect
-from offline_audit.projection.explanation import explain, moved_rows
-from offline_audit.projection.gaps import gaps
-from offline_audit.projection.limiting_law import Law, s_inverse
-from offline_audit.projection.options import Options, favoured_groups, validate_options
-from offline_audit.projection.overlapping import overlapping_rates
-from offline_audit.projection.p_value import p_value_of
-from offline_audit.projection.partition import Partition, partition
 from offline_audit.projection.result import ProjectionResult
-from offline_audit.projection.sample import Groups, Sample
+from offline_audit.projection.sample import (
+    Groups,
+    Law,
+    Options,
+    Sample,
+    favoured_groups,
+    validate_options,
+)
 
 __all__ = ["projection_test"]
 
-# Rounds of refined distances; each round can change which rows change.
-_REFINEMENTS = 8
+# Largest number of rounds in which distances are refined. Refined distances can make other rows
+# cheaper to change, whose distances are then refined in the next round.
+_MAX_REFINEMENTS = 8
 
 
 def projection_test(
@@ -60,10 +68,10 @@ def projection_test(
 
     H0: the rate of decision 1 is the same in all groups of every attribute, within the labels of
     the criterion, up to the tolerance. The statistic is the smallest sum of distances to the
-    decision boundary over rows whose change of decision makes the rates agree (Proposition 1); p is
+    decision boundary over rows whose change of decision makes the rates agree (Proposition 1). p is
     the probability that the gaps of a fair classifier cost at least as much (Theorem 1; see
-    `limiting_law`). Rows of one person are dependent: without `units` p is then too small. If
-    labels are missing depending on the decision, rates within labels are biased: see `warnings`.
+    `limiting_law`). If people have several rows, p is too small unless `units` is passed. If the
+    decision determines which labels are missing, rates within labels are biased; see `warnings`.
 
     Args:
         groups: Group of each row, `[n]`, or a mapping from attribute name to such an array. None,
@@ -76,24 +84,24 @@ def projection_test(
             criterion except statistical parity.
         units: Person of each row, `[n]`.
         criterion: Fairness criterion.
-        expected_groups: Allowed group names, for all attributes or by attribute; any other name is
+        expected_groups: Allowed group names, for all attributes or by attribute; other names raise
             an error.
         tolerance: Largest gap that counts as fair (ε of section 4).
-        favoured: Group that may be ahead of the others by at most the tolerance (one-sided, as in
-            section 4), or a mapping from attribute to group. None: no two groups may differ by more
-            than the tolerance.
+        favoured: Group whose rate may exceed the others by at most the tolerance, while theirs may
+            exceed its rate by any amount (one-sided, as in section 4); or a mapping from attribute
+            to group. None: no two groups may differ by more than the tolerance.
         law: Weights of the gaps in the p-value: their variance under the null (`standardized`),
             their cost in the given distances (`curve`), or the paper's kernel estimate of that cost
             (`kernel`). With a single gap, `standardized` and `curve` coincide.
         bandwidth: Bandwidth of the kernel; Silverman's rule if None.
-        alpha: Significance level of `rejected`; the intervals have confidence 1 - alpha.
-        smallest_cell: Smallest number of changed rows whose figures are shown. Figures that would
-            reveal a smaller number are rounded, and the statistic is withheld if fewer rows change
-            in total.
+        alpha: Significance level of `rejected`; intervals have confidence 1 - alpha.
+        smallest_cell: Smallest number of changed rows whose figures are disclosed. Figures that
+            would reveal a smaller number are rounded. If fewer rows change in total, the statistic
+            is withheld.
         smallest_expected: Smallest expected number of people for each decision, at equal rates,
             with which a group is tested.
-        seed: Seed of the random generator behind p-values with a tolerance and several gaps, and
-            behind the smallest detectable effect of several gaps.
+        seed: Seed of the random generator. With several gaps, p-values with a tolerance and the
+            smallest detectable effect are simulated.
 
     Raises:
         AuditInputError: An argument is invalid; the message names it.
@@ -123,22 +131,24 @@ def projection_test(
     validate_options(options, sample)
     warnings = [
         *sample.warnings,
-        *decision_warnings(sample, boundary),
+        *boundary.decision_warnings(sample.decisions, sample.distances),
         *label_warnings(sample, options.criterion),
     ]
-    blank = _blank(sample, boundary, options)
+    untested = _untested(sample, boundary, options)
     selective = selective_labels_reason(sample, options.criterion)
     parts = _partition(sample, options)
     warnings += parts.excluded
     if selective or parts.untestable:
         reason = selective or " ".join(parts.untestable)
         return dataclasses.replace(
-            blank, reason=reason, counts=parts.counts, warnings=tuple(warnings)
+            untested, reason=reason, counts=parts.counts, warnings=tuple(warnings)
         )
-    sample, parts, changes, boundary, refinement = _project(sample, parts, boundary, options)
-    return _test(
+    sample, parts, changes, boundary, refinement = _smallest_fair_change(
+        sample, parts, boundary, options
+    )
+    return _tested(
         dataclasses.replace(
-            blank,
+            untested,
             counts=parts.counts,
             warnings=(*warnings, *distance_warnings(parts.strata), *refinement),
         ),
@@ -150,23 +160,28 @@ def projection_test(
     )
 
 
-def _project(
+def _smallest_fair_change(
     sample: Sample, parts: Partition, boundary: BoundaryDistances, options: Options
 ) -> tuple[Sample, Partition, list[FairChange], BoundaryDistances, list[str]]:
-    """The smallest fair change; distances of its rows are refined until its rows stay the same."""
+    """The smallest fair change of each stratum, with refined distances if they can be refined.
+
+    Returns:
+        Sample and partition with the refined distances, the changes, the boundary distances with
+        the feature changes of the changed rows, and warnings.
+    """
     fair = [_fair_change(stratum, options) for stratum in parts.strata]
     if boundary.refine is None:
         return sample, parts, fair, boundary, []
     refined = np.zeros(len(sample.decisions), dtype=bool)
     changes: dict[int, NDArray[np.float64]] = {}
-    missed = 0
-    for _ in range(_REFINEMENTS):
-        rows = moved_rows(sample, parts.strata, fair)
+    not_converged = 0
+    for _ in range(_MAX_REFINEMENTS):
+        rows = changed_rows(sample, parts.strata, fair)
         rows = rows[~refined[rows]]
         if len(rows) == 0:
             break
         search = boundary.refine(rows)
-        missed += int(np.count_nonzero(~search.converged))
+        not_converged += int(np.count_nonzero(~search.converged))
         distances = sample.distances.copy()
         distances[rows] = search.distances
         refined[rows] = True
@@ -174,49 +189,51 @@ def _project(
         sample = dataclasses.replace(sample, distances=distances)
         parts = _partition(sample, options)
         fair = [_fair_change(stratum, options) for stratum in parts.strata]
-    left = moved_rows(sample, parts.strata, fair)
-    left = left[~refined[left]]
-    if len(left) and boundary.changes is not None:
-        changes.update(zip(left.tolist(), boundary.changes(left), strict=True))
-    warnings = [f"Distances of {count(int(refined.sum()), 'row')} were refined by search."]
-    if missed:
-        warnings.append(f"{count(missed, 'search', 'searches')} did not reach the boundary.")
-    if len(left):
+    unrefined = changed_rows(sample, parts.strata, fair)
+    unrefined = unrefined[~refined[unrefined]]
+    if len(unrefined) and boundary.changes is not None:
+        changes.update(zip(unrefined.tolist(), boundary.changes(unrefined), strict=True))
+    warnings = [f"Distances of {count(int(refined.sum()), 'row')} were refined by a search."]
+    if not_converged:
+        searches = count(not_converged, "search", "searches")
+        warnings.append(f"{searches} did not reach the boundary: the first-order distance is used.")
+    if len(unrefined):
+        rows_not_refined = count(len(unrefined), "row")
         warnings.append(
-            f"Distances of {count(len(left), 'row')} whose decision changes {are(len(left))} not "
+            f"Distances of {rows_not_refined} whose decision changes {are(len(unrefined))} not "
             "refined."
         )
-    known = dataclasses.replace(
+    boundary = dataclasses.replace(
         boundary, changes=lambda rows: np.array([changes[row] for row in rows.tolist()])
     )
-    return sample, parts, fair, known, warnings
+    return sample, parts, fair, boundary, warnings
 
 
-def _test(
-    blank: ProjectionResult,
+def _tested(
+    untested: ProjectionResult,
     sample: Sample,
     strata: Sequence[Stratum],
     changes: Sequence[FairChange],
     boundary: BoundaryDistances,
     options: Options,
 ) -> ProjectionResult:
-    """From the smallest fair change to p-value, effects and explanation."""
+    """The result with effects, explanation and p-value."""
     statistic = float(sum(change.cost for change in changes))
     certified_gap = max(change.certified_gap for change in changes)
     v = gaps(sample, strata, tolerance=options.tolerance, favoured=options.favoured)
     result = dataclasses.replace(
-        blank,
+        untested,
         statistic=statistic,
         effects=pair_effects(sample, strata, v, confidence_level=1 - options.alpha),
         certified_gap=certified_gap,
-        warnings=(*blank.warnings, *certificate_warnings(certified_gap)),
+        warnings=(*untested.warnings, *certificate_warnings(certified_gap)),
     )
     if math.isinf(statistic):
         reason = (
-            "too few rows have a finite distance, so no change of decisions makes the rates agree."
+            "Too few rows have a finite distance, so no change of decisions makes the rates agree."
         )
         if math.isinf(result.certified_gap):
-            reason = "the solver failed, so the smallest fair change is unknown."
+            reason = "The solver failed, so the smallest fair change is unknown."
         return dataclasses.replace(result, reason=reason)
     explanation = explain(sample, strata, changes, boundary, smallest_cell=options.smallest_cell)
     result = dataclasses.replace(
@@ -239,6 +256,7 @@ def _test(
 
 
 def _partition(sample: Sample, options: Options) -> Partition:
+    """The partition of a sample for the requested criterion."""
     return partition(
         sample,
         options.criterion,
@@ -248,6 +266,7 @@ def _partition(sample: Sample, options: Options) -> Partition:
 
 
 def _fair_change(stratum: Stratum, options: Options) -> FairChange:
+    """The smallest fair change of one stratum."""
     favoured = {
         k.attribute: index
         for index, k in enumerate(stratum.constraints)
@@ -260,14 +279,14 @@ def _fair_change(stratum: Stratum, options: Options) -> FairChange:
     return overlapping_rates(stratum, tolerance=options.tolerance, favoured=favoured)
 
 
-def _blank(sample: Sample, boundary: BoundaryDistances, options: Options) -> ProjectionResult:
+def _untested(sample: Sample, boundary: BoundaryDistances, options: Options) -> ProjectionResult:
     """A result without statistic and p-value."""
-    named = zip(sample.attributes, options.favoured, strict=True)
+    favoured = zip(sample.attributes, options.favoured, strict=True)
     return ProjectionResult(
         criterion=options.criterion,
         attributes=tuple(attribute.name for attribute in sample.attributes),
         tolerance=options.tolerance,
-        favoured=tuple((a.name, a.groups[g]) for a, g in named if g is not None),
+        favoured=tuple((a.name, a.groups[g]) for a, g in favoured if g is not None),
         rows=len(sample.decisions),
         statistic=None,
         p_value=None,

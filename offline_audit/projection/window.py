@@ -1,4 +1,4 @@
-"""From a window to findings of the projection test, which reads four columns of its rows."""
+"""Findings of the projection test of a window of the traffic log."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from offline_audit.finding import Finding
 from offline_audit.formatting import are, count
 from offline_audit.groups import UNKNOWN, too_few_groups
 from offline_audit.progress import Progress, reporting
-from offline_audit.projection.effects import Effect
+from offline_audit.projection.gaps import Effect
 from offline_audit.projection.result import ProjectionResult
 from offline_audit.projection.test import projection_test
 from offline_audit.window.facts import WindowFacts
@@ -26,6 +26,7 @@ from offline_audit.window.window import Window
 
 __all__ = ["findings"]
 
+# Rows per batch that is read from the window.
 _BATCH = 1_000_000
 _CRITERIA: tuple[Criterion, ...] = ("statistical_parity", "equalized_odds")
 
@@ -42,23 +43,23 @@ def findings(
     progress: Progress | bool | None = None,
     model: Any = None,
 ) -> list[Finding]:
-    """Are the decisions of a window fair, and which decisions would the smallest fair change alter?
+    """Are the decisions of a window fair, and if not, what is the smallest fair change?
 
     The favourable decision and the favourable label count as 1. Distances are the logged
-    `boundary_distance`, which is a first-order approximation.
+    `boundary_distance`, a first-order approximation.
 
     Args:
-        window: Window with outcomes; without them no group is known.
-        by: Protected attributes; a tuple stands for the crossing of its attributes. None: every
-            attribute by itself.
-        criteria: Fairness criteria, one finding for each.
+        window: Window with outcomes, which contain the groups.
+        by: Protected attributes; a tuple is the crossing of its attributes. None: every attribute
+            by itself.
+        criteria: Fairness criteria, with one finding each.
         tolerance: Largest gap that counts as fair.
-        jointly: Whether all entries of `by` are tested at once, by one p-value, instead of one by
-            one.
+        jointly: Whether all entries of `by` are tested together, with one p-value, instead of
+            separately.
         alpha: Significance level of the findings. Intervals always have 95% confidence.
         seed: Seed of the random generator.
         progress: Progress function; True for a bar, False for none, None for a bar on a terminal.
-        model: Not used: the distances are in the log.
+        model: Not used; the distances are in the log.
 
     Returns:
         Findings whose p-values are not corrected for the number of tests.
@@ -66,7 +67,7 @@ def findings(
     Raises:
         AuditInputError: There is no such criterion, or the favourable decision changed within the
             window.
-        UnknownColumnError: There is no such attribute.
+        UnknownColumnError: There is no such attribute in the window.
     """
     del model
     facts = WindowFacts.of(window.provenance)
@@ -78,7 +79,7 @@ def findings(
         for test in tests:
             for criterion in criteria:
                 reporter.doing(f"projection test, {criterion.replace('_', ' ')}")
-                results.append(_tested(rows, test, criterion, tolerance, alpha=alpha, seed=seed))
+                results.append(_test(rows, test, criterion, tolerance, alpha=alpha, seed=seed))
                 reporter.step()
     return results
 
@@ -103,11 +104,12 @@ class _Rows:
 
     @classmethod
     def read(cls, window: Window, attributes: Sequence[str], facts: WindowFacts) -> _Rows:
-        columns = [group_column(attribute) for attribute in attributes]
-        wanted = ["decision", "boundary_distance", "label", *columns]
-        parts: list[list[NDArray[np.generic]]] = [[] for _ in wanted]
+        """Read the columns of the test from a window."""
+        group_columns = [group_column(attribute) for attribute in attributes]
+        columns = ["decision", "boundary_distance", "label", *group_columns]
+        parts: list[list[NDArray[np.generic]]] = [[] for _ in columns]
         total = 0
-        for batch in window.batches(wanted, _BATCH):
+        for batch in window.batches(columns, _BATCH):
             total += len(batch)
             for part, values in zip(parts, _arrays(batch, attributes, window, facts), strict=True):
                 part.append(values)
@@ -138,7 +140,7 @@ class _Rows:
 def _arrays(
     batch: pa.RecordBatch, attributes: Sequence[str], window: Window, facts: WindowFacts
 ) -> Iterator[NDArray[np.generic]]:
-    """Decisions, distances, labels and group codes of the rows that have the first two."""
+    """Decisions, distances, labels and group codes of rows with a decision and a distance."""
     known = pc.and_(pc.is_valid(batch["decision"]), pc.is_valid(batch["boundary_distance"]))
     rows = batch.filter(known)
     decisions, labels = (
@@ -151,12 +153,12 @@ def _arrays(
     yield rows["boundary_distance"].to_numpy(zero_copy_only=False)
     yield labels
     for attribute in attributes:
-        words = rows[group_column(attribute)].cast(pa.string())
-        codes = pc.index_in(words, pa.array(window.attributes[attribute], pa.string()))
+        names = rows[group_column(attribute)].cast(pa.string())
+        codes = pc.index_in(names, pa.array(window.attributes[attribute], pa.string()))
         yield pc.fill_null(codes, UNKNOWN).to_numpy(zero_copy_only=False).astype(np.int16)
 
 
-def _tested(
+def _test(
     rows: _Rows,
     requested: Sequence[tuple[str, ...]],
     criterion: Criterion,
@@ -165,7 +167,7 @@ def _tested(
     alpha: float,
     seed: int,
 ) -> Finding:
-    """The finding of one test, of one attribute or crossing or of several jointly."""
+    """The finding of one test: of one attribute or crossing, or of several jointly."""
     crossings = [rows.crossing(attributes) for attributes in requested]
     attributes = tuple(dict.fromkeys(name for names in requested for name in names))
     reason = _untestable(rows, crossings, criterion)
@@ -184,7 +186,7 @@ def _tested(
 
 
 def _untestable(rows: _Rows, crossings: Sequence[Crossing], criterion: Criterion) -> str | None:
-    """Why no test is possible; None if one is."""
+    """Reason why no test is possible; None if one is."""
     if not len(rows.decisions):
         return "No prediction of the window has a decision and a distance to the boundary."
     for crossing in crossings:
@@ -206,6 +208,7 @@ def _finding(
     alpha: float,
     seed: int,
 ) -> Finding:
+    """The finding of a result, or of the reason why there is none."""
     largest = None
     if result is not None:
         reason = result.reason
@@ -239,7 +242,7 @@ def _finding(
 
 
 def _direction(effect: Effect) -> str:
-    """Which of the two groups gets the favourable decision more often."""
+    """Direction of a gap: whether the first group gets the favourable decision more often."""
     label = {None: "", 1: " among favourable labels", 0: " among unfavourable labels"}[effect.label]
     if effect.gap == 0:
         return f"{effect.groups[0]} gets the favourable decision as often{label}"
@@ -248,6 +251,7 @@ def _direction(effect: Effect) -> str:
 
 
 def _warnings(result: ProjectionResult | None, rows: _Rows) -> tuple[str, ...]:
+    """Warnings of the result and about excluded predictions."""
     warnings = () if result is None else result.warnings
     if not rows.excluded:
         return warnings

@@ -19,9 +19,8 @@ from scipy.stats import norm, t
 from offline_audit import projection_test
 from offline_audit.criteria import CRITERIA, Criterion
 from offline_audit.projection.cells import Stratum
-from offline_audit.projection.common_rate import common_rate
-from offline_audit.projection.effects import pair_effects
-from offline_audit.projection.gaps import gaps
+from offline_audit.projection.fair_change import common_rate
+from offline_audit.projection.gaps import gaps, pair_effects
 from offline_audit.projection.limiting_law import (
     curve_density,
     kernel_density,

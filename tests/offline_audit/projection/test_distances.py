@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pytest
@@ -16,17 +16,12 @@ from offline_audit import (
     kernel_distances,
     linear_distances,
     network_distances,
-    projection_test,
 )
+from tests.offline_audit.projection.projected import projected
 
 
 def changes_of(found, rows):
     return found.changes(rows)
-
-
-def projected(decisions, distances, groups, **options: Any) -> Any:
-    """The result as `Any`, so that tests need no narrowing of optional fields."""
-    return projection_test(groups=groups, decisions=decisions, distances=distances, **options)
 
 
 RNG = np.random.default_rng(0)
@@ -99,11 +94,11 @@ def circle(x: torch.Tensor) -> torch.Tensor:
     ("call", "message"),
     [
         (lambda: linear_distances(X, W[:2], B), "weights: 2 weights for 3 features"),
-        (lambda: linear_distances(X, 0 * W, B), "weights: all are 0"),
+        (lambda: linear_distances(X, 0 * W, B), "weights: all values are 0"),
         (lambda: linear_distances(X[:, 0], W, B), "features: must be a non-empty array"),
         (lambda: linear_distances(np.where(X > 2, np.nan, X), W, B), "column . has values that"),
         (lambda: linear_distances(X, ["x", "y", "z"], B), "weights: not all values are numbers"),
-        (lambda: linear_distances(X, [1.0, np.nan, 0.0], B), "weights: some are not finite"),
+        (lambda: linear_distances(X, [1.0, np.nan, 0.0], B), "weights: not all values are finite"),
         (lambda: linear_distances(X, W, cast("float", "x")), "intercept: not all values"),
         (lambda: linear_distances(X, W, math.nan), "intercept: must be one finite number"),
         (lambda: discrete_distances(X, W, B, discrete=[5], jump=1.0), "must be from 0 to 2"),

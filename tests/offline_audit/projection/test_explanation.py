@@ -8,13 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from offline_audit import BoundaryDistances, linear_distances, projection_test
-
-
-def projected(decisions, distances, groups, **options: Any) -> Any:
-    """The result as `Any`, so that tests need no narrowing of optional fields."""
-    return projection_test(groups=groups, decisions=decisions, distances=distances, **options)
-
+from offline_audit import BoundaryDistances, linear_distances
+from tests.offline_audit.projection.projected import projected
 
 RNG = np.random.default_rng(0)
 N = 6_000

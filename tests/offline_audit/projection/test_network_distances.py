@@ -1,9 +1,8 @@
-"""Distances of networks: exact for linear ones, refined by search for curved boundaries."""
+"""Distances of networks: exact for linear ones, refined by a search for curved boundaries."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +11,8 @@ import torch
 from offline_audit import (
     linear_distances,
     network_distances,
-    projection_test,
 )
+from tests.offline_audit.projection.projected import projected
 
 
 def changes_of(found, rows):
@@ -22,11 +21,6 @@ def changes_of(found, rows):
 
 def refined_by(found, rows):
     return found.refine(rows)
-
-
-def projected(decisions, distances, groups, **options: Any) -> Any:
-    """The result as `Any`, so that tests need no narrowing of optional fields."""
-    return projection_test(groups=groups, decisions=decisions, distances=distances, **options)
 
 
 RNG = np.random.default_rng(0)
@@ -94,7 +88,7 @@ def test_distances_of_changed_decisions_are_refined_with_a_warning():
     found = projected(decisions, first, groups, smallest_cell=1)
     exact = np.abs(np.linalg.norm(X[:, :2], axis=1) - 1)
     wanted = projected(decisions, exact, groups, smallest_cell=1)
-    assert any("refined by search" in warning for warning in found.warnings)
+    assert any("refined by a search" in warning for warning in found.warnings)
     assert found.statistic == pytest.approx(wanted.statistic, rel=0.15)
     assert len(found.explanation.features) > 0
 

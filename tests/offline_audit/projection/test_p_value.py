@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from scipy.stats import chi2, chi2_contingency, norm
 
-from offline_audit import projection_test
 from offline_audit.projection.gaps import gaps
 from offline_audit.projection.limiting_law import (
     curve_density,
@@ -18,11 +15,7 @@ from offline_audit.projection.limiting_law import (
 )
 from offline_audit.projection.partition import partition
 from offline_audit.projection.sample import Sample
-
-
-def projected(decisions, distances, groups, **options: Any) -> Any:
-    """The result as `Any`, so that tests need no narrowing of optional fields."""
-    return projection_test(groups=groups, decisions=decisions, distances=distances, **options)
+from tests.offline_audit.projection.projected import projected
 
 
 def people(seed=0, n=2_000, shares=(0.7, 0.3), gap=0.0, rate=0.4):
@@ -82,29 +75,6 @@ def test_the_p_value_of_several_gaps_agrees_with_simulation(criterion):
     share = np.mean(costs >= found.values @ inverse @ found.values)
     p = limiting_p_value(found, s, law="curve", statistic=0.0)
     assert abs(p - share) < 5 * np.sqrt(p * (1 - p) / 100_000)
-
-
-def test_the_covariance_of_overlapping_attributes_agrees_with_simulation():
-    rng = np.random.default_rng(5)
-    n = 600
-    sex = rng.integers(0, 2, n)
-    race = np.where(rng.random(n) < 0.7, sex, rng.integers(0, 2, n))
-    drawn = []
-    for _ in range(3_000):
-        hits = rng.random(n) < 0.3
-        drawn.append(
-            [
-                hits[sex == 1].mean() - hits[sex == 0].mean(),
-                hits[race == 1].mean() - hits[race == 0].mean(),
-            ]
-        )
-    sample = Sample.read(
-        groups={"sex": sex, "race": race}, decisions=rng.random(n) < 0.3, distances=np.ones(n)
-    )
-    strata = partition(sample, "statistical_parity", smallest_expected=5, all_distances=True).strata
-    found = gaps(sample, strata).covariance
-    simulated = np.cov(np.array(drawn).T)
-    np.testing.assert_allclose(found, simulated, rtol=0.12)
 
 
 def test_units_keep_repeated_rows_from_lowering_the_p_value():

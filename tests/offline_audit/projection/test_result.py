@@ -7,13 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from offline_audit import linear_distances, projection_test
-
-
-def projected(decisions, distances, groups, **options: Any) -> Any:
-    """The result as `Any`, so that tests need no narrowing of optional fields."""
-    return projection_test(groups=groups, decisions=decisions, distances=distances, **options)
-
+from offline_audit import linear_distances
+from tests.offline_audit.projection.projected import projected
 
 RNG = np.random.default_rng(0)
 N = 6_000
@@ -55,5 +50,5 @@ def test_a_figure_names_the_attribute_where_there_are_several():
 
 def test_a_figure_without_gaps_says_so(tmp_path):
     nothing = projected(np.ones(N), BOUNDARY.distances, GROUPS).plot()
-    assert [text.get_text() for text in nothing.axes[0].texts] == ["no gaps to show"]
+    assert [text.get_text() for text in nothing.axes[0].texts] == ["No gaps were computed."]
     nothing.savefig(tmp_path / "empty.png")

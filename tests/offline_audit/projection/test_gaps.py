@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
-from offline_audit import projection_test
-
-
-def projected(decisions, distances, groups, **options: Any) -> Any:
-    """The result as `Any`, so that tests need no narrowing of optional fields."""
-    return projection_test(groups=groups, decisions=decisions, distances=distances, **options)
+from offline_audit.projection.gaps import gaps
+from offline_audit.projection.partition import partition
+from offline_audit.projection.sample import Sample
+from tests.offline_audit.projection.projected import projected
 
 
 def drawn(rng, n, rates, shares, units=1):
@@ -54,3 +50,26 @@ def test_a_gap_of_the_smallest_detectable_size_is_detected_with_80_percent_power
     runs = 300
     hits = sum(projected(*drawn(rng, 3_000, rates, shares)).rejected for _ in range(runs))
     assert abs(hits / runs - 0.8) < 4 * np.sqrt(0.8 * 0.2 / runs) + 0.01
+
+
+def test_the_covariance_of_overlapping_attributes_agrees_with_simulation():
+    rng = np.random.default_rng(5)
+    n = 600
+    sex = rng.integers(0, 2, n)
+    race = np.where(rng.random(n) < 0.7, sex, rng.integers(0, 2, n))
+    drawn = []
+    for _ in range(3_000):
+        hits = rng.random(n) < 0.3
+        drawn.append(
+            [
+                hits[sex == 1].mean() - hits[sex == 0].mean(),
+                hits[race == 1].mean() - hits[race == 0].mean(),
+            ]
+        )
+    sample = Sample.read(
+        groups={"sex": sex, "race": race}, decisions=rng.random(n) < 0.3, distances=np.ones(n)
+    )
+    strata = partition(sample, "statistical_parity", smallest_expected=5, all_distances=True).strata
+    found = gaps(sample, strata).covariance
+    simulated = np.cov(np.array(drawn).T)
+    np.testing.assert_allclose(found, simulated, rtol=0.12)

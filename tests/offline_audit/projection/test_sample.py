@@ -1,0 +1,121 @@
+"""Invalid arrays and options are refused with an error that names the argument."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from offline_audit import AuditInputError
+from tests.offline_audit.projection.projected import projected
+
+pd = pytest.importorskip("pandas")
+
+RNG = np.random.default_rng(0)
+N = 400
+DECISIONS = RNG.integers(0, 2, N)
+DISTANCES = RNG.exponential(size=N)
+GROUPS = RNG.choice(["a", "b"], N)
+LABELS = RNG.integers(0, 2, N)
+
+
+def changed(values, row, value):
+    found = np.array(values, dtype=object if isinstance(value, str) or value is None else float)
+    found[row] = value
+    return found
+
+
+REFUSED: dict[str, dict[str, Any]] = {
+    "decisions: 1 value neither 0 nor 1, the first in row 7": {
+        "decisions": changed(DECISIONS, 7, 2)
+    },
+    "decisions: not all values are numbers": {"decisions": changed(DECISIONS, 7, "yes")},
+    "decisions: one value a row": {"decisions": DECISIONS[:, None]},
+    "no rows were given": {"decisions": [], "distances": [], "groups": []},
+    "different length: decisions 400, distances 399": {"distances": DISTANCES[1:]},
+    "distances: 1 value is NaN, the first in row 3": {"distances": changed(DISTANCES, 3, math.nan)},
+    "distances: 1 value is negative, the first in row 3": {
+        "distances": changed(DISTANCES, 3, -1.0)
+    },
+    "labels: 1 value neither 0 nor 1": {
+        "labels": changed(LABELS, 5, 3),
+        "criterion": "equal_opportunity",
+    },
+    "labels: required by the criterion equal_opportunity": {"criterion": "equal_opportunity"},
+    "criterion: unknown criterion 'parity'; use one of statistical_parity": {"criterion": "parity"},
+    "law: unknown law 'wald'; use one of": {"law": "wald"},
+    "tolerance: must be at least 0 and below 1, not -0.1": {"tolerance": -0.1},
+    "alpha: must be between 0 and 1, not 1": {"alpha": 1.0},
+    "bandwidth: must be positive, not -1": {"law": "kernel", "bandwidth": -1.0},
+    "groups: at least one protected attribute": {"groups": {}},
+    "different length: .* groups of group 399": {"groups": GROUPS[1:]},
+    r"'A ' and 'a' differ only in case or spaces": {"groups": changed(GROUPS, 9, "A ")},
+    r"1 name not expected: 'c'; expected are a, b": {
+        "groups": changed(GROUPS, 9, "c"),
+        "expected_groups": ["a", "b"],
+    },
+    "2,000 different values are no groups": {
+        "groups": RNG.random(2_000),
+        "decisions": RNG.integers(0, 2, 2_000),
+        "distances": RNG.random(2_000),
+    },
+    "favoured: group has no group 'z'; there are a, b": {"favoured": "z"},
+    "favoured: there is no attribute sex": {"favoured": {"sex": "a"}},
+    "favoured: there are several attributes": {
+        "groups": {"x": GROUPS, "y": GROUPS},
+        "favoured": "a",
+    },
+    "units: 1 row without, first 4": {"units": changed(np.arange(N), 4, None)},
+    "units: 2 units with rows in more than one group of group": {
+        "units": np.repeat(np.arange(N // 2), 2),
+        "groups": np.array(["a", "b", "b", "a"] + ["a"] * (N - 4)),
+    },
+    "distances: 1 value is above 1e\\+100, the first in row 3": {
+        "distances": changed(DISTANCES, 3, 1e307)
+    },
+    "tolerance: not all values are numbers": {"tolerance": "x"},
+    "alpha: not all values are numbers": {"alpha": "x"},
+    "alpha: must be one finite number": {"alpha": [0.1, 0.2]},
+    "smallest_expected: must be one finite number": {"smallest_expected": math.nan},
+    "smallest_cell: must be one finite number": {"smallest_cell": math.inf},
+    "bandwidth: not all values are numbers": {"law": "kernel", "bandwidth": "x"},
+    "expected_groups: there is no attribute sex": {"expected_groups": {"sex": ["a", "b"]}},
+    "expected_groups: pass a list of names": {"expected_groups": "ab"},
+    "expected_groups: pass a list": {"expected_groups": {"group": "ab"}},
+    'law: with a tolerance, "kernel" needs': {"law": "kernel", "tolerance": 0.1},
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_invalid_input_is_refused(message):
+    given = {"decisions": DECISIONS, "distances": DISTANCES, "groups": GROUPS}
+    with pytest.raises(AuditInputError, match=message):
+        projected(**{**given, **REFUSED[message]})
+
+
+def test_weights_are_not_supported():
+    with pytest.raises(TypeError, match="weights"):
+        projected(DECISIONS, DISTANCES, GROUPS, weights=np.ones(N))
+
+
+def test_a_person_with_a_partly_unknown_group_is_accepted():
+    groups = np.array(["a", None, "b", "b"] * (N // 4), dtype=object)
+    units = np.repeat(np.arange(N // 2), 2)
+    assert projected(DECISIONS, DISTANCES, groups, units=units).p_value is not None
+
+
+@pytest.mark.parametrize("kind", [list, pd.Series, lambda v: np.array(v, dtype=object)])
+def test_lists_series_and_arrays_are_accepted(kind):
+    found = projected(kind(DECISIONS), kind(DISTANCES), kind(GROUPS))
+    assert found.p_value == projected(DECISIONS, DISTANCES, GROUPS).p_value
+    as_bool = projected(DECISIONS == 1, DISTANCES, GROUPS == "a")
+    assert as_bool.p_value == pytest.approx(found.p_value, rel=1e-12)
+
+
+def test_input_arrays_are_not_modified():
+    given = [DECISIONS.copy(), DISTANCES.copy(), GROUPS.copy()]
+    projected(*given)
+    for before, after in zip((DECISIONS, DISTANCES, GROUPS), given, strict=True):
+        np.testing.assert_array_equal(before, after)
