@@ -15,9 +15,8 @@ from rich.table import Table
 
 from benchmarks.claims import Claim, PairedRatio, Say, Scale, print_wide
 from offline_audit import Columns, map_method
-from offline_audit.maps.costs import SQUARED_L2
-from offline_audit.maps.scaling import Scaling
-from offline_audit.maps.transport_map import Features
+from offline_audit.maps.columns import Scaling
+from offline_audit.maps.transport_map import SQUARED_L2, Features
 from offline_audit.maps.wgan import WganMethod
 
 __all__ = ["made_up_groups", "measure_fliptest"]

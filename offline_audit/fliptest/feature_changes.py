@@ -14,8 +14,7 @@ from offline_audit.fliptest.differences import category_length
 from offline_audit.fliptest.flipset import Side
 from offline_audit.fliptest.weighted_flips import WeightedFlips
 from offline_audit.intervals import Interval
-from offline_audit.maps.columns import Columns, Variable
-from offline_audit.maps.dependence import category_places
+from offline_audit.maps.columns import Columns, Variable, category_places
 from offline_audit.maps.transport_map import Features
 
 __all__ = ["CategoryShift", "Decide", "FeatureChange", "feature_change", "with_undoing"]

@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from offline_audit.maps.duplicates import alike, draws_among
+from offline_audit.maps.draws import alike, draws_among
 from offline_audit.maps.transport_map import Features, TransportMap
 
 __all__ = ["Asked", "Decides", "Flipset", "Side", "counterparts_of", "gross_share"]

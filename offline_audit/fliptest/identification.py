@@ -14,8 +14,8 @@ import numpy as np
 import ot
 
 from offline_audit.fliptest.flipset import Asked
-from offline_audit.maps.costs import Cost
-from offline_audit.maps.scaling import Scaling
+from offline_audit.maps.columns import Scaling
+from offline_audit.maps.transport_map import Cost
 
 __all__ = ["Identification", "identify"]
 

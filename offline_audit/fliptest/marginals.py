@@ -27,8 +27,7 @@ from offline_audit.fliptest.disclosure import (
 from offline_audit.fliptest.flipset import Flipset, Side
 from offline_audit.formatting import percent
 from offline_audit.intervals import Interval
-from offline_audit.maps.columns import Columns, Variable
-from offline_audit.maps.dependence import category_places
+from offline_audit.maps.columns import Columns, Variable, category_places
 from offline_audit.maps.transport_map import Features
 from offline_audit.rendering import TextTable, json_ready, p_words, to_html, to_text
 

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offline_audit.fliptest.disclosure import round_to, spread_of
-from offline_audit.maps.columns import Columns, Variable
-from offline_audit.maps.dependence import category_places
+from offline_audit.maps.columns import Columns, Variable, category_places
 from offline_audit.maps.transport_map import Features
 
 __all__ = ["Condition", "all_hold", "best_rule"]

@@ -30,8 +30,7 @@ from offline_audit.fliptest.pair import Pair, pair_steps
 from offline_audit.fliptest.result import FlipTestResult
 from offline_audit.fliptest.sample import Sample
 from offline_audit.maps import MapMethod, map_method
-from offline_audit.maps.costs import SQUARED_L2, Cost
-from offline_audit.maps.transport_map import Features
+from offline_audit.maps.transport_map import SQUARED_L2, Cost, Features
 from offline_audit.model.audited_model import AuditedModel
 from offline_audit.progress import Progress, Reporter, reporting
 

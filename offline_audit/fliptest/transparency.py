@@ -122,7 +122,7 @@ def transparency_report(
         side: Which flips.
         columns: What the columns are.
         scale: Standard deviation of each column, `[d]`; the columns of a category share one, as in
-            `offline_audit.maps.scaling.Scaling`.
+            `offline_audit.maps.columns.Scaling`.
         decide: The model, to be asked what undoes a flip; None if it is not there.
         smallest_cell: With fewer people who flip, figures are withheld.
         confidence_level: Of the intervals.

@@ -1,4 +1,4 @@
-"""What the columns of features are: single numbers, or one-hot columns that are one category."""
+"""Columns of features: numbers and one-hot categories, and features on a common scale."""
 
 from __future__ import annotations
 
@@ -7,21 +7,28 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from monitor.bundle.manifest import Feature, OneHotGroup
 
-__all__ = ["Columns", "Variable"]
+__all__ = ["Columns", "Features", "Scaling", "Variable", "category_places"]
+
+Features = NDArray[np.float32]
+Float = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
-    """What people would call one feature.
+    """One feature as people know it: a single column, or all columns of a one-hot group.
 
     Attributes:
-        name: Of the feature, or of the one-hot group.
-        kind: `category` for one-hot columns.
-        columns: Where it stands.
-        categories: Names of the categories, those of the columns first, then the dropped one.
-        dropped: Whether all columns may be 0.
+        name: Name of the feature or of the one-hot group.
+        kind: Kind of the feature; `category` for a one-hot group.
+        columns: Indices of its columns.
+        categories: Names of the categories in the order of the columns; a dropped category comes
+            last.
+        dropped: Whether one category has no column, so that all columns may be 0.
     """
 
     name: str
@@ -33,11 +40,11 @@ class Variable:
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """The columns of features `[n, d]`, in order.
+    """Description of the columns of features `[n, d]`.
 
     Attributes:
-        features: Name and kind of each.
-        one_hot_groups: Which of them belong together.
+        features: Name and kind of each column, in order.
+        one_hot_groups: Groups of columns that encode one category.
     """
 
     features: tuple[Feature, ...]
@@ -45,7 +52,7 @@ class Columns:
 
     @classmethod
     def numeric(cls, names: Sequence[str]) -> Columns:
-        """Columns that may take any value."""
+        """Numeric columns with these names."""
         return cls(features=tuple(Feature(name=name, kind="numeric") for name in names))
 
     def __len__(self) -> int:
@@ -53,28 +60,117 @@ class Columns:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Of the columns."""
+        """Names of the columns."""
         return tuple(feature.name for feature in self.features)
 
     @cached_property
     def variables(self) -> tuple[Variable, ...]:
-        """In the order of their first columns."""
-        place = {name: column for column, name in enumerate(self.names)}
-        found = [
-            Variable(name=feature.name, kind=feature.kind, columns=(place[feature.name],))
+        """Variables in the order of their first columns."""
+        column_of = {name: column for column, name in enumerate(self.names)}
+        variables = [
+            Variable(name=feature.name, kind=feature.kind, columns=(column_of[feature.name],))
             for feature in self.features
             if feature.kind != "onehot"
         ]
         for group in self.one_hot_groups:
-            told = [name.removeprefix(f"{group.name}=") for name in group.features]
+            encoded = [name.removeprefix(f"{group.name}=") for name in group.features]
             dropped = [] if group.dropped is None else [group.dropped]
-            found.append(
+            variables.append(
                 Variable(
                     name=group.name,
                     kind="category",
-                    columns=tuple(place[name] for name in group.features),
-                    categories=(*told, *dropped),
+                    columns=tuple(column_of[name] for name in group.features),
+                    categories=(*encoded, *dropped),
                     dropped=group.dropped is not None,
                 )
             )
-        return tuple(sorted(found, key=lambda variable: variable.columns[0]))
+        return tuple(sorted(variables, key=lambda variable: variable.columns[0]))
+
+
+def category_places(features: Features, variable: Variable) -> NDArray[np.intp]:
+    """Index of each row's category among the variable's columns, `[n]`; the dropped one is last."""
+    columns = features[:, list(variable.columns)]
+    codes: NDArray[np.intp] = np.where(columns.any(1), columns.argmax(1), columns.shape[1])
+    return codes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaling:
+    """Scaling of each variable to mean 0 and variance 1 over both groups.
+
+    The columns of a category share one scale, so that their variances sum to 1.
+
+    Attributes:
+        columns: Description of the columns.
+        mean: Mean of each column, `[d]`.
+        scale: Standard deviation of each column, 1 if it is constant, `[d]`.
+        low: Lowest value of each column in the target, `[d]`.
+        high: Highest value of each column in the target, `[d]`.
+    """
+
+    columns: Columns
+    mean: Float
+    scale: Float
+    low: Float
+    high: Float
+
+    @classmethod
+    def of(cls, source: Features, target: Features, columns: Columns) -> Scaling:
+        """The scaling of two groups, each with weight 1/2 whatever its size."""
+        means = [group.mean(0, dtype=np.float64) for group in (source, target)]
+        squares = [(group.astype(np.float64) ** 2).mean(0) for group in (source, target)]
+        mean = (means[0] + means[1]) / 2
+        variance = np.maximum((squares[0] + squares[1]) / 2 - mean**2, 0.0)
+        for variable in columns.variables:
+            if variable.kind == "category":
+                variance[list(variable.columns)] = variance[list(variable.columns)].sum()
+        scale = np.sqrt(variance)
+        return cls(
+            columns=columns,
+            mean=mean,
+            # A deviation at the level of rounding errors counts as constant.
+            scale=np.where(scale > 1e-9 * (1 + np.abs(mean)), scale, 1.0),
+            low=target.min(0).astype(np.float64),
+            high=target.max(0).astype(np.float64),
+        )
+
+    def scaled(self, features: Features) -> Float:
+        """Features on the common scale, `[n, d]`."""
+        return (features - self.mean) / self.scale
+
+    def settled(self, scaled: Float, uniforms: Float) -> Features:
+        """Scaled features in their original units, rounded to valid values, `[n, d]` to `[n, d]`.
+
+        Integers and binaries are rounded up or down at random, which preserves their mean, and
+        clipped to the target's range. A category is drawn with probabilities proportional to the
+        positive values of its columns.
+
+        Args:
+            scaled: Scaled features of any value.
+            uniforms: One uniform number per row and variable, `[n, v]`.
+        """
+        features = scaled * self.scale + self.mean
+        for index, variable in enumerate(self.columns.variables):
+            uniform, at = uniforms[:, index], list(variable.columns)
+            if variable.kind == "category":
+                features[:, at] = _drawn_category(features[:, at], uniform, variable)
+            elif variable.kind != "numeric":
+                inside = np.clip(features[:, at[0]], self.low[at[0]], self.high[at[0]])
+                # E[floor(x + U)] = x.
+                features[:, at[0]] = np.floor(inside + uniform)
+        return features.astype(np.float32)
+
+
+def _drawn_category(values: Float, uniform: Float, variable: Variable) -> Float:
+    """One-hot columns `[n, c]`, drawn by inverting the cumulative shares."""
+    shares = np.maximum(values, 0.0)
+    if variable.dropped:
+        shares = np.column_stack([shares, np.maximum(1 - shares.sum(1), 0.0)])
+    total = shares.sum(1, keepdims=True)
+    # Without any positive value all categories are equally likely.
+    shares = np.where(total > 0, shares / np.maximum(total, 1e-12), 1 / shares.shape[1])
+    chosen = (uniform[:, None] >= np.cumsum(shares, 1)).sum(1)
+    # The cumulative sum may end a rounding error below 1.
+    chosen = np.minimum(chosen, shares.shape[1] - 1)
+    one_hot = chosen[:, None] == np.arange(values.shape[1])
+    return np.asarray(one_hot, np.float64)

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from offline_audit.maps.columns import Columns
-from offline_audit.maps.costs import SQUARED_L2, Cost
-from offline_audit.maps.scaling import Scaling, draw_uniforms
-from offline_audit.maps.transport_map import Features, Progress, TransportMap
+from offline_audit.maps.columns import Columns, Scaling
+from offline_audit.maps.draws import draw_uniforms
+from offline_audit.maps.transport_map import SQUARED_L2, Cost, Features, Progress, TransportMap
 
 __all__ = ["Affine", "GaussianMap", "GaussianMethod", "bures"]
 

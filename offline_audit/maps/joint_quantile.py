@@ -9,15 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offline_audit.maps.columns import Columns
-from offline_audit.maps.costs import SQUARED_L2, Cost
+from offline_audit.maps.draws import draw_uniforms
 from offline_audit.maps.quantile import QuantileMap, QuantileMethod
-from offline_audit.maps.repair import LinkedPairs, Repair, fit_repair, judged_people
-from offline_audit.maps.scaling import draw_uniforms
-from offline_audit.maps.transport_map import Features, Progress
+from offline_audit.maps.repair import BinnedPeople, Repair, fit_repair, some_rows
+from offline_audit.maps.transport_map import SQUARED_L2, Cost, Features, Progress
 
 __all__ = ["JointQuantileMap", "JointQuantileMethod"]
 
 _CHUNK = 1 << 15
+# Probability that any pair of variables is repaired if no pair differs.
+_LEVEL = 0.01
+# Rows per group on which pairs are tested.
+_JUDGED = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,3 +134,26 @@ def _uniforms(
     """Numbers that the margins' draws have not used, `[n, count]`."""
     used = margins.maps.uniforms
     return draw_uniforms(people, used + count, draw, n_counterparts)[:, used:]
+
+
+class LinkedPairs:
+    """Pairs of variables that hang together otherwise in two parts of some people.
+
+    Args:
+        people: With equal margins in all parts, `[n, d]`.
+        columns: What the columns are.
+        seed: Of the choice among many people.
+    """
+
+    def __init__(self, people: Features, columns: Columns, seed: int = 0) -> None:
+        self._chosen = some_rows(len(people), 2 * _JUDGED, seed)
+        self._people = BinnedPeople.of(people[self._chosen], columns)
+
+    def between(self, first: NDArray[np.bool_]) -> list[tuple[int, int]]:
+        """For a split in two, bool `[n]`."""
+        return self._people.differing(first[self._chosen], _LEVEL)
+
+
+def judged_people(people: Features, seed: int) -> Features:
+    """As many as pairs are judged on, `[n, d]`; all where they are few."""
+    return people if len(people) <= _JUDGED else people[some_rows(len(people), _JUDGED, seed)]

@@ -18,9 +18,8 @@ from monitor.scoring.counterfactual import (
     shifted_uniforms,
 )
 from offline_audit.maps.columns import Columns
-from offline_audit.maps.costs import SQUARED_L2, Cost
-from offline_audit.maps.scaling import draw_shifts
-from offline_audit.maps.transport_map import Features, Progress
+from offline_audit.maps.draws import draw_shifts
+from offline_audit.maps.transport_map import SQUARED_L2, Cost, Features, Progress
 
 __all__ = ["FAMILY_LEVEL", "QuantileMap", "QuantileMethod", "feature_differences"]
 

@@ -17,16 +17,18 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.special import ndtr, ndtri
 
-from offline_audit.maps.columns import Columns, Variable
-from offline_audit.maps.dependence import BinnedPeople, category_places
+from offline_audit.maps.columns import Columns, Features, Variable, category_places
 from offline_audit.maps.gaussian import Affine, bures
-from offline_audit.maps.transport_map import Features
 
-__all__ = ["LinkedPairs", "NormalScores", "Repair", "fit_repair", "judged_people"]
+__all__ = ["BinnedPeople", "NormalScores", "Repair", "fit_repair", "some_rows"]
 
 Float = NDArray[np.float64]
 # Values of the sample that are kept.
 _MOST = 20_000
+# Bins of an ordered variable, each with about as many people.
+_BINS = 5
+# Cells of a pair's table that fewer people are in, in both samples together, count as one cell.
+_RARE = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,12 +85,10 @@ def _values(features: Features, variable: Variable, order: NDArray[np.intp] | No
     return order[category_places(features, variable)].astype(np.float64)
 
 
-# Chance that any pair of variables is repaired where none differs.
-_LEVEL = 0.01
 # Of a direction's Kolmogorov–Smirnov test: below it the step leaves the direction alone.
 _DIRECTION_LEVEL = 0.05
-# People of each group on whom pairs are judged, and steps learned.
-_JUDGED, _LEARNED = 20_000, 10_000
+# People of each group on whom steps are learned.
+_LEARNED = 10_000
 _STEPS, _TRIES, _QUIET = 15, 60, 3
 _GRID = np.linspace(0, 1, 257)[1:-1]
 
@@ -157,29 +157,6 @@ class Repair:
         return transported
 
 
-class LinkedPairs:
-    """Pairs of variables that hang together otherwise in two parts of some people.
-
-    Args:
-        people: With equal margins in all parts, `[n, d]`.
-        columns: What the columns are.
-        seed: Of the choice among many people.
-    """
-
-    def __init__(self, people: Features, columns: Columns, seed: int = 0) -> None:
-        self._chosen = _some(len(people), 2 * _JUDGED, seed)
-        self._people = BinnedPeople.of(people[self._chosen], columns)
-
-    def between(self, first: NDArray[np.bool_]) -> list[tuple[int, int]]:
-        """For a split in two, bool `[n]`."""
-        return self._people.differing(first[self._chosen], _LEVEL)
-
-
-def judged_people(people: Features, seed: int) -> Features:
-    """As many as pairs are judged on, `[n, d]`; all where they are few."""
-    return people if len(people) <= _JUDGED else people[_some(len(people), _JUDGED, seed)]
-
-
 def fit_repair(
     pushed: Features,
     target: Features,
@@ -198,7 +175,7 @@ def fit_repair(
         moved: Names of the variables whose margins differed between the groups.
         seed: Of the directions, and of where people stand among those with the same value.
     """
-    here, there = (_some(len(people), _LEARNED, seed) for people in (pushed, target))
+    here, there = (some_rows(len(people), _LEARNED, seed) for people in (pushed, target))
     pushed, target = pushed[here], target[there]
     places = tuple(sorted({place for pair in pairs for place in pair}))
     named = {place for place in places if columns.variables[place].name in moved}
@@ -255,7 +232,7 @@ def _learn(
     return steps, here
 
 
-def _some(n: int, most: int, seed: int) -> NDArray[np.intp]:
+def some_rows(n: int, most: int, seed: int) -> NDArray[np.intp]:
     """Places of some people, all where they are few."""
     if n <= most:
         return np.arange(n)
@@ -297,3 +274,77 @@ def _category_order(
     left, _, _ = np.linalg.svd(residual, full_matrices=False)
     shares = np.sqrt(np.maximum(table.sum(1), 1.0))
     return np.argsort(np.argsort(left[:, 0] / shares, kind="stable"), kind="stable")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BinnedPeople:
+    """Indicators of the bin that each person is in, variable by variable.
+
+    Attributes:
+        indicators: 1 in the bins that a person is in, float32 `[n, c]`.
+        owner: Variable of each bin, `[c]`.
+    """
+
+    indicators: NDArray[np.float32]
+    owner: NDArray[np.intp]
+
+    @classmethod
+    def of(cls, people: Features, columns: Columns) -> BinnedPeople:
+        """Bins hold about as many people each; categories are their own bins."""
+        codes = [_codes(people, variable) for variable in columns.variables]
+        sizes = [int(code.max(initial=0)) + 1 for code in codes]
+        starts = np.cumsum([0, *sizes])
+        indicators = np.zeros((len(people), starts[-1]), np.float32)
+        for code, start in zip(codes, starts, strict=False):
+            indicators[np.arange(len(people)), start + code] = 1.0
+        return cls(indicators=indicators, owner=np.repeat(np.arange(len(sizes)), sizes))
+
+    def differing(self, first: NDArray[np.bool_], level: float) -> list[tuple[int, int]]:
+        """Pairs of variables whose joint bins are filled otherwise in the two parts.
+
+        χ² of homogeneity over the cells of each pair; the level is shared by all pairs
+        (Bonferroni).
+
+        Args:
+            first: Who is in the first part, bool `[n]`; the others are in the second.
+            level: Chance that any pair is found where none differs.
+        """
+        here, there = (part.T @ part for part in (self.indicators[first], self.indicators[~first]))
+        sizes = float(first.sum()), float((~first).sum())
+        statistic, cells = self._homogeneity(here.astype(float), there.astype(float), sizes)
+        pairs = np.triu_indices(len(statistic), 1)
+        p_values = stats.chi2.sf(statistic[pairs], np.maximum(cells[pairs] - 1, 1))
+        called = p_values < level / max(len(p_values), 1)
+        return [(int(i), int(j)) for i, j in zip(pairs[0][called], pairs[1][called], strict=True)]
+
+    def _homogeneity(
+        self, here: Float, there: Float, sizes: tuple[float, float]
+    ) -> tuple[Float, Float]:
+        """χ² of every pair of variables, and how many cells it sums over, `[v, v]` each."""
+        blocks = (self.owner[:, None] == np.arange(self.owner.max() + 1)).astype(float)
+
+        def summed(values: Float) -> Float:
+            return np.asarray(blocks.T @ values @ blocks)
+
+        rare = here + there < _RARE
+        pooled = _cell(summed(np.where(rare, here, 0.0)), summed(np.where(rare, there, 0.0)), sizes)
+        kept = _cell(np.where(rare, 0.0, here), np.where(rare, 0.0, there), sizes)
+        together = summed(np.where(rare, here + there, 0.0)) > 0
+        return summed(kept) + pooled, summed((~rare).astype(float)) + together
+
+
+def _cell(here: Float, there: Float, sizes: tuple[float, float]) -> Float:
+    """What cells add to χ² of two samples with these counts."""
+    ratio = np.sqrt(sizes[1] / sizes[0])
+    gap = ratio * here - there / ratio
+    total = here + there
+    return np.asarray(np.divide(gap**2, total, out=np.zeros_like(gap), where=total > 0))
+
+
+def _codes(people: Features, variable: Variable) -> NDArray[np.intp]:
+    if variable.kind == "category":
+        return category_places(people, variable)
+    values = people[:, variable.columns[0]]
+    inner = np.linspace(0, 1, _BINS + 1)[1:-1]
+    edges = np.unique(np.quantile(values, inner, method="inverted_cdf"))
+    return np.searchsorted(edges, values, "left")

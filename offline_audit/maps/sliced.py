@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offline_audit.errors import AuditInputError
-from offline_audit.maps.columns import Columns, Variable
-from offline_audit.maps.costs import SQUARED_L2, Cost
+from offline_audit.maps.columns import Columns, Scaling, Variable
+from offline_audit.maps.draws import draw_uniforms
 from offline_audit.maps.gaussian import Affine, bures
-from offline_audit.maps.scaling import Scaling, draw_uniforms
-from offline_audit.maps.transport_map import Features, Progress, TransportMap
+from offline_audit.maps.transport_map import SQUARED_L2, Cost, Features, Progress, TransportMap
 
 __all__ = ["SlicedMap", "SlicedMethod", "SlicedStep"]
 

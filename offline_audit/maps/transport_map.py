@@ -1,60 +1,158 @@
-"""What every transport map can do, and what every way to fit one can do."""
+"""Transport maps and the methods that fit them: the interface, costs, and a method by its name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
 
-from offline_audit.maps.columns import Columns
-from offline_audit.maps.costs import Cost
+from offline_audit.errors import AuditInputError
+from offline_audit.maps.columns import Columns, Features
 
-__all__ = ["Features", "MapMethod", "Progress", "SparseMethod", "TransportMap"]
+__all__ = [
+    "COSTS",
+    "MAPS",
+    "SQUARED_L2",
+    "Cost",
+    "Features",
+    "MapMethod",
+    "Progress",
+    "SparseMethod",
+    "TransportMap",
+    "cost_of",
+    "map_method",
+]
 
-Features = NDArray[np.float32]
-# Called as work goes on: steps done, steps in all.
+Float = NDArray[np.float64]
+# Called with the number of steps done and the total number of steps.
 Progress = Callable[[int, int], None]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """Cost of transport between two rows of scaled features.
+
+    Attributes:
+        name: `squared_l2`, `l2`, `squared_l1`, or the name of the caller's function.
+        pairwise: Costs of all pairs, `[n, d]` and `[m, d]` to `[n, m]`.
+        strictly_convex: Whether the optimal map is unique for data without ties, so that the
+            flipset is identified.
+    """
+
+    name: str
+    pairwise: Callable[[Float, Float], Float]
+    strictly_convex: bool
+
+    def matched(self, one: Float, other: Float) -> Float:
+        """Cost of row i of one array with row i of the other, `[n, d]` and `[n, d]` to `[n]`."""
+        # In small parts, because only the diagonal of each matrix of costs is used.
+        parts = np.array_split(np.arange(len(one)), max(1, len(one) // 256))
+        return np.concatenate([np.diagonal(self.pairwise(one[p], other[p])) for p in parts])
+
+
+def _squared_l1(one: Float, other: Float) -> Float:
+    return np.asarray(cdist(one, other, "cityblock")) ** 2
+
+
+COSTS = {
+    "squared_l2": Cost(
+        name="squared_l2",
+        pairwise=lambda one, other: np.asarray(cdist(one, other, "sqeuclidean")),
+        strictly_convex=True,
+    ),
+    "l2": Cost(
+        name="l2",
+        pairwise=lambda one, other: np.asarray(cdist(one, other, "euclidean")),
+        strictly_convex=False,
+    ),
+    "squared_l1": Cost(name="squared_l1", pairwise=_squared_l1, strictly_convex=False),
+}
+SQUARED_L2 = COSTS["squared_l2"]
+
+
+def cost_of(cost: str | Cost | Callable[[Float, Float], Float]) -> Cost:
+    """A cost by its name, or the caller's own function.
+
+    Args:
+        cost: `squared_l2`, `l2`, `squared_l1`; or a function from scaled features `[n, d]` and
+            `[m, d]` to costs `[n, m]`, finite and not negative.
+
+    Raises:
+        AuditInputError: The name is unknown, or the argument is not a function. Errors of the
+            function's results are raised when it is called.
+    """
+    if isinstance(cost, Cost):
+        return cost
+    if isinstance(cost, str):
+        if cost not in COSTS:
+            raise AuditInputError(f"cost: must be one of {', '.join(COSTS)}; got {cost!r}")
+        return COSTS[cost]
+    if not callable(cost):
+        raise AuditInputError(f"cost: must be a name or a function; got {type(cost).__name__}")
+
+    def checked(one: Float, other: Float) -> Float:
+        result = cost(one, other)
+        try:
+            costs = np.asarray(result, np.float64)
+        except (TypeError, ValueError):
+            raise AuditInputError("cost: the function must return numbers") from None
+        if costs.shape != (len(one), len(other)):
+            raise AuditInputError(
+                f"cost: for arrays of shape {one.shape} and {other.shape} the function must return "
+                f"shape {(len(one), len(other))}; got {costs.shape}"
+            )
+        if not np.isfinite(costs).all() or (costs < 0).any():
+            raise AuditInputError("cost: costs must be finite and not negative")
+        return costs
+
+    name = getattr(cost, "__name__", "own")
+    return Cost(
+        name=name if name.isidentifier() else "own", pairwise=checked, strictly_convex=False
+    )
+
+
 class TransportMap(Protocol):
-    """A fitted map from one group to another, for people it has not seen too."""
+    """A fitted map from one group to another, which also transports rows it was not fitted to."""
 
     @property
     def splits(self) -> bool:
-        """Whether a person may have several counterparts, of which draws are taken."""
+        """Whether a row may have several counterparts, which are drawn at random."""
         ...
 
     def transport(self, features: Features, n_counterparts: int = 1) -> Features:
         """Counterparts of members of the source group, `[n, d]` to `[e, n, d]`.
 
-        The same row gets the same counterparts, alone or in any batch. Every column keeps its
+        Identical rows get identical counterparts, alone or in any batch. Every column keeps its
         kind: integers stay integers, binaries binary, one-hot columns one-hot.
 
         Args:
-            features: The people; left as they are.
-            n_counterparts: Counterparts per row; e is 1 where the map does not split.
+            features: Rows of the source group; not modified.
+            n_counterparts: Counterparts per row; e is 1 if the map does not split.
         """
         ...
 
 
 class MapMethod(Protocol):
-    """A way to fit transport maps, with its options."""
+    """A method that fits transport maps, with its options."""
 
     @property
     def name(self) -> str:
-        """As users call it."""
+        """Name of the method, one of `MAPS` for those of this package."""
         ...
 
     @property
     def cost(self) -> Cost:
-        """What it keeps small."""
+        """Transport cost that the map keeps small."""
         ...
 
     @property
     def quick(self) -> bool:
-        """Whether refitting it hundreds of times is cheap."""
+        """Whether fitting is fast enough to be repeated hundreds of times."""
         ...
 
     def fit(
@@ -69,25 +167,75 @@ class MapMethod(Protocol):
         """Fit the map that transports the source group onto the target group.
 
         Args:
-            source: People of the one group, `[n, d]`.
-            target: People of the other, `[m, d]`.
-            columns: What the columns are.
-            seed: Of whatever is random.
-            progress: Told of steps on long work.
+            source: Rows of the source group, `[n, d]`.
+            target: Rows of the target group, `[m, d]`.
+            columns: Description of the columns.
+            seed: Seed of the random generator.
+            progress: Called during long fits.
         """
         ...
 
 
 @runtime_checkable
 class SparseMethod(Protocol):
-    """A method whose maps leave alone what does not differ between the groups."""
+    """A method whose maps change only features that differ between the groups."""
 
-    def still(self, people: Features, columns: Columns) -> Callable[[NDArray[np.bool_]], bool]:
-        """Tells of splits of these people, bool `[n]`, whether the map of one moves nobody."""
+    def still(self, features: Features, columns: Columns) -> Callable[[NDArray[np.bool_]], bool]:
+        """A function of splits of these rows, bool `[n]`: whether the map of a split is identity.
+
+        Permutation tests call it for hundreds of splits, and fit only those that move a row.
+        """
         ...
 
     def refit(
         self, fitted: Any, source: Features, target: Features, columns: Columns, *, seed: int = 0
     ) -> TransportMap:
-        """Fit again to other people, where the same things move as in a fitted map."""
+        """Fit to other rows, with the same features moving as in a fitted map."""
         ...
+
+
+# Methods that accept any cost; the others are maps for squared L2.
+_BY_COST = ("entropic", "exact", "wgan")
+MAPS = ("joint_quantile", "quantile", "gaussian", "sliced", *_BY_COST)
+
+
+def map_method(
+    method: str | MapMethod = "joint_quantile", cost: str | Cost | Callable[..., Any] = SQUARED_L2
+) -> MapMethod:
+    """A map method by its name.
+
+    Args:
+        method: One of `MAPS`, or a method object with its own options, which is returned unchanged.
+        cost: For entropic, exact and wgan: `squared_l2`, `l2`, `squared_l1`, or a function of
+            scaled features `[n, d]` and `[m, d]` to costs `[n, m]`.
+
+    Raises:
+        AuditInputError: The name is unknown, or the method does not accept the cost.
+    """
+    if not isinstance(method, str):
+        if not hasattr(method, "fit"):
+            raise AuditInputError(f"map: must be a name or a method; got {type(method).__name__}")
+        if cost_of(cost) not in (SQUARED_L2, method.cost):
+            raise AuditInputError(
+                f"cost: set the cost on the map method itself, which now has {method.cost.name}"
+            )
+        return method
+    if method not in MAPS:
+        raise AuditInputError(f"map: must be one of {', '.join(MAPS)}; got {method!r}")
+    chosen_cost = cost_of(cost)
+    if method in _BY_COST:
+        return _method(method)(cost=chosen_cost)
+    if chosen_cost is not COSTS["squared_l2"]:
+        raise AuditInputError(
+            f"cost: {method} supports only squared_l2; for {chosen_cost.name} use one of "
+            f"{', '.join(_BY_COST)}"
+        )
+    return _method(method)()
+
+
+def _method(name: str) -> Callable[..., MapMethod]:
+    """The class of a method, imported on demand because POT and torch are slow to import."""
+    module = import_module(f"offline_audit.maps.{name}")
+    prefix = "".join(word.capitalize() for word in name.split("_"))
+    method: Callable[..., MapMethod] = getattr(module, f"{prefix}Method")
+    return method

@@ -17,12 +17,9 @@ from scipy import stats
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 
-from offline_audit.maps.columns import Columns, Variable
-from offline_audit.maps.costs import Cost
-from offline_audit.maps.dependence import category_places
-from offline_audit.maps.duplicates import one_counterpart
-from offline_audit.maps.scaling import Scaling
-from offline_audit.maps.transport_map import Features, MapMethod, Progress, TransportMap
+from offline_audit.maps.columns import Columns, Scaling, Variable, category_places
+from offline_audit.maps.draws import one_counterpart
+from offline_audit.maps.transport_map import Cost, Features, MapMethod, Progress, TransportMap
 
 __all__ = ["MapValidation", "ValidatedMap", "VariableFit", "fit_validated", "validate_map"]
 

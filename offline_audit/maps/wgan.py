@@ -11,10 +11,16 @@ import torch
 from torch import Tensor
 
 from offline_audit.errors import AuditInputError
-from offline_audit.maps.columns import Columns
-from offline_audit.maps.costs import COSTS, SQUARED_L2, Cost
-from offline_audit.maps.scaling import Scaling, draw_uniforms
-from offline_audit.maps.transport_map import Features, Progress, TransportMap
+from offline_audit.maps.columns import Columns, Scaling
+from offline_audit.maps.draws import draw_uniforms
+from offline_audit.maps.transport_map import (
+    COSTS,
+    SQUARED_L2,
+    Cost,
+    Features,
+    Progress,
+    TransportMap,
+)
 
 __all__ = ["Network", "WganMap", "WganMethod"]
 

@@ -1,4 +1,4 @@
-"""The audited model: a function, a bundle or an endpoint that is asked for decisions.
+"""The audited model: a function, a torch module, a bundle or an endpoint that makes decisions.
 
-audited_model ─► local, torch_module, endpoint ─► batches ─► outputs ─► cache
+audited_model ─► local, endpoint ─► decisions; audited_model ─► cache
 """

@@ -1,4 +1,4 @@
-"""How audits ask a model for decisions: in batches, cached, from where an earlier run stopped."""
+"""Decisions of the audited model: in batches, cached, resumed where an earlier run stopped."""
 
 from __future__ import annotations
 
@@ -12,50 +12,51 @@ from numpy.typing import ArrayLike, NDArray
 from monitor.bundle import Bundle, BundleSpec
 from offline_audit.errors import AuditInputError, ModelFailedError, ModelUnreachableError
 from offline_audit.formatting import count
-from offline_audit.model.batches import Asking, Progress
 from offline_audit.model.cache import DecisionCache
-from offline_audit.model.local import FunctionModel, as_function
-from offline_audit.model.outputs import (
+from offline_audit.model.decisions import (
+    BatchedCalls,
     Codes,
     DecisionRule,
     Failures,
     Features,
     Output,
+    Progress,
     RowModel,
     Undecided,
     check_favourable,
 )
+from offline_audit.model.local import FunctionModel, as_function, bundle_function
 
 __all__ = ["AuditedModel"]
 
 
 class AuditedModel:
-    """A model that audits ask for decisions, whichever way it is called.
+    """The model that an audit examines: a function, a torch module, a bundle or an endpoint.
 
-    Made by `of`, `from_function`, `from_bundle` or `from_endpoint`. A batch on which the model
-    fails is halved until the rows that it fails on stand alone: these get no decision, and are
-    counted. A model that fails on everything is an error.
+    Create it with `of`, `from_function`, `from_bundle` or `from_endpoint`. If the model fails on a
+    batch, the batch is halved until the failing rows are isolated. Those rows get no decision and
+    are counted in `failures`. It is an error if the model fails on every row.
 
     Args:
-        source: What answers.
-        name: What to call it.
-        cache: What it has answered; None to ask every time.
+        source: The model that decides batches of rows.
+        name: Name in reports.
+        cache: Earlier decisions; None to call the model every time.
 
     Attributes:
-        name: What to call it, in reports.
+        name: Name in reports.
     """
 
     def __init__(self, source: RowModel, *, name: str, cache: DecisionCache | None = None) -> None:
         self._source, self._cache, self.name = source, cache, name
-        self._asking, self._failures = Asking(source), Failures()
+        self._calls, self._failures = BatchedCalls(source), Failures()
 
     @classmethod
     def of(cls, model: AuditedModel | Bundle | Path | str | Callable[..., Any]) -> AuditedModel:
-        """Whatever decides: a bundle or the path of one, a torch module, a function.
+        """The audited model for a bundle or its path, a torch module or a function.
 
         Raises:
-            AuditInputError: It is none of these.
-            BundleError: There is no sound bundle at the path.
+            AuditInputError: The model has none of these types.
+            BundleError: There is no valid bundle at the path.
         """
         if isinstance(model, AuditedModel):
             return model
@@ -77,25 +78,26 @@ class AuditedModel:
         """A function from float32 rows `[n, d]` to decisions or scores, or a torch module.
 
         Args:
-            function: Answers `[n]` or `[n, 1]`: booleans, 0 and 1, or scores.
-            threshold: Decision 1 from this score on; scores are refused without it.
-            favourable: The decision that is favourable.
-            batch_rows: Most rows of a call.
-            identity: What tells this model from any other, such as its name and version; a cache
-                needs it.
-            cache: File that decisions are kept in, and looked up before the function is called.
+            function: Returns `[n]` or `[n, 1]`: booleans, 0 and 1, or scores.
+            threshold: Lowest score of decision 1; required if the function returns scores.
+            favourable: The favourable decision.
+            batch_rows: Largest number of rows per call.
+            identity: Unique name of the model, such as name and version; required with a cache.
+            cache: File in which decisions are stored and looked up.
 
         Raises:
-            AuditInputError: What was given cannot be used.
-            DecisionCacheError: The cache is another model's, or cannot be used.
+            AuditInputError: An argument is invalid.
+            DecisionCacheError: The cache belongs to another model, or cannot be used.
         """
         if not callable(function):
             raise AuditInputError(
-                "model: a function from rows to decisions is needed, such as a model's predict; or "
-                f"a bundle, or the path of one; not a {type(function).__name__}"
+                "model: must be a function from rows to decisions, such as a model's predict, a "
+                f"torch module, a bundle or the path of a bundle; got {type(function).__name__}"
             )
         if cache is not None and not identity:
-            raise AuditInputError("identity: a cache needs it, to tell this function from others")
+            raise AuditInputError(
+                "identity: required with a cache; give the name and version of the model"
+            )
         rule = DecisionRule(
             threshold=None if threshold is None else _finite("threshold", threshold),
             favourable=check_favourable(favourable),
@@ -117,19 +119,17 @@ class AuditedModel:
         batch_rows: int = 65_536,
         cache: Path | str | None = None,
     ) -> AuditedModel:
-        """The classifier of a bundle, which decides as its manifest says; imports torch.
+        """The classifier of a bundle, with the decision rule of its manifest; imports torch.
 
         Args:
             bundle: The bundle, or its path.
-            batch_rows: Most rows of a call.
-            cache: File that decisions are kept in; seldom worth it, since asking is quick.
+            batch_rows: Largest number of rows per call.
+            cache: File in which decisions are stored; rarely useful, because calls are fast.
 
         Raises:
-            BundleError: There is no sound bundle at the path, or its classifier is none.
-            DecisionCacheError: The cache is another model's, or cannot be used.
+            BundleError: There is no valid bundle at the path, or its classifier is invalid.
+            DecisionCacheError: The cache belongs to another model, or cannot be used.
         """
-        from offline_audit.model.torch_module import bundle_function
-
         if not isinstance(bundle, Bundle):
             bundle = Bundle.read(bundle)
         manifest = bundle.manifest
@@ -168,44 +168,44 @@ class AuditedModel:
         identity: str = "",
         cache: Path | str | None = None,
     ) -> AuditedModel:
-        """A model behind a sidecar, or behind any server of the protocol.
+        """A model behind a sidecar, or behind any server of the Open Inference Protocol.
 
-        People whom an audit makes up enter the log, the metrics and the drift watch of a sidecar
-        that serves production, as if they had come. Point this at a replica that keeps no log, or
-        use the bundle.
+        Audits send synthetic rows. A sidecar that serves production would log them, count them in
+        its metrics and watch them for drift like any request. Use a replica without a log, or the
+        bundle.
 
-        What was decided is kept in memory, and so asked for once. While the endpoint is down or
-        busy a batch is asked again, after pauses that grow.
+        Decisions are cached in memory. While the endpoint is unavailable or busy, a batch is
+        retried with exponential backoff.
 
         Args:
-            endpoint: Such as `127.0.0.1:8081`.
+            endpoint: Address, such as `127.0.0.1:8081`.
             model: Name of the model.
-            version: Its version; empty lets the server choose.
-            manifest: That of its bundle, which says the next four.
-            class_names: How a sidecar calls classes 0 and 1.
-            favourable: The class that is favourable; 1 if nothing says so.
-            threshold: On the probability of class 1, for servers that say no decisions.
-            output: What their scores are, likewise.
-            timeout: Seconds that one call may take.
-            batch_rows: Most rows of a call.
-            retries: Most times that a batch is asked again.
-            patience: Seconds after which a batch is not asked again.
-            identity: What tells this model from any other in a cache, instead of endpoint, model
-                and version: where a replica at another address is to go on, or a server has no
-                versions.
-            cache: File that decisions are kept in too, from which another run goes on.
+            version: Version of the model; empty for the server's default.
+            manifest: Manifest of its bundle, which provides the next four arguments.
+            class_names: Names of the sidecar for classes 0 and 1.
+            favourable: The favourable class; 1 by default.
+            threshold: Threshold on the probability of class 1, for servers that return no
+                decisions.
+            output: Kind of score, for servers that return no decisions.
+            timeout: Seconds per request.
+            batch_rows: Largest number of rows per request.
+            retries: Largest number of retries per batch.
+            patience: Seconds after which a batch is not retried.
+            identity: Unique name of the model in a cache, instead of endpoint, model and version.
+                For replicas at other addresses and servers without versions.
+            cache: File in which decisions are also stored, so that another run can resume.
 
         Raises:
-            AuditInputError: What was given does not tell how the endpoint decides.
-            DecisionCacheError: The cache is another model's, or cannot be used.
+            AuditInputError: An argument is invalid, or the decision rule is incomplete.
+            DecisionCacheError: The cache belongs to another model, or cannot be used.
         """
         from offline_audit.model.endpoint import EndpointModel, EndpointRule
 
         if cache is not None and not version and not identity:
             raise AuditInputError(
-                "version: a cache needs it, or identity, to tell this version from those to come"
+                "version: a cache requires it, or identity, to identify the model"
             )
-        rule = EndpointRule.told(
+        rule = EndpointRule.of(
             manifest,
             class_names=class_names,
             favourable=None if favourable is None else check_favourable(favourable),
@@ -232,41 +232,40 @@ class AuditedModel:
 
     @property
     def failures(self) -> Failures:
-        """Rows that got no decision, of all that were asked for so far."""
+        """Rows without a decision, of all rows requested so far."""
         return self._failures
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """The same in words, which hold no value of a person."""
+        """The failures as sentences, which quote no value of a row."""
         return self._failures.warnings
 
     def __repr__(self) -> str:
         return f"AuditedModel({self.name})"
 
     def decide(self, features: ArrayLike, *, progress: Progress | None = None) -> NDArray[np.int8]:
-        """Whether each row has the favourable decision, `[n, d]` to `[n]`.
+        """Whether each row gets the favourable decision, `[n, d]` to `[n]`.
 
         Args:
-            features: As the model takes them; left as they are.
-            progress: Called as rows are done.
+            features: Rows in the model's format; not modified.
+            progress: Called with the number of rows done and n.
 
         Returns:
-            1 where the decision is favourable, 0 where it is not, -1 where there is none; see
-            `failures`.
+            1 for the favourable decision, 0 for the unfavourable one, -1 for none; see `failures`.
 
         Raises:
-            AuditInputError: The features, or the model's answers, cannot be used.
-            ModelFailedError: The model decides nothing of what it is asked.
-            ModelUnreachableError: The endpoint is down or busy for too long. What it has decided is
-                kept: ask again, or run again with the same cache, to go on from there.
+            AuditInputError: The features or the model's outputs are invalid.
+            ModelFailedError: The model decides none of the rows.
+            ModelUnreachableError: The endpoint was unavailable or busy for too long. Decisions so
+                far are cached: call again, or run again with the same cache, to continue.
             DecisionCacheError: The cache cannot be written.
         """
         rows = self._checked(features)
         try:
-            codes = self._asked(rows, progress)
+            codes = self._codes(rows, progress)
         finally:
-            self._source.rest()
-        self._failures = self._failures.plus(codes, self._asking.reasons)
+            self._source.close()
+        self._failures = self._failures.plus(codes, self._calls.reasons)
         return np.maximum(codes, np.int8(-1))
 
     def _checked(self, features: ArrayLike) -> Features:
@@ -274,57 +273,58 @@ class AuditedModel:
             with np.errstate(over="ignore"):
                 rows = np.asarray(features, np.float32)
         except (TypeError, ValueError):
-            raise AuditInputError("features: numbers [n, d] are needed") from None
+            raise AuditInputError("features: must be an array of numbers [n, d]") from None
         if rows.ndim != 2:
-            raise AuditInputError(f"features: rows [n, d] are needed, not {rows.ndim} axes")
+            raise AuditInputError(f"features: must have shape [n, d]; got {rows.ndim} axes")
         if self._source.width not in (None, rows.shape[1]):
             raise AuditInputError(
-                f"features: {count(rows.shape[1], 'column')}, but the model takes "
+                f"features: got {count(rows.shape[1], 'column')}; the model takes "
                 f"{self._source.width}"
             )
         return rows
 
-    def _asked(self, rows: Features, progress: Progress | None) -> Codes:
-        """Codes of all rows; with a cache, only rows that it does not know are asked, once each."""
+    def _codes(self, rows: Features, progress: Progress | None) -> Codes:
+        """Codes of all rows; with a cache, the model is called once per unknown distinct row."""
         if self._cache is None:
-            codes = np.full(len(rows), Undecided.UNASKED, np.int8)
-            for places, found in self._asking.batches(rows, np.arange(len(rows)), progress):
-                codes[places] = found
+            codes = np.full(len(rows), Undecided.PENDING, np.int8)
+            for indices, decided in self._calls.decide(rows, np.arange(len(rows)), progress):
+                codes[indices] = decided
             return codes
         digests = self._cache.digests(rows)
         codes = self._cache.codes(digests)
         first: dict[bytes, int] = {}
-        for place in np.flatnonzero(codes == Undecided.UNASKED).tolist():
-            first.setdefault(digests[place], place)
-        self._asking.note_decided(rows, codes)
+        for index in np.flatnonzero(codes == Undecided.PENDING).tolist():
+            first.setdefault(digests[index], index)
+        self._calls.note_decided(rows, codes)
         unknown = np.array([*first.values()], np.intp)
         try:
-            for places, found in self._asking.batches(rows, unknown, progress):
-                self._cache.keep([digests[place] for place in places.tolist()], found)
+            for indices, decided in self._calls.decide(rows, unknown, progress):
+                self._cache.add([digests[index] for index in indices.tolist()], decided)
         except (ModelFailedError, ModelUnreachableError) as error:
-            raise type(error)(f"{error}{self._kept(digests)}") from None
+            raise type(error)(f"{error}{self._how_to_resume(digests)}") from None
         return self._cache.codes(digests)
 
-    def _kept(self, digests: Sequence[bytes]) -> str:
-        """How to go on from what is known."""
+    def _how_to_resume(self, digests: Sequence[bytes]) -> str:
         assert self._cache is not None
         known = int((self._cache.codes(digests) >= 0).sum())
         if not known:
             return ""
-        told = f"; {known:,} of {count(len(digests), 'row')} are decided and kept in "
+        cached = f"; {known:,} of {count(len(digests), 'row')} are decided and cached in "
         if self._cache.path is None:
-            return f"{told}memory: ask again to go on from there, or give a cache to go on later"
-        return f"{told}{self._cache.path}: run again with the same cache to go on from there"
+            return (
+                f"{cached}memory: call again to continue, or set cache to continue in a later run"
+            )
+        return f"{cached}{self._cache.path}: run again with the same cache to continue"
 
 
 def _whole(name: str, value: Any, *, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise AuditInputError(f"{name}: a whole number of at least {least} is needed")
+        raise AuditInputError(f"{name}: must be an integer of at least {least}; got {value!r}")
     return int(value)
 
 
 def _finite(name: str, value: Any) -> float:
     kinds = (int, float, np.integer, np.floating)
     if isinstance(value, bool) or not isinstance(value, kinds) or not np.isfinite(value):
-        raise AuditInputError(f"{name}: a finite number is needed")
+        raise AuditInputError(f"{name}: must be a finite number; got {value!r}")
     return float(value)

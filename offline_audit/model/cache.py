@@ -1,8 +1,9 @@
-"""Decisions that a model has given, by a digest of the row: in memory, and in a file if wanted.
+"""Cache of a model's decisions by a digest of the row: in memory, and optionally in a file.
 
-The file is a header and then records of 17 bytes, each a digest of 16 and a decision. Digests are
-keyed by what identifies the model, so none of them answers for another. Rows cannot be read from
-them, but whoever knows a row can look for it: the file is its owner's only.
+The file is a header followed by records of 17 bytes: a digest of 16 bytes and a decision. Digests
+are keyed by the identity of the model, so records of one model never match another. Rows cannot be
+recovered from digests, but anyone who knows a row can look it up. The file is therefore readable
+only by its owner.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import BinaryIO
 import numpy as np
 
 from offline_audit.errors import DecisionCacheError
-from offline_audit.model.outputs import Codes, Features, Undecided
+from offline_audit.model.decisions import Codes, Features, Undecided
 
 __all__ = ["DecisionCache"]
 
@@ -33,19 +34,19 @@ _RECORD = np.dtype([("digest", f"V{_DIGEST}"), ("decision", "u1")])
 class DecisionCache:
     """Decisions of one model.
 
-    What is no decision (a row on which the model failed, or that was withheld) is known as long as
-    this object lives, and never written: another run asks for it again.
+    Rows without a decision (the model failed, or the prediction was withheld) are cached in memory
+    only, so that another run tries them again.
 
     Args:
-        identity: Everything that tells the model, and how its answers are read, from any other.
-        path: A file that is read now and appended to, made if it is not there; None keeps
-            decisions in memory only.
+        identity: Values that identify the model and its decision rule.
+        path: File that is read now and appended to; created if it does not exist. None to cache
+            in memory only.
 
     Attributes:
         path: The file.
 
     Raises:
-        DecisionCacheError: The file is another model's, is damaged, or cannot be used.
+        DecisionCacheError: The file belongs to another model, is damaged, or cannot be used.
     """
 
     def __init__(self, identity: Sequence[object], path: Path | str | None = None) -> None:
@@ -58,19 +59,19 @@ class DecisionCache:
             self._read(self.path)
 
     def digests(self, rows: Features) -> list[bytes]:
-        """Of each row, `[n, d]`."""
+        """One digest per row of `[n, d]`."""
         data, width = rows.astype("<f4", copy=False).tobytes(), 4 * rows.shape[1]
         if not width:
             return [self._digest(b"")] * len(rows)
-        return [self._digest(data[at : at + width]) for at in range(0, len(data), width)]
+        return [self._digest(data[start : start + width]) for start in range(0, len(data), width)]
 
     def codes(self, digests: Sequence[bytes]) -> Codes:
-        """What is known of some rows; `Undecided.UNASKED` where nothing is."""
-        get, unasked = self._known.get, int(Undecided.UNASKED)
-        return np.fromiter((get(digest, unasked) for digest in digests), np.int8, len(digests))
+        """Codes of rows; `Undecided.PENDING` if a row is not in the cache."""
+        get, pending = self._known.get, int(Undecided.PENDING)
+        return np.fromiter((get(digest, pending) for digest in digests), np.int8, len(digests))
 
-    def keep(self, digests: Sequence[bytes], codes: Codes) -> None:
-        """Add what some rows were answered.
+    def add(self, digests: Sequence[bytes], codes: Codes) -> None:
+        """Add codes of rows, and write decisions to the file.
 
         Raises:
             DecisionCacheError: The file cannot be written.
@@ -83,24 +84,24 @@ class DecisionCache:
         if not data:
             return
         with self._opened(self.path) as file:
-            # Over what a killed process left behind the last whole record, which is shorter.
-            end = _whole(file.seek(0, 2))
+            # Overwrites a partial last record, which a killed process may have left.
+            end = _end_of_records(file.seek(0, 2))
             if end < _HEADER.size:
-                raise DecisionCacheError(f"{self.path}: was cut short by somebody else")
+                raise DecisionCacheError(f"{self.path}: was truncated by another process")
             file.seek(end)
             file.write(data)
 
     def _digest(self, data: bytes) -> bytes:
-        # A copy of a hash that has its key already, which takes half the time.
-        found = self._hash.copy()
-        found.update(data)
-        return found.digest()
+        # Copying a keyed hash takes half the time of creating one.
+        row_hash = self._hash.copy()
+        row_hash.update(data)
+        return row_hash.digest()
 
     def _read(self, path: Path) -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch(mode=0o600)
-            # Also where it was there before.
+            # touch() does not change the mode of an existing file.
             path.chmod(0o600)
         except OSError as error:
             raise _unusable(path, error) from None
@@ -111,29 +112,33 @@ class DecisionCache:
                 file.write(self._header)
                 return
         self._check(data, path)
-        records = np.frombuffer(data[_HEADER.size : _whole(len(data))], _RECORD)
+        records = np.frombuffer(data[_HEADER.size : _end_of_records(len(data))], _RECORD)
         if (records["decision"] > 1).any():
-            raise DecisionCacheError(f"{path}: damaged, with records that are no decisions")
+            raise DecisionCacheError(
+                f"{path}: damaged: a record is neither 0 nor 1; delete the file"
+            )
         digests: list[bytes] = records["digest"].tolist()
         self._known.update(zip(digests, records["decision"].tolist(), strict=True))
 
     def _check(self, data: bytes, path: Path) -> None:
         if not data.startswith(_MAGIC) or len(data) < _HEADER.size:
-            raise DecisionCacheError(f"{path}: no cache of decisions; give the path of a new file")
+            raise DecisionCacheError(
+                f"{path}: not a cache of decisions; give the path of a new file"
+            )
         _, version, _ = _HEADER.unpack_from(data)
         if version != _FORMAT:
             raise DecisionCacheError(
-                f"{path}: a cache of format {version}; this evenhand reads {_FORMAT}"
+                f"{path}: has format {version}; this version of evenhand reads format {_FORMAT}"
             )
         if not data.startswith(self._header):
             raise DecisionCacheError(
-                f"{path}: holds decisions of another model, version or endpoint, or by another "
-                "threshold; give the path of a new file"
+                f"{path}: belongs to another model, version, endpoint or threshold; give the path "
+                "of a new file"
             )
 
     @contextmanager
     def _opened(self, path: Path) -> Iterator[BinaryIO]:
-        """The file, for no other process meanwhile."""
+        """The file, locked against other processes."""
         try:
             with path.open("r+b") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
@@ -142,8 +147,8 @@ class DecisionCache:
             raise _unusable(path, error) from None
 
 
-def _whole(size: int) -> int:
-    """Where the last record that was written to its end does end."""
+def _end_of_records(size: int) -> int:
+    """Offset after the last complete record of a file of this size."""
     return size - (size - _HEADER.size) % _RECORD.itemsize
 
 

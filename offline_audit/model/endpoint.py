@@ -1,4 +1,4 @@
-"""A model behind an endpoint: asked over gRPC, again after a pause while it is down or busy."""
+"""A model behind an endpoint, called over gRPC with retries while it is unavailable or busy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from monitor.bundle import BundleSpec
 from monitor.client import Client, EndpointError, Predictions
 from offline_audit.errors import AuditInputError, ModelFailedError, ModelUnreachableError
 from offline_audit.formatting import count, duration
-from offline_audit.model.outputs import (
+from offline_audit.model.decisions import (
     Codes,
     DecisionRule,
     Features,
@@ -24,32 +24,32 @@ from offline_audit.model.outputs import (
 
 __all__ = ["EndpointModel", "EndpointRule"]
 
-# Troubles that pass; the first two, and what a server says that is full or restarts.
-_PASSING = {"UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "ABORTED", "CANCELLED"}
-# Of the call, whichever rows are in it.
+# Statuses of temporary problems: timeouts, overload, restarts.
+_TEMPORARY = {"UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "ABORTED", "CANCELLED"}
+# Statuses that do not depend on the rows of the request.
 _FINAL = {"NOT_FOUND", "UNIMPLEMENTED", "PERMISSION_DENIED", "UNAUTHENTICATED"}
 _WITHHELD = "FAILED_PRECONDITION"
-_HELD_BACK = ("withhold", "review")
-# Half of what servers take by default.
+_WITHHELD_ACTIONS = ("withhold", "review")
+# Half of the default message limit of servers.
 _MOST_BYTES = 2 << 20
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointRule:
-    """What an endpoint's predictions mean.
+    """How an endpoint's predictions become decisions.
 
     Attributes:
-        class_names: How a sidecar calls its decisions, the unfavourable one first; None to look
-            at scores only.
-        scores: For servers that do not say decisions; None if that was not told.
+        class_names: Names of the sidecar's decisions, the unfavourable one first; None to use
+            scores only.
+        scores: Rule for scores, for servers that return no decisions; None if not configured.
     """
 
     class_names: tuple[str, str] | None
     scores: DecisionRule | None
 
     @classmethod
-    def told(
+    def of(
         cls,
         manifest: BundleSpec | None,
         *,
@@ -58,10 +58,10 @@ class EndpointRule:
         threshold: float | None,
         output: Output | None,
     ) -> EndpointRule:
-        """From a manifest, or piece by piece.
+        """The rule of a manifest, or of separate arguments, which take precedence.
 
         Raises:
-            AuditInputError: They do not tell enough.
+            AuditInputError: The rule is incomplete or invalid.
         """
         if manifest is not None:
             decision = manifest.decision
@@ -72,12 +72,12 @@ class EndpointRule:
         favourable = 1 if favourable is None else favourable
         if (threshold is None) != (output is None) or (class_names is None and threshold is None):
             raise AuditInputError(
-                "how the endpoint decides is not known: give the manifest of its bundle; or the "
-                "class_names of a sidecar; or threshold and output, for servers that answer with "
-                "scores only"
+                "the endpoint's decision rule is incomplete: give the manifest of its bundle, or "
+                "class_names of a sidecar, or both threshold and output for a server that returns "
+                "only scores"
             )
         if class_names is not None and (len(class_names) != 2 or len(set(class_names)) != 2):
-            raise AuditInputError("class_names: two different names are needed, of classes 0 and 1")
+            raise AuditInputError("class_names: must be two different names, of classes 0 and 1")
         names = None
         if class_names is not None:
             names = (class_names[1 - favourable], class_names[favourable])
@@ -86,41 +86,43 @@ class EndpointRule:
             scores = DecisionRule.of_output(output, threshold, favourable)
         return cls(class_names=names, scores=scores)
 
-    def codes(self, found: Predictions, rows: int) -> Codes:
-        """Decisions on n rows, `[n]`.
+    def codes(self, predictions: Predictions, rows: int) -> Codes:
+        """Decisions for n rows, `[n]`.
 
         Raises:
-            AuditInputError: The predictions are not what was told of them.
+            AuditInputError: The predictions do not match the rule.
         """
-        if self.class_names is not None and found.decisions:
-            codes = self._named(self.class_names, found.decisions, rows)
+        if self.class_names is not None and predictions.decisions:
+            codes = self._named(self.class_names, predictions.decisions, rows)
         elif self.scores is not None:
-            codes = self.scores.codes(found.score, rows)
+            codes = self.scores.codes(predictions.score, rows)
         else:
             raise AuditInputError(
-                "the endpoint answers with scores and says no decisions: give threshold, and "
-                "output such as 'logit' or 'probability'"
+                "the endpoint returns scores and no decisions: give threshold, and output such as "
+                "'logit' or 'probability'"
             )
-        if found.actions:
-            # Whatever stands in for it, a fallback too, is not the model's decision.
-            codes[np.isin(found.actions, _HELD_BACK)] = Undecided.WITHHELD
+        if predictions.actions:
+            # A fallback in place of a withheld prediction is not the model's decision.
+            codes[np.isin(predictions.actions, _WITHHELD_ACTIONS)] = Undecided.WITHHELD
         return codes
 
     def _named(self, names: tuple[str, str], decisions: Sequence[str], rows: int) -> Codes:
         if len(decisions) != rows:
-            told = f"{count(rows, 'row')} with {count(len(decisions), 'decision')}"
-            raise AuditInputError(f"the endpoint answers {told}")
-        meaning: dict[str, int] = {
+            raise AuditInputError(
+                f"the endpoint returned {count(len(decisions), 'decision')} for "
+                f"{count(rows, 'row')}"
+            )
+        code_by_name: dict[str, int] = {
             "withheld": Undecided.WITHHELD,
             "unknown": Undecided.NOT_A_NUMBER,
             names[0]: 0,
             names[1]: 1,
         }
         try:
-            return np.array([meaning[decision] for decision in decisions], np.int8)
+            return np.array([code_by_name[decision] for decision in decisions], np.int8)
         except KeyError:
             raise AuditInputError(
-                f"class_names: the endpoint says other decisions than {names[0]!r} and "
+                f"class_names: the endpoint returns decisions other than {names[0]!r} and "
                 f"{names[1]!r}; give the names in its manifest"
             ) from None
 
@@ -129,15 +131,15 @@ class EndpointModel:
     """A model behind an endpoint.
 
     Args:
-        endpoint: Such as `127.0.0.1:8081`.
-        model: Its name.
-        version: Its version; empty lets the server choose.
-        rule: What its predictions mean.
-        timeout: Seconds that one call may take.
-        batch_rows: Most rows of a call.
-        retries: Most times that a batch is asked again.
-        patience: Seconds after which a batch is not asked again.
-        width: Columns that it takes.
+        endpoint: Address, such as `127.0.0.1:8081`.
+        model: Name of the model.
+        version: Version of the model; empty for the server's default.
+        rule: Rule that turns predictions into decisions.
+        timeout: Seconds per request.
+        batch_rows: Largest number of rows per request.
+        retries: Largest number of retries per batch.
+        patience: Seconds after which a batch is not retried.
+        width: Number of columns that it accepts; None if that is not known.
     """
 
     def __init__(
@@ -157,21 +159,21 @@ class EndpointModel:
         self._rule, self._timeout, self._batch_rows = rule, timeout, batch_rows
         self._retries, self._patience = retries, patience
         self._client: Client | None = None
-        self._chance = np.random.default_rng()
+        self._rng = np.random.default_rng()
         self.width = width
 
     def batch_rows(self, width: int) -> int:
-        """See `RowModel`; fewer where rows are so wide that servers would refuse the message."""
+        """See `RowModel`; limited for wide rows, so that servers accept the message."""
         return max(1, min(self._batch_rows, _MOST_BYTES // max(4 * width, 1)))
 
-    def answers(self, rows: Features) -> Codes:
+    def decide(self, rows: Features) -> Codes:
         """See `RowModel`.
 
         Raises:
-            ModelUnreachableError: It is down or busy for too long.
-            ModelFailedError: It refuses, whatever it is asked.
+            ModelUnreachableError: The endpoint was unavailable or busy for too long.
+            ModelFailedError: The endpoint refuses every request.
         """
-        begun, attempts = monotonic(), 0
+        started, attempts = monotonic(), 0
         while True:
             attempts += 1
             try:
@@ -179,25 +181,25 @@ class EndpointModel:
             except EndpointError as error:
                 status = error.status
             wait = min(_FIRST_WAIT * 2 ** (attempts - 1), _LONGEST_WAIT)
-            wait *= float(self._chance.uniform(0.5, 1.0))
-            spent = monotonic() - begun
+            wait *= float(self._rng.uniform(0.5, 1.0))
+            spent = monotonic() - started
             if attempts > self._retries or spent + wait > self._patience:
                 raise ModelUnreachableError(
-                    f"{self._endpoint} does not answer: {status} on "
+                    f"{self._endpoint} is unavailable: {status} on "
                     f"{count(attempts, 'attempt')} in {duration(spent)}{_HINTS.get(status, '')}"
                 )
-            # gRPC waits long before it tries a broken connection again; a new one it tries at once.
-            self.rest()
+            # gRPC delays reconnecting a broken channel, but connects a new one at once.
+            self.close()
             sleep(wait)
 
-    def rest(self) -> None:
+    def close(self) -> None:
         """See `RowModel`."""
         if self._client is not None:
             self._client.close()
             self._client = None
 
     def _predict(self, rows: Features) -> Predictions:
-        """Predictions; only troubles that pass are raised as they come."""
+        """Predictions; only temporary problems are raised as `EndpointError`."""
         if self._client is None:
             self._client = Client(
                 self._endpoint, model=self._model, version=self._version, timeout=self._timeout
@@ -205,20 +207,20 @@ class EndpointModel:
         try:
             return self._client.predict(rows)
         except EndpointError as error:
-            if error.status in _PASSING:
+            if error.status in _TEMPORARY:
                 raise
             if error.status in _FINAL:
                 raise ModelFailedError(
-                    f"{self._endpoint} refuses with {error.status}; does it serve model "
-                    f"{self._model!r}, version {self._version or 'any'}?"
+                    f"{self._endpoint} refuses requests with {error.status}; check that it serves "
+                    f"model {self._model!r}, version {self._version or 'any'}"
                 ) from None
             code = Undecided.WITHHELD if error.status == _WITHHELD else Undecided.ERRORED
             raise RowsRefusedError(error.status, code) from None
-        except Exception as error:  # noqa: BLE001 - a foreign server may answer anything
+        except Exception as error:  # noqa: BLE001 - another server may return anything
             raise RowsRefusedError(type(error).__name__) from None
 
 
 _HINTS = {
-    "DEADLINE_EXCEEDED": "; fewer batch_rows or a longer timeout may help",
-    "RESOURCE_EXHAUSTED": "; fewer batch_rows may help",
+    "DEADLINE_EXCEEDED": "; try a smaller batch_rows or a longer timeout",
+    "RESOURCE_EXHAUSTED": "; try a smaller batch_rows",
 }

@@ -13,9 +13,8 @@ from benchmarks.papers.fliptest_carried import Carried
 from benchmarks.papers.fliptest_control import ragged_model
 from benchmarks.papers.fliptest_stability import stability
 from benchmarks.papers.lipton import HiringModel, applicants, fair_model
-from offline_audit.maps.costs import SQUARED_L2, Cost
 from offline_audit.maps.exact import ExactMethod
-from offline_audit.maps.transport_map import Features
+from offline_audit.maps.transport_map import SQUARED_L2, Cost, Features
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from scipy import stats
 from offline_audit import Columns, map_method
 from offline_audit.fliptest.flipset import Asked, counterparts_of
 from offline_audit.fliptest.resampling import bootstrap, null_sizes, share_interval
-from offline_audit.maps.costs import SQUARED_L2
+from offline_audit.maps.transport_map import SQUARED_L2
 
 COLUMNS = Columns.numeric(["a", "b"])
 LEVEL = 0.05

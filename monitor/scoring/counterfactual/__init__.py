@@ -10,10 +10,13 @@ kernel, not a function, from which draws are taken by a hash of the row: the sam
 the same answer, alone or in any batch.
 """
 
-from monitor.scoring.counterfactual.differences import FeatureDifferences
-from monitor.scoring.counterfactual.fitting import fit_transport_maps
-from monitor.scoring.counterfactual.transport import LayerWeight, TransportMaps
-from monitor.scoring.counterfactual.uniforms import row_uniforms, shifted_uniforms
+from monitor.scoring.counterfactual.fitting import FeatureDifferences, fit_transport_maps
+from monitor.scoring.counterfactual.transport import (
+    LayerWeight,
+    TransportMaps,
+    row_uniforms,
+    shifted_uniforms,
+)
 
 __all__ = [
     "FeatureDifferences",

@@ -35,12 +35,12 @@ def asked(**options):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"map": "teleport"}, "map: 'teleport' is none of joint_quantile"),
-        ({"map": 3}, "map: a name or a method"),
-        ({"map": "exact", "cost": "l7"}, "cost: 'l7' is none of squared_l2"),
-        ({"cost": "l2"}, "joint_quantile is the map of squared_l2"),
-        ({"map": map_method("exact"), "cost": "l2"}, "cost of its own"),
-        ({"map": "exact", "cost": lambda a, b: np.zeros(3)}, "must give costs of shape"),
+        ({"map": "teleport"}, "map: must be one of joint_quantile"),
+        ({"map": 3}, "map: must be a name or a method"),
+        ({"map": "exact", "cost": "l7"}, "cost: must be one of squared_l2"),
+        ({"cost": "l2"}, "joint_quantile supports only squared_l2"),
+        ({"map": map_method("exact"), "cost": "l2"}, "set the cost on the map method itself"),
+        ({"map": "exact", "cost": lambda a, b: np.zeros(3)}, "must return shape"),
         ({"map": "exact", "cost": lambda a, b: -np.ones((len(a), len(b)))}, "not negative"),
         ({"criterion": "parity"}, "criterion: 'parity' is none of statistical_parity"),
         ({"criterion": ["parity"]}, "criterion"),
@@ -236,13 +236,13 @@ class Failing:
     def batch_rows(self, width):
         return 65_536
 
-    def answers(self, rows):
+    def decide(self, rows):
         self.made += 1
         if self.made > self.calls:
-            raise self.error("the endpoint does not answer")
+            raise self.error("the endpoint is unavailable")
         return decide(rows).astype(np.int8)
 
-    def rest(self):
+    def close(self):
         pass
 
 

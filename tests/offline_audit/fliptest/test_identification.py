@@ -8,8 +8,8 @@ import pytest
 from offline_audit import Columns
 from offline_audit.fliptest.flipset import Asked
 from offline_audit.fliptest.identification import identify
-from offline_audit.maps.costs import COSTS
-from offline_audit.maps.scaling import Scaling
+from offline_audit.maps.columns import Scaling
+from offline_audit.maps.transport_map import COSTS
 
 COLUMNS = Columns.numeric(["work", "hair"])
 

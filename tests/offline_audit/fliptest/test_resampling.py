@@ -13,7 +13,7 @@ from monitor import Feature
 from offline_audit import AuditedModel, Columns, map_method
 from offline_audit.fliptest.flipset import Asked, counterparts_of, gross_share
 from offline_audit.fliptest.resampling import bootstrap, null_sizes, share_interval
-from offline_audit.maps.costs import SQUARED_L2
+from offline_audit.maps.transport_map import SQUARED_L2
 
 ONE = Columns.numeric(["x"])
 

@@ -13,7 +13,7 @@ from monitor import Feature, OneHotGroup, World, decide, train_subgroup_biased
 from offline_audit import AuditInputError, Columns
 from offline_audit.fliptest.flipset import Flipset
 from offline_audit.fliptest.transparency import transparency_report
-from offline_audit.maps.scaling import Scaling
+from offline_audit.maps.columns import Scaling
 from tests.offline_audit.fliptest.flipping_people import (
     COLUMNS,
     SCALE,

@@ -11,9 +11,9 @@ from scipy import stats
 
 from offline_audit import AuditInputError, Columns
 from offline_audit.maps import entropic
-from offline_audit.maps.costs import COSTS, cost_of
+from offline_audit.maps.columns import Scaling
 from offline_audit.maps.entropic import EntropicMethod, conditional, target_potentials
-from offline_audit.maps.scaling import Scaling
+from offline_audit.maps.transport_map import COSTS, cost_of
 from tests.offline_audit.maps.two_groups import (
     MIXED,
     Groups,

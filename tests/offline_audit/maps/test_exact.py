@@ -12,9 +12,9 @@ from scipy import stats
 
 from offline_audit import AuditInputError, Columns
 from offline_audit.maps import exact
-from offline_audit.maps.costs import COSTS, cost_of
+from offline_audit.maps.columns import Scaling
 from offline_audit.maps.exact import ExactMethod, Plan, distinct_people, optimal_plan
-from offline_audit.maps.scaling import Scaling
+from offline_audit.maps.transport_map import COSTS, cost_of
 from tests.offline_audit.maps.two_groups import (
     MIXED,
     Groups,

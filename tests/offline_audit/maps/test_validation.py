@@ -12,8 +12,8 @@ from sklearn.linear_model import LinearRegression
 
 from monitor import Feature, World
 from offline_audit import Columns, map_method
-from offline_audit.maps.costs import COSTS, SQUARED_L2
-from offline_audit.maps.scaling import Scaling
+from offline_audit.maps.columns import Scaling
+from offline_audit.maps.transport_map import COSTS, SQUARED_L2
 from offline_audit.maps.validation import validate_map
 from tests.offline_audit.maps.hanging_together import TWO, hanging
 from tests.offline_audit.maps.two_groups import MIXED, gaussians, mixed

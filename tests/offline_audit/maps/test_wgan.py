@@ -9,7 +9,7 @@ from scipy import stats
 
 from offline_audit import AuditInputError, Columns
 from offline_audit.maps import wgan
-from offline_audit.maps.costs import COSTS, cost_of
+from offline_audit.maps.transport_map import COSTS, cost_of
 from offline_audit.maps.wgan import Network, WganMethod
 from tests.offline_audit.maps.two_groups import (
     MIXED,

@@ -74,7 +74,7 @@ def test_the_other_decision_may_be_the_favourable_one():
 
 def test_scores_without_a_threshold_are_refused_and_none_is_guessed():
     model = AuditedModel.of(lambda rows: np.full(len(rows), SECRET))
-    with pytest.raises(AuditInputError, match="other than 0 and 1; say from which score") as told:
+    with pytest.raises(AuditInputError, match="numbers other than 0 and 1") as told:
         model.decide(ROWS)
     assert "77" not in str(told.value)
 
@@ -82,10 +82,10 @@ def test_scores_without_a_threshold_are_refused_and_none_is_guessed():
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (lambda rows: np.zeros(len(rows) - 1), r"answers 500 rows with an array of shape \[499\]"),
-        (lambda rows: np.zeros((len(rows), 2)), "give the column of class 1"),
+        (lambda rows: np.zeros(len(rows) - 1), r"array of shape \[499\] for 500 rows"),
+        (lambda rows: np.zeros((len(rows), 2)), "return only the column of class 1"),
         (lambda rows: 1.0, r"shape \[\]"),
-        (lambda rows: [[1], [2, 3]], "a list that is no array"),
+        (lambda rows: [[1], [2, 3]], "a list that cannot be converted to an array"),
         (lambda rows: ["granted"] * len(rows), "not all values are numbers"),
     ],
 )
@@ -187,7 +187,7 @@ def test_rows_are_whole_for_the_halves_of_a_batch_that_failed():
 def test_a_model_that_fails_on_everything_is_an_error_and_soon(count):
     function = Counted(lambda rows: np.ones(len(rows), bool))
     rows = np.full((count, 4), SECRET, np.float32)
-    with pytest.raises(ModelFailedError, match=r"brought no decision: .*ValueError") as told:
+    with pytest.raises(ModelFailedError, match=r"no decision for the first .*ValueError") as told:
         AuditedModel.of(function).decide(rows)
     assert "77123" not in "".join(traceback.format_exception(told.value))
     assert len(function.calls) <= 64
@@ -195,7 +195,9 @@ def test_a_model_that_fails_on_everything_is_an_error_and_soon(count):
 
 def test_a_model_that_decides_nothing_is_an_error():
     model = AuditedModel.from_function(lambda rows: np.full(len(rows), np.nan), threshold=0.5)
-    with pytest.raises(ModelFailedError, match="500 rows brought no decision: their scores were"):
+    with pytest.raises(
+        ModelFailedError, match="no decision for the first 500 rows: their scores were"
+    ):
         model.decide(ROWS)
 
 
@@ -203,7 +205,7 @@ def test_a_model_that_stops_to_work_is_an_error_and_soon():
     function = Counted()
     function.fails = lambda rows: np.full(len(rows), len(function.calls) > 3)
     model = AuditedModel.from_function(function, batch_rows=100)
-    with pytest.raises(ModelFailedError, match="no longer works: ValueError on a row that it dec"):
+    with pytest.raises(ModelFailedError, match="stopped working: ValueError on a row that it dec"):
         model.decide(ROWS)
     assert len(function.calls) == 3 + 64 + 1
 
@@ -219,8 +221,8 @@ def test_an_order_to_stop_is_obeyed():
 @pytest.mark.parametrize(
     ("features", "said"),
     [
-        (np.zeros(4), r"rows \[n, d\] are needed, not 1 axes"),
-        ([["a", "b"]], r"numbers \[n, d\] are needed"),
+        (np.zeros(4), r"must have shape \[n, d\]; got 1 axes"),
+        ([["a", "b"]], r"must be an array of numbers \[n, d\]"),
     ],
 )
 def test_features_that_are_no_rows_are_refused(features, said):
@@ -231,11 +233,11 @@ def test_features_that_are_no_rows_are_refused(features, said):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"threshold": float("nan")}, "threshold: a finite number"),
-        ({"threshold": "half"}, "threshold: a finite number"),
-        ({"batch_rows": 0}, "batch_rows: a whole number of at least 1"),
-        ({"favourable": 2}, "favourable: 2 is neither 0 nor 1"),
-        ({"cache": "here"}, "identity: a cache needs it"),
+        ({"threshold": float("nan")}, "threshold: must be a finite number"),
+        ({"threshold": "half"}, "threshold: must be a finite number"),
+        ({"batch_rows": 0}, "batch_rows: must be an integer of at least 1"),
+        ({"favourable": 2}, "favourable: must be 0 or 1; got 2"),
+        ({"cache": "here"}, "identity: required with a cache"),
     ],
 )
 def test_options_that_cannot_be_used_are_refused(options, said):
@@ -244,7 +246,7 @@ def test_options_that_cannot_be_used_are_refused(options, said):
 
 
 def test_what_cannot_be_called_is_refused():
-    with pytest.raises(AuditInputError, match=r"a function from rows .* not a dict"):
+    with pytest.raises(AuditInputError, match=r"a function from rows .* got dict"):
         AuditedModel.of(cast("Any", {}))
 
 
@@ -310,7 +312,7 @@ def test_a_bundle_decides_as_its_own_classifier_does(tmp_path, output, favourabl
 
 
 def test_a_bundle_takes_rows_of_its_own_width_only(bundle_path):
-    with pytest.raises(AuditInputError, match="features: 4 columns, but the model takes 5"):
+    with pytest.raises(AuditInputError, match="features: got 4 columns; the model takes 5"):
         AuditedModel.of(bundle_path).decide(ROWS)
 
 

@@ -123,7 +123,7 @@ def test_a_header_that_was_torn_is_written_anew(tmp_path, size):
 )
 def test_the_cache_of_another_model_is_refused(tmp_path, changes):
     cached(Asked(), tmp_path / "cache").decide(ROWS)
-    with pytest.raises(DecisionCacheError, match="holds decisions of another model"):
+    with pytest.raises(DecisionCacheError, match="belongs to another model"):
         cached(Asked(), tmp_path / "cache", **changes)
 
 
@@ -147,9 +147,12 @@ def test_a_bundle_of_other_bytes_is_another_model(bundle_path, tmp_path):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"income,sex\n", "no cache of decisions"),
-        (b"income,sex\n" * 10, "no cache of decisions"),
-        (b"evenhand decided\x02\x00" + bytes(16), "a cache of format 2; this evenhand reads 1"),
+        (b"income,sex\n", "not a cache of decisions"),
+        (b"income,sex\n" * 10, "not a cache of decisions"),
+        (
+            b"evenhand decided\x02\x00" + bytes(16),
+            "has format 2; this version of evenhand reads format 1",
+        ),
     ],
 )
 def test_what_is_no_cache_is_refused_and_left_alone(tmp_path, content, said):
@@ -198,5 +201,5 @@ def test_a_cache_that_cannot_be_written_is_told_of(tmp_path):
     with pytest.raises(DecisionCacheError, match="cannot be used: No such file"):
         model.decide(ROWS)
     (tmp_path / "cache").touch()
-    with pytest.raises(DecisionCacheError, match="cut short by somebody else"):
+    with pytest.raises(DecisionCacheError, match="truncated by another process"):
         model.decide(ROWS + 1)

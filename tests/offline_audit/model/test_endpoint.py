@@ -111,7 +111,7 @@ def test_a_manifest_says_how_the_endpoint_decides(server):
     rows[:, 0] = np.linspace(-1, 1, 100)
     found = endpoint(class_names=None, manifest=small_spec()).decide(rows)
     np.testing.assert_array_equal(found, rows[:, 0] >= np.log(0.4 / 0.6))
-    with pytest.raises(AuditInputError, match="3 columns, but the model takes 5"):
+    with pytest.raises(AuditInputError, match="got 3 columns; the model takes 5"):
         endpoint(class_names=None, manifest=small_spec()).decide(ROWS)
 
 
@@ -126,17 +126,17 @@ def test_a_manifest_says_how_the_endpoint_decides(server):
     ids=str,
 )
 def test_how_the_endpoint_decides_has_to_be_told(server, options):
-    with pytest.raises(AuditInputError, match="how the endpoint decides is not known"):
+    with pytest.raises(AuditInputError, match="decision rule is incomplete"):
         endpoint(**options)
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"class_names": ("a", "a")}, "class_names: two different names"),
-        ({"threshold": 0.5, "output": "odds"}, "output: 'odds' is none of logit, prob"),
-        ({"threshold": 1.5, "output": "logit"}, "threshold: 1.5 is not between 0 and 1"),
-        ({"retries": -1}, "retries: a whole number of at least 0"),
+        ({"class_names": ("a", "a")}, "class_names: must be two different names"),
+        ({"threshold": 0.5, "output": "odds"}, "output: must be one of logit, prob.*; got 'odds'"),
+        ({"threshold": 1.5, "output": "logit"}, "threshold: must be between 0 and 1; got 1.5"),
+        ({"retries": -1}, "retries: must be an integer of at least 0"),
     ],
 )
 def test_options_that_cannot_be_used_are_refused(server, options, said):
@@ -145,10 +145,10 @@ def test_options_that_cannot_be_used_are_refused(server, options, said):
 
 
 def test_answers_that_are_not_what_was_told_of_them_are_refused(server):
-    with pytest.raises(AuditInputError, match="other decisions than 'no' and 'yes'"):
+    with pytest.raises(AuditInputError, match="decisions other than 'no' and 'yes'"):
         endpoint(class_names=("no", "yes")).decide(ROWS)
     server.named = False
-    with pytest.raises(AuditInputError, match="says no decisions: give threshold"):
+    with pytest.raises(AuditInputError, match="no decisions: give threshold"):
         endpoint().decide(ROWS)
 
 
@@ -239,14 +239,16 @@ def test_an_endpoint_that_withholds_everything_is_an_error_and_soon(server):
     assert len(server.asked) <= 64
     server.fails = {}
     server.held = lambda rows, score, names: (score, names, ["withhold"] * len(rows))
-    with pytest.raises(ModelFailedError, match="1,000 rows brought no decision: policy withheld"):
+    with pytest.raises(ModelFailedError, match="first 1,000 rows: policy withheld"):
         endpoint().decide(ROWS)
 
 
 @pytest.mark.parametrize("status", ["NOT_FOUND", "UNIMPLEMENTED", "PERMISSION_DENIED"])
 def test_a_call_that_no_row_can_mend_is_not_tried_again(server, status):
     server.troubles = [status]
-    with pytest.raises(ModelFailedError, match=f"{status}; does it serve model 'loans', version 3"):
+    with pytest.raises(
+        ModelFailedError, match=f"{status}; check that it serves model 'loans', version 3"
+    ):
         endpoint().decide(ROWS)
     assert len(server.asked) == 1
 
@@ -277,7 +279,7 @@ def test_the_next_run_goes_on_from_where_the_endpoint_went_away(server, tmp_path
     server.fails = {"UNAVAILABLE": lambda rows: np.full(len(rows), len(server.asked) > 2)}
     with pytest.raises(
         ModelUnreachableError,
-        match=r"2,000 of 2,500 rows are decided and kept in .*cache: run again with the same cache",
+        match=r"2,000 of 2,500 rows are decided and cached in .*cache: run again with the same",
     ):
         endpoint(cache=cache, retries=2).decide(ROWS)
     server.fails, server.asked = {}, []
@@ -288,7 +290,7 @@ def test_the_next_run_goes_on_from_where_the_endpoint_went_away(server, tmp_path
 def test_the_same_model_goes_on_without_a_file(server):
     model = endpoint(retries=0)
     server.fails = {"UNAVAILABLE": lambda rows: np.full(len(rows), len(server.asked) > 2)}
-    with pytest.raises(ModelUnreachableError, match="kept in memory: ask again to go on"):
+    with pytest.raises(ModelUnreachableError, match="cached in memory: call again to continue"):
         model.decide(ROWS)
     server.fails, server.asked = {}, []
     np.testing.assert_array_equal(model.decide(ROWS), GRANTED)
@@ -308,9 +310,9 @@ def test_halves_that_were_answered_before_the_endpoint_went_away_are_kept(server
 
 def test_a_cache_knows_the_endpoint_the_model_and_the_version(server, tmp_path):
     endpoint(cache=tmp_path / "cache").decide(ROWS)
-    with pytest.raises(DecisionCacheError, match="another model, version or endpoint"):
+    with pytest.raises(DecisionCacheError, match="another model, version, endpoint or threshold"):
         endpoint(cache=tmp_path / "cache", version="4")
-    with pytest.raises(AuditInputError, match="version: a cache needs it"):
+    with pytest.raises(AuditInputError, match="version: a cache requires it"):
         endpoint(cache=tmp_path / "other", version="")
 
 

@@ -8,8 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monitor.scoring.counterfactual.categories import CategoryLookup
-from monitor.scoring.counterfactual.ranks import GRID, OrderedLookup
+from monitor.scoring.counterfactual.lookup import GRID, CategoryLookup, OrderedLookup
 from tests.oracle import transport
 
 BOTH = torch.tensor([[[False], [True]], [[True], [False]]])

@@ -7,7 +7,13 @@ import pytest
 
 from monitor import Feature
 from offline_audit import Columns
-from offline_audit.maps.duplicates import alike, draws_among, one_counterpart
+from offline_audit.maps.draws import (
+    alike,
+    draw_shifts,
+    draw_uniforms,
+    draws_among,
+    one_counterpart,
+)
 from offline_audit.maps.quantile import QuantileMethod
 
 YES_OR_NO = Columns(features=(Feature(name="b", kind="binary"),))
@@ -53,3 +59,25 @@ def test_people_who_differ_are_carried_as_they_are():
     source, target = rng.normal(size=(2, 200, 1)).astype(np.float32)
     fitted = QuantileMethod().fit(source, target + 1, Columns.numeric(["a"]))
     assert np.array_equal(one_counterpart(fitted, source), fitted.transport(source)[0])
+
+
+def test_numbers_of_a_row_are_its_own_and_evenly_spaced_over_the_draws():
+    people = np.random.default_rng(0).normal(size=(200, 3)).astype(np.float32)
+    drawn = np.stack([draw_uniforms(people, 4, draw, 16) for draw in range(16)])
+    assert drawn.min() >= 0
+    assert drawn.max() < 1
+    np.testing.assert_allclose(np.diff(np.sort(drawn, 0), axis=0), 1 / 16, atol=1e-6)
+    order = np.random.default_rng(1).permutation(200)
+    assert np.array_equal(draw_uniforms(people[order], 4, 3, 16), drawn[3, order])
+    # Mean of 200 uniforms: standard error .02.
+    np.testing.assert_allclose(draw_uniforms(people, 4, 0, 1).mean(0), 0.5, atol=4 * 0.0204)
+
+
+def test_the_numbers_of_one_rows_draws_do_not_hang_together():
+    shifts = draw_shifts(6, 256)
+    assert np.array_equal(np.sort(shifts, 0)[:, 0], np.arange(256) / 256)
+    correlations = np.corrcoef(shifts.T) - np.eye(6)
+    assert np.abs(correlations).max() < 4 / np.sqrt(256)
+    # What a draw does to one number does not hang on how many there are.
+    assert np.array_equal(draw_shifts(3, 256), shifts[:, :3])
+    assert draw_shifts(0, 8).shape == (8, 0)

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from monitor.scoring.counterfactual import FeatureDifferences
+from monitor import Feature, OneHotGroup
+from monitor.errors import FitError
+from monitor.scoring.counterfactual import FeatureDifferences, fit_transport_maps
 
 LEVEL = 0.05
 
@@ -91,3 +93,42 @@ def test_a_constant_feature_never_differs():
     ready = FeatureDifferences(features, [0, 1], np.array([True, False]), [])
     ordered, _ = ready.between(np.arange(50) < 20, LEVEL)
     assert not ordered.any()
+
+
+KINDS = (
+    Feature(name="n", kind="numeric"),
+    Feature(name="i", kind="integer"),
+    Feature(name="b", kind="binary"),
+    Feature(name="c=1", kind="onehot"),
+    Feature(name="c=2", kind="onehot"),
+)
+DROPPED = (OneHotGroup(name="c", features=("c=1", "c=2"), dropped="other"),)
+
+
+@pytest.mark.parametrize(("here", "there"), [(0.01, 0.05), (0.02, 0.06), (0.05, 0.1)])
+def test_a_rare_binary_feature_moves_where_its_share_differs(here, there):
+    rng = np.random.default_rng(1)
+    groups = np.repeat([0, 1], 1_000).astype(np.int8)
+    rows = np.zeros((2_000, 5), np.float32)
+    rows[:, 2] = rng.random(2_000) < np.where(groups == 1, there, here)
+    assert fit_transport_maps(rows, groups, KINDS, DROPPED, 2).ordered_moves[0, 1, 2]
+
+
+def test_equal_distributions_are_called_different_as_seldom_as_stated():
+    rng, moved = np.random.default_rng(2), 0
+    for _ in range(150):
+        rows = np.zeros((600, 5), np.float32)
+        rows[:, 0], rows[:, 1], rows[:, 2] = (
+            rng.normal(size=600),
+            rng.poisson(2, 600),
+            rng.random(600) < 0.1,
+        )
+        groups = rng.integers(2, size=600).astype(np.int8)
+        moved += int(fit_transport_maps(rows, groups, KINDS, DROPPED, 2).ordered_moves[0, 1].sum())
+    # 450 tests at 1%: 4.5 expected; 15 or more would be a one-in-ten-thousand event.
+    assert moved < 15
+
+
+def test_a_group_without_members_is_refused():
+    with pytest.raises(FitError, match="without members"):
+        fit_transport_maps(np.zeros((9, 5), np.float32), np.zeros(9, np.int8), KINDS, DROPPED, 2)

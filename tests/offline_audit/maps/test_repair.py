@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from monitor import Feature, OneHotGroup
 from offline_audit import Columns
-from offline_audit.maps.dependence import BinnedPeople, category_places
+from offline_audit.maps.repair import BinnedPeople
 from tests.offline_audit.maps.two_groups import MIXED, mixed_people
 
 RARE = 10
@@ -78,14 +77,3 @@ def test_one_variable_alone_has_no_pairs():
     people = np.random.default_rng(4).normal(size=(50, 1)).astype(np.float32)
     binned = BinnedPeople.of(people, Columns.numeric(["a"]))
     assert binned.differing(np.arange(50) < 20, 0.05) == []
-
-
-def test_the_dropped_category_is_the_last_place():
-    columns = Columns(
-        features=(Feature(name="j=x", kind="onehot"), Feature(name="j=y", kind="onehot")),
-        one_hot_groups=(OneHotGroup(name="j", features=("j=x", "j=y"), dropped="z"),),
-    )
-    (variable,) = columns.variables
-    assert variable.categories == ("x", "y", "z")
-    rows = np.array([[0, 1], [0, 0], [1, 0]], np.float32)
-    assert category_places(rows, variable).tolist() == [1, 2, 0]
