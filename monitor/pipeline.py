@@ -30,7 +30,7 @@ from monitor.review import ReviewLog
 from monitor.scoring.scorer import Scorer, ScoringResult
 from monitor.settings import Config
 from monitor.stream import Stream
-from monitor.traffic.outcome import Outcome, Refusal, Source
+from monitor.traffic.outcomes import Outcome, Refusal, Source
 
 if TYPE_CHECKING:
     from monitor.traffic.log import OutcomeLog, TrafficLog

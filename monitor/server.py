@@ -22,7 +22,7 @@ from prometheus_client import (
     disable_created_metrics,
 )
 
-from monitor.bundle.probe import probe_features
+from monitor.bundle.classifier import probe_features
 from monitor.bundle.reader import Bundle
 from monitor.codec import FeatureCodec
 from monitor.drift import Drift

@@ -7,8 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from monitor.bundle.manifest import Sha256
-from monitor.bundle.reader import DEFAULT_MAX_BYTES, DEFAULT_PROBE_ROWS
+from monitor.bundle.manifest import DEFAULT_MAX_BYTES, DEFAULT_PROBE_ROWS, Sha256
 from monitor.scoring.baseline import Signal
 from monitor.setting_types import NamedPath, Port, Settings
 from monitor.traffic.settings import OutcomesConfig, RetentionConfig, TrafficConfig

@@ -70,7 +70,7 @@ ONLY_IN = {
     "pandas": set(),
     "pickle": set(),
     "os": {
-        "monitor.bundle.source",
+        "monitor.bundle.reader",
         "monitor.bundle.writer",
         "monitor.config",
         "monitor.drift.state",
@@ -80,7 +80,7 @@ ONLY_IN = {
         "monitor.traffic.appender",
         "monitor.traffic.erasure",
         "monitor.traffic.ledger",
-        "monitor.traffic.quota",
+        "monitor.traffic.retention",
         "monitor.traffic.spool",
         "monitor.traffic.store",
         "monitor.world",

@@ -6,19 +6,27 @@ import io
 import logging
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from monitor.bundle.archive import harmless, model_format
-from monitor.bundle.manifest import BundleSpec
-from monitor.bundle.probe import probe_features
+from monitor.bundle.manifest import DEFAULT_PROBE_ROWS, BundleSpec, Feature
 from monitor.errors import ClassifierError, first_line
 
-__all__ = ["Classifier", "export_classifier", "load_classifier", "load_exported"]
+__all__ = [
+    "Classifier",
+    "export_classifier",
+    "load_classifier",
+    "load_exported",
+    "probe_features",
+    "with_ranges",
+]
 
 # Operators that change a tensor's shape and none of its values.
 _RESHAPING = {"squeeze", "unsqueeze", "view", "reshape", "flatten", "select", "slice", "alias"}
@@ -87,7 +95,9 @@ def export_classifier(module: nn.Module, width: int) -> bytes:
     return harmless(buffer.getvalue(), "classifier.pt2")
 
 
-def load_classifier(data: bytes, spec: BundleSpec, *, probe_rows: int = 64) -> Classifier:
+def load_classifier(
+    data: bytes, spec: BundleSpec, *, probe_rows: int = DEFAULT_PROBE_ROWS
+) -> Classifier:
     """Load a classifier from a file's bytes and hold it against what the manifest says.
 
     Raises:
@@ -108,6 +118,38 @@ def load_exported(data: bytes, name: str) -> nn.Module:
         ClassifierError: torch cannot read it.
     """
     return _load_program(data, name).module()
+
+
+def with_ranges(features: Sequence[Feature], rows: NDArray[np.float32]) -> tuple[Feature, ...]:
+    """Features with the 1% to 99% quantile range of their values in rows `[n, d]`."""
+    lows, highs = np.quantile(rows, [0.01, 0.99], axis=0).tolist()
+    return tuple(
+        feature.model_copy(update={"low": low, "high": high})
+        if feature.kind in ("numeric", "integer")
+        else feature
+        for feature, low, high in zip(features, lows, highs, strict=True)
+    )
+
+
+def probe_features(spec: BundleSpec, rows: int) -> NDArray[np.float32]:
+    """Synthetic rows of each feature's kind and range, float32 `[rows, d]`."""
+    rng = np.random.default_rng(0)
+    features = np.zeros((rows, spec.width), np.float32)
+    for column, feature in enumerate(spec.features):
+        low = 0.0 if feature.low is None else feature.low
+        high = 1.0 if feature.high is None else feature.high
+        if feature.kind == "numeric":
+            features[:, column] = rng.uniform(low, high, rows)
+        elif feature.kind in ("integer", "binary"):
+            features[:, column] = np.round(rng.uniform(low, high, rows))
+    columns = {feature.name: column for column, feature in enumerate(spec.features)}
+    for group in spec.one_hot_groups:
+        members = [columns[name] for name in group.features]
+        # One more choice if a category was dropped: all zeros.
+        choice = rng.integers(len(members) + (group.dropped is not None), size=rows)
+        for index, column in enumerate(members):
+            features[:, column] = choice == index
+    return features
 
 
 def _load_program(data: bytes, name: str) -> torch.export.ExportedProgram:

@@ -9,6 +9,8 @@ from typing import Annotated, Literal, Self
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 __all__ = [
+    "DEFAULT_MAX_BYTES",
+    "DEFAULT_PROBE_ROWS",
     "FORMAT_VERSION",
     "MANIFEST_FILE",
     "MODEL_NAME",
@@ -25,6 +27,8 @@ __all__ = [
     "Sha256",
 ]
 
+DEFAULT_MAX_BYTES = 4 << 30
+DEFAULT_PROBE_ROWS = 64
 FORMAT_VERSION = 1
 MANIFEST_FILE = "manifest.json"
 # Of models and their versions; safe in a path.

@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import tarfile
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import IO, TYPE_CHECKING, Any, Self
 
 from pydantic import ValidationError
 
-from monitor.bundle.manifest import FORMAT_VERSION, MANIFEST_FILE, Manifest
-from monitor.bundle.source import read_files
-from monitor.errors import BundleNotFoundError, BundleTamperedError, ManifestError
+from monitor.bundle.manifest import (
+    DEFAULT_MAX_BYTES,
+    DEFAULT_PROBE_ROWS,
+    FORMAT_VERSION,
+    MANIFEST_FILE,
+    Manifest,
+)
+from monitor.errors import BundleError, BundleNotFoundError, BundleTamperedError, ManifestError
 
 if TYPE_CHECKING:
     from monitor.bundle.classifier import Classifier
 
-__all__ = ["DEFAULT_MAX_BYTES", "DEFAULT_PROBE_ROWS", "Bundle"]
+__all__ = ["Bundle", "parse_manifest", "problem_in_words"]
 
-DEFAULT_MAX_BYTES = 4 << 30
-DEFAULT_PROBE_ROWS = 64
+# Deepest folder of a bundle; a loop of links would not end.
+_DEEPEST = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +67,7 @@ class Bundle:
             BundleError: In one of its kinds, which say what is wrong and where.
         """
         path = Path(path)
-        files = read_files(path, max_bytes=max_bytes)
+        files = _read_files(path, max_bytes=max_bytes)
         if MANIFEST_FILE not in files:
             raise BundleNotFoundError(f"{path}: no {MANIFEST_FILE} in it; is it a bundle?")
         data = files.pop(MANIFEST_FILE)
@@ -110,6 +118,86 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         problems = [problem_in_words(detail) for detail in error.errors(include_url=False)]
         shown = "; ".join(problems[:5]) + ("; …" if len(problems) > 5 else "")
         raise ManifestError(f"{where}: {MANIFEST_FILE}: {shown}") from None
+
+
+def _read_files(path: Path, *, max_bytes: int) -> dict[str, bytes]:
+    """Every file of a bundle by its name in it, read once.
+
+    Raises:
+        BundleNotFoundError: Nothing is there, or nothing that could be a bundle.
+        BundleTamperedError: A tar that is truncated or holds what a bundle never does.
+        BundleError: It cannot be read, or is larger than max_bytes.
+    """
+    try:
+        if path.is_dir():
+            return _bounded(_directory(path), path, max_bytes)
+        if path.is_file():
+            with tarfile.open(path, "r:") as tar:
+                return _bounded(_tar(tar, path), path, max_bytes)
+    except (tarfile.TarError, ValueError, RecursionError, EOFError) as error:
+        raise BundleTamperedError(
+            f"{path}: truncated, or not a plain tar file ({error}); a bundle is a directory or an "
+            "uncompressed tar"
+        ) from None
+    except OSError as error:
+        what = error.filename if isinstance(error.filename, str) else path
+        raise BundleError(f"{what}: cannot be read: {error.strerror or error}") from None
+    if path.exists():
+        raise BundleNotFoundError(f"{path}: neither a directory nor a .tar file")
+    raise BundleNotFoundError(f"{path}: no such bundle; expected a directory or a .tar file")
+
+
+def _directory(path: Path) -> Iterator[tuple[str, int, IO[bytes]]]:
+    # Before anything is read: a folder that is no bundle may hold anything.
+    if not (path / MANIFEST_FILE).is_file():
+        raise BundleNotFoundError(f"{path}: no {MANIFEST_FILE} in it; is it a bundle?")
+    # Links are followed, since mounted volumes consist of them; a loop of them is not.
+    for folder, subfolders, names in os.walk(path, onerror=_raise, followlinks=True):
+        if len(Path(folder).relative_to(path).parts) > _DEEPEST:
+            raise BundleTamperedError(f"{path}: folders within folders, as no bundle has")
+        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
+        for name in sorted(names):
+            # Mounted volumes and desktops leave dot files behind; nothing of ours begins so.
+            if name.startswith("."):
+                continue
+            file = Path(folder, name)
+            if not file.is_file():
+                raise BundleTamperedError(f"{path}: {name!r} is not a regular file")
+            with file.open("rb") as stream:
+                yield file.relative_to(path).as_posix(), file.stat().st_size, stream
+
+
+def _tar(tar: tarfile.TarFile, path: Path) -> Iterator[tuple[str, int, IO[bytes]]]:
+    for member in tar:
+        if member.isdir():
+            continue
+        stream = tar.extractfile(member) if member.isreg() and not member.issparse() else None
+        if stream is None:
+            raise BundleTamperedError(f"{path}: {member.name!r} is not a regular file")
+        yield member.name.removeprefix("./"), member.size, stream
+
+
+def _bounded(
+    files: Iterator[tuple[str, int, IO[bytes]]], path: Path, max_bytes: int
+) -> dict[str, bytes]:
+    contents: dict[str, bytes] = {}
+    left = max_bytes
+    for name, size, stream in files:
+        if name in contents:
+            raise BundleTamperedError(f"{path}: {name} is there twice")
+        left -= size
+        if left < 0:
+            raise BundleError(
+                f"{path}: larger than the {max_bytes} bytes allowed (bundle.max_bytes)"
+            )
+        contents[name] = stream.read(size)
+        if len(contents[name]) != size:
+            raise BundleTamperedError(f"{path}: {name} is truncated")
+    return contents
+
+
+def _raise(error: OSError) -> None:
+    raise error
 
 
 def _check_files(manifest: Manifest, files: dict[str, bytes], path: Path) -> None:

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from monitor.bundle.archive import harmless
-from monitor.bundle.manifest import FORMAT_VERSION, MANIFEST_FILE, BundleSpec
-from monitor.bundle.reader import DEFAULT_PROBE_ROWS, Bundle, parse_manifest
+from monitor.bundle.manifest import DEFAULT_PROBE_ROWS, FORMAT_VERSION, MANIFEST_FILE, BundleSpec
+from monitor.bundle.reader import Bundle, parse_manifest
 from monitor.errors import BundleError, BundleExistsError
 
 __all__ = ["check_target", "write_bundle"]

@@ -12,7 +12,6 @@ from pathlib import Path
 import click
 
 from monitor.bundle.manifest import BundleSpec, Manifest
-from monitor.bundle.probe import probe_features
 from monitor.bundle.reader import Bundle
 from monitor.config import load_config
 from monitor.errors import ClassifierError, KernelError
@@ -68,6 +67,8 @@ def verify(path: Path | None, pin: str | None, file: Path | None) -> None:
     """
     config, loaded = _open(path, pin, file)
     import torch
+
+    from monitor.bundle.classifier import probe_features
 
     torch.set_num_threads(config.compute.threads)
     rows = config.bundle.probe_rows

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.progress import Progress, TaskID
+from rich.progress import Progress
 
+from monitor.commands.progress import ProgressBars
 from monitor.errors import FitError
 from monitor.fitting.data import read_data
 from monitor.fitting.spec import read_spec
 from monitor.fitting.suggest import suggest_spec
 
-__all__ = ["ProgressBars", "fit"]
+__all__ = ["fit"]
 
 _PATH = click.Path(path_type=Path, readable=False)
 
@@ -67,20 +68,6 @@ def fit(
     click.echo(f"bundle: {out} (with audit.txt, audit.json and audit.png)")
     click.echo(result.compiled_in_words)
     click.echo(f"manifest digest (pin this): {result.bundle.manifest_sha256}")
-
-
-class ProgressBars:
-    """One progress bar per step."""
-
-    def __init__(self, progress: Progress) -> None:
-        self.progress = progress
-        self.tasks: dict[str, TaskID] = {}
-
-    def __call__(self, what: str, done: int, total: int) -> None:
-        """Update the bar of a step."""
-        if what not in self.tasks:
-            self.tasks[what] = self.progress.add_task(what)
-        self.progress.update(self.tasks[what], completed=done, total=total)
 
 
 def _suggest(data: Path, spec: Path | None) -> None:

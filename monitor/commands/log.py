@@ -207,7 +207,7 @@ def expire(
     **days: int | None,
 ) -> None:
     """Delete files older than the retention time (options, or retention.* in the config)."""
-    from monitor.traffic.expiry import expire as expire_store
+    from monitor.traffic.retention import expire as expire_store
     from monitor.traffic.store import Store
 
     locations = _locations(file, log_path, outcomes)

@@ -18,7 +18,7 @@ from rich.progress import Progress, TaskID
 from rich.table import Table
 
 from monitor import Bundle, Decision, FitData, FitSpec, Model, Population, World
-from monitor.commands.fit import ProgressBars
+from monitor.commands.progress import ProgressBars
 from monitor.errors import BundleTamperedError
 from monitor.fitting.spec import Output, ProtectedColumn
 

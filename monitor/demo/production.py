@@ -24,7 +24,7 @@ from rich.table import Table
 
 from monitor import AsyncClient, Bundle, BundleSpec, FitData, Model, write_bundle
 from monitor.client import Predictions
-from monitor.commands.fit import ProgressBars
+from monitor.commands.progress import ProgressBars
 from monitor.demo.lender import Lender, lending_spec
 from monitor.errors import ServeError
 

@@ -22,9 +22,8 @@ from torch import nn
 
 from monitor.bundle import Bundle, Fitted, write_bundle
 from monitor.bundle.archive import model_format
-from monitor.bundle.classifier import export_classifier, load_classifier
+from monitor.bundle.classifier import export_classifier, load_classifier, with_ranges
 from monitor.bundle.manifest import BundleSpec
-from monitor.bundle.probe import with_ranges
 from monitor.bundle.writer import check_target
 from monitor.drift import DriftReference
 from monitor.errors import FitError, KernelError

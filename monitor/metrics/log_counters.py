@@ -10,7 +10,7 @@ from prometheus_client import Metric
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from monitor.traffic.outcome import Source
+from monitor.traffic.outcomes import Source
 from monitor.traffic.segment import Cause
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from typing import cast
 import torch
 from torch import Tensor, fx
 
-from monitor.bundle.classifier import Classifier
-from monitor.bundle.probe import probe_features
+from monitor.bundle.classifier import Classifier, probe_features
 
 __all__ = ["FirstLayer", "first_layer"]
 

@@ -14,10 +14,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from monitor.bundle.classifier import Classifier, load_exported
-from monitor.bundle.manifest import Manifest
-from monitor.bundle.probe import probe_features
-from monitor.bundle.reader import DEFAULT_PROBE_ROWS, Bundle
+from monitor.bundle.classifier import Classifier, load_exported, probe_features
+from monitor.bundle.manifest import DEFAULT_PROBE_ROWS, Manifest
+from monitor.bundle.reader import Bundle
 from monitor.drift import DriftReference
 from monitor.errors import BundleError, KernelError, first_line
 from monitor.scoring.baseline import Baseline, Signal

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import fx, nn
 
-from monitor.bundle.probe import probe_features
+from monitor.bundle.classifier import probe_features
 from monitor.errors import PredictionError
 from monitor.logs import without_values
 from monitor.policy import Policy, Ruling

@@ -20,7 +20,7 @@ from pyarrow import parquet as pq
 from monitor.traffic.columns import TrafficColumns, about_file, outcome_schema, with_metadata
 from monitor.traffic.erased import Erased, read_erased
 from monitor.traffic.ledger import LedgerFile, SegmentEntry, write_entry
-from monitor.traffic.outcome_records import days, outcome_table
+from monitor.traffic.outcomes import days, outcome_table
 from monitor.traffic.records import hours, traffic_table
 from monitor.traffic.segment import Records, Segment, read_segment
 from monitor.traffic.store import Store

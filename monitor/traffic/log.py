@@ -10,29 +10,30 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from monitor.batching import Waiting
-from monitor.bundle.reader import Bundle
 from monitor.errors import ConfigError, NotReadyError, OverloadedError
 from monitor.logs import without_values
-from monitor.scoring.scorer import Scorer, ScoringResult
-from monitor.scoring.scores import ScoreColumns
-from monitor.settings import Config
 from monitor.traffic.appender import BoundedAppender
 from monitor.traffic.columns import FORMAT, TrafficColumns
-from monitor.traffic.ledger import Kind
-from monitor.traffic.outcome import Outcome, OutcomeCheck, Refusal, Source
-from monitor.traffic.outcome_records import OwnGroups, payload
+from monitor.traffic.outcomes import Outcome, OutcomeCheck, OwnGroups, Refusal, Source, payload
 from monitor.traffic.privacy import FeatureGuard, Pseudonyms, treatments
 from monitor.traffic.records import TrafficEncoder
-from monitor.traffic.segment import Cause
-from monitor.traffic.settings import OutcomesConfig, TrafficConfig
 from monitor.traffic.spool import Spool
 from monitor.traffic.store import Store
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from monitor.batching import Waiting
+    from monitor.bundle.reader import Bundle
+    from monitor.scoring.scorer import Scorer, ScoringResult
+    from monitor.scoring.scores import ScoreColumns
+    from monitor.settings import Config
+    from monitor.traffic.ledger import Kind
+    from monitor.traffic.segment import Cause
+    from monitor.traffic.settings import OutcomesConfig, TrafficConfig
 
 __all__ = ["OutcomeLog", "TrafficLog", "open_logs"]
 

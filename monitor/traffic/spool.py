@@ -23,7 +23,7 @@ from monitor.errors import ServeError, TrafficError, first_line
 from monitor.logs import without_values
 from monitor.traffic.appender import Appender, ClosedSegment
 from monitor.traffic.compaction import compact
-from monitor.traffic.quota import evict_oldest_file, used_bytes
+from monitor.traffic.retention import evict_oldest_file, used_bytes
 from monitor.traffic.segment import Cause, holds_records, read_segment, rows_in, segment_begun
 from monitor.traffic.store import Store
 

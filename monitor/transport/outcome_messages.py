@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from monitor.errors import BadRequestError
-from monitor.traffic.outcome import Outcome, Refusal
+from monitor.traffic.outcomes import Outcome, Refusal
 from monitor.wire import evenhand_pb2 as own
 
 __all__ = ["OutcomesBody", "OutcomesReply", "outcomes_message", "read_outcomes"]

@@ -40,7 +40,7 @@ from monitor.metrics import ServingMetrics
 from monitor.pipeline import Pipeline
 from monitor.settings import ServerConfig
 from monitor.stream import Stream
-from monitor.traffic.outcome import Outcome
+from monitor.traffic.outcomes import Outcome
 from monitor.transport.outcome_messages import OutcomesBody, OutcomesReply
 from monitor.transport.rest_messages import (
     HEADER,

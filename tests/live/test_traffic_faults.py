@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from monitor import AsyncClient
-from monitor.traffic.quota import used_bytes
+from monitor.traffic.retention import used_bytes
 from monitor.traffic.segment import read_segment
 from monitor.traffic.spool import ROLL_REQUEST, SEGMENTS
 from monitor.traffic.store import Store

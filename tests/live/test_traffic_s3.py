@@ -16,8 +16,8 @@ import pytest
 from benchmarks.peers import PeerUnavailableError, peer_python
 from monitor import AsyncClient
 from monitor.traffic.erasure import LogPlace, erase
-from monitor.traffic.expiry import expire
 from monitor.traffic.privacy import Pseudonyms
+from monitor.traffic.retention import expire
 from monitor.traffic.store import Store
 from offline_audit import Window
 from tests.live.log_sidecar import PATIENCE, asked, uncompiled_bundle

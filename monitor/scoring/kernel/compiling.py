@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from monitor.bundle.probe import probe_features
+from monitor.bundle.classifier import probe_features
 from monitor.errors import KernelError, first_line
 from monitor.scoring.kernel.folder import private_folder
 from monitor.scoring.kernel.target import LEVELS, Target

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from monitor.bundle.probe import probe_features
+from monitor.bundle.classifier import probe_features
 from monitor.errors import KernelError, first_line
 from monitor.scoring.kernel.folder import private_folder
 from monitor.scoring.kernel.target import Target

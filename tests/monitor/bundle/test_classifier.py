@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from monitor import ClassifierFile, Decision, Feature, export_classifier
-from monitor.bundle.classifier import Classifier, load_classifier
-from monitor.bundle.probe import probe_features, with_ranges
+from monitor.bundle.classifier import Classifier, load_classifier, probe_features, with_ranges
 from monitor.errors import ClassifierError, UnsafeArchiveError
 from tests.bundles import WIDTH, exported_classifier, small_module, small_spec
 

@@ -22,8 +22,10 @@ from tests.bundles import exported_classifier, small_spec
 
 FILES = ["classifier.pt2", "maps.npz", "kernel/avx2/kernel.so"]
 
-# The fixture's folder is spoilt and mended within each example.
-spoils = settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+# Each example changes files of the fixture and restores them.
+changes_files = settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 def test_a_bundle_is_read_as_it_was_written(bundle_path):
@@ -47,14 +49,14 @@ def test_a_tar_made_by_hand_is_read_too(bundle_path, tmp_path):
     assert Bundle.read(tmp_path / "b.tar") == Bundle.read(bundle_path)
 
 
-@spoils
+@changes_files
 @given(name=st.sampled_from(FILES), place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
 def test_a_flipped_bit_in_any_file_is_caught(bundle_path, name, place, bit):
     with flipped(bundle_path / name, place, bit), pytest.raises(BundleTamperedError, match=name):
         Bundle.read(bundle_path)
 
 
-@spoils
+@changes_files
 @given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
 def test_a_flipped_bit_in_a_pinned_manifest_is_caught(bundle_path, place, bit):
     pin = Bundle.read(bundle_path).manifest_sha256
@@ -63,7 +65,7 @@ def test_a_flipped_bit_in_a_pinned_manifest_is_caught(bundle_path, place, bit):
         Bundle.read(bundle_path, manifest_sha256=pin)
 
 
-@spoils
+@changes_files
 @given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
 def test_a_flipped_bit_in_a_manifest_without_pin_never_ends_in_a_stray_error(
     bundle_path, place, bit
@@ -75,7 +77,7 @@ def test_a_flipped_bit_in_a_manifest_without_pin_never_ends_in_a_stray_error(
             assert str(bundle_path) in str(refusal)  # noqa: PT017 - some flips are still a manifest
 
 
-@spoils
+@changes_files
 @given(name=st.sampled_from([*FILES, "manifest.json"]), place=st.floats(0, 1, exclude_max=True))
 def test_a_truncated_file_is_caught(bundle_path, name, place):
     data = (bundle_path / name).read_bytes()
@@ -87,7 +89,7 @@ def test_a_truncated_file_is_caught(bundle_path, name, place):
         (bundle_path / name).write_bytes(data)
 
 
-@spoils
+@changes_files
 @given(place=st.floats(0, 1, exclude_max=True))
 def test_a_truncated_tar_is_caught(bundle_path, place):
     tar = bundle_path.with_suffix(".tar")

@@ -54,14 +54,18 @@ def test_verify_says_that_a_sound_bundle_is_sound(bundle_path):
     assert "not pinned" in done.stdout
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(name=st.sampled_from(FILES), place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
 def test_verify_catches_a_flipped_bit_in_any_file(bundle_path, name, place, bit):
     with flipped(bundle_path / name, place, bit):
         assert_one_message(evenhand("bundle", "verify", bundle_path), f"{name} differs")
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
 def test_verify_catches_a_flipped_bit_in_a_pinned_manifest(bundle_path, place, bit):
     pin = Bundle.read(bundle_path).manifest_sha256

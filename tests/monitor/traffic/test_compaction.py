@@ -13,8 +13,8 @@ from pyarrow import dataset
 from monitor.errors import TrafficError
 from monitor.traffic.columns import METADATA_KEY, outcome_schema
 from monitor.traffic.compaction import compact
-from monitor.traffic.outcome import Outcome
-from monitor.traffic.outcome_records import payload as outcome_payload
+from monitor.traffic.outcomes import Outcome
+from monitor.traffic.outcomes import payload as outcome_payload
 from monitor.traffic.privacy import Pseudonyms
 from monitor.traffic.segment import header_bytes, lost_bytes, record_bytes
 from monitor.traffic.store import Store

@@ -23,7 +23,7 @@ from monitor.errors import ConfigError, ServeError
 from monitor.fitting.spec import ProtectedColumn
 from monitor.server import Server
 from monitor.traffic.columns import TrafficColumns
-from monitor.traffic.outcome_records import OwnGroups
+from monitor.traffic.outcomes import OwnGroups
 from monitor.wire import evenhand_pb2 as own
 from monitor.wire import evenhand_pb2_grpc as services
 from tests.bundles import small_spec

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from monitor import Bundle, ClassifierFile, Decision, export_classifier, write_bundle
-from monitor.bundle.probe import probe_features
+from monitor.bundle.classifier import probe_features
 from offline_audit import AuditedModel, AuditInputError
 from offline_audit.errors import ModelFailedError
 from tests.bundles import WIDTH, small_spec

@@ -1,20 +1,23 @@
-"""What is older than it may be kept is deleted, the rest stays, and the ledger says so."""
+"""Old files are deleted, by their age or when the disk quota is reached; the ledger records it."""
 
 from __future__ import annotations
 
 import datetime as dt
 import shutil
 
-from monitor.traffic.expiry import expire
-from monitor.traffic.ledger import read_ledger
+import pytest
+
+from monitor.traffic.ledger import LedgerFile, SegmentEntry, read_ledger, write_entry
+from monitor.traffic.retention import evict_oldest_file, expire, used_bytes
 from monitor.traffic.store import Store
 from tests.commands import evenhand
+from tests.spooling import entries
 
 TODAY = dt.datetime.now(dt.UTC).date()
 
 
 def aged(logged, days: int) -> Store:
-    """The log with a second day, which is older."""
+    """The log with a second file, `days` older."""
     store = Store.open(logged.log)
     (entry,), _ = read_ledger(store)
     old = TODAY - dt.timedelta(days=days)
@@ -36,17 +39,17 @@ def aged(logged, days: int) -> Store:
     return store
 
 
-def test_old_files_and_their_entries_go_and_the_rest_stays(logged):
+def test_old_files_and_their_entries_are_deleted(logged):
     store = aged(logged, 40)
-    found = expire(store, TODAY - dt.timedelta(days=30))
-    assert (found.files, found.rows) == (1, 120)
+    expired = expire(store, TODAY - dt.timedelta(days=30))
+    assert (expired.files, expired.rows) == (1, 120)
     assert len(store.files(suffix=".parquet")) == 1
     (entry,), unreadable = read_ledger(store)
     assert entry.segment != "old"
     assert not unreadable
 
 
-def test_the_first_day_that_is_kept_is_kept(logged):
+def test_the_day_of_the_limit_is_kept(logged):
     store = aged(logged, 30)
     assert expire(store, TODAY - dt.timedelta(days=30)).files == 0
     assert expire(store, TODAY - dt.timedelta(days=29)).files == 1
@@ -59,7 +62,7 @@ def test_a_dry_run_deletes_nothing(logged):
     assert store.files() == before
 
 
-def test_a_segment_over_two_days_keeps_its_entry_and_says_what_went(logged):
+def test_an_entry_over_two_days_stays_and_marks_the_deleted_file(logged):
     store = aged(logged, 40)
     entries, _ = read_ledger(store)
     old = next(entry for entry in entries if entry.segment == "old")
@@ -69,11 +72,11 @@ def test_a_segment_over_two_days_keeps_its_entry_and_says_what_went(logged):
     )
     store.put(both.path, both.model_dump_json().encode())
     expire(store, TODAY)
-    kept = next(entry for entry in read_ledger(store)[0] if entry.segment == "old")
-    assert [file.removed for file in kept.files] == ["expired", None]
+    entry = next(entry for entry in read_ledger(store)[0] if entry.segment == "old")
+    assert [file.removed for file in entry.files] == ["expired", None]
 
 
-def test_the_command_goes_by_class(logged, tmp_path):
+def test_the_command_applies_one_retention_per_kind_of_file(logged, tmp_path):
     store = aged(logged, 40)
     findings = tmp_path / "findings" / f"date={TODAY - dt.timedelta(days=400)}"
     findings.mkdir(parents=True)
@@ -100,3 +103,58 @@ def test_the_command_reads_the_config(logged, tmp_path):
     nothing = evenhand("log", "expire", "--log", logged.log)
     assert nothing.exit_code == 2
     assert "its retention" in nothing.stderr.replace("\n", " ")
+
+
+@pytest.fixture
+def store(tmp_path) -> Store:
+    return Store.open(tmp_path)
+
+
+def put(store: Store, segment: str, *partitions: str) -> None:
+    """A segment's files in some partitions, and its entry."""
+    files = []
+    for partition in partitions:
+        path = f"model=m/version=1/{partition}/{segment}.parquet"
+        store.put(path, b"x" * 100)
+        files.append(LedgerFile(path=path, rows=7, bytes=100, sha256="0" * 64))
+    moment = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
+    about = {"kind": "traffic", "model": "m", "version": "1", "since": moment, "until": moment}
+    write_entry(store, SegmentEntry(segment=segment, rows=7, files=tuple(files), **about))
+
+
+def test_all_files_count_including_hidden_ones(store, tmp_path):
+    assert used_bytes(store) == 0
+    store.put("a/b/.draft", b"12345")
+    store.put("_segments/s1.segment", b"123")
+    assert used_bytes(store) == 8
+
+
+def test_the_oldest_file_is_evicted_whatever_its_name(store, tmp_path):
+    put(store, "b", "date=2026-03-01/hour=10")
+    put(store, "a", "date=2026-03-02/hour=09", "date=2026-03-01/hour=09")
+    order = []
+    while dropped := evict_oldest_file(store):
+        assert (dropped.rows, dropped.bytes) == (7, 100)
+        order.append(dropped.path.split("/")[2:4])
+    assert order == [
+        ["date=2026-03-01", "hour=09"],
+        ["date=2026-03-01", "hour=10"],
+        ["date=2026-03-02", "hour=09"],
+    ]
+    assert {f.removed for entry in entries(store) for f in entry.files} == {"quota"}
+    assert not (tmp_path / "model=m").exists()
+
+
+def test_the_ledger_marks_only_the_evicted_file(store):
+    put(store, "a", "date=2026-03-02/hour=09", "date=2026-03-01/hour=09")
+    evict_oldest_file(store)
+    (entry,) = entries(store)
+    assert [file.removed for file in entry.files] == [None, "quota"]
+
+
+def test_a_file_that_the_ledger_does_not_list_is_evicted_too(store):
+    store.put("model=m/version=1/date=2026-03-01/hour=09/s.parquet", b"12345")
+    dropped = evict_oldest_file(store)
+    assert dropped is not None
+    assert (dropped.rows, dropped.bytes) == (0, 5)
+    assert evict_oldest_file(store) is None

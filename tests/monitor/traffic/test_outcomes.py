@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitor.traffic.outcome import Outcome, OutcomeCheck
-from monitor.traffic.outcome_records import OwnGroups, days, outcome_table, payload
+from monitor.traffic.outcomes import Outcome, OutcomeCheck, OwnGroups, days, outcome_table, payload
 from monitor.traffic.privacy import Pseudonyms
 from tests.serving import NAMES, SPEC
 from tests.spooling import Asked, moment, together
