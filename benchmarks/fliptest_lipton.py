@@ -17,7 +17,7 @@ from scipy.stats import ks_2samp
 from benchmarks.claims import Claim, Say, Scale, print_wide
 from benchmarks.papers.lipton import HIRING, Applicants, applicants, fair_model
 from offline_audit import AuditedModel, map_method
-from offline_audit.fliptest.flipset import Asked, counterparts_of
+from offline_audit.fliptest.flipset import DecidedRows, counterparts_of
 from offline_audit.maps import MapMethod
 from offline_audit.maps.transport_map import Features
 
@@ -86,7 +86,7 @@ def _tried(method: MapMethod, refits: int, people: int, *, fresh: bool) -> Float
     unseen, there = _applicants(_SEED + 1, people)
     model = fair_model(women, men)
     ask = AuditedModel.from_function(model.hires)
-    asked = Asked(features=unseen.features, decisions=model.hires(unseen.features))
+    asked = DecidedRows(features=unseen.features, decisions=model.hires(unseen.features))
     rows = []
     parts = _fresh(refits, people) if fresh else _parts(women.features, men.features, refits)
     for here, away in parts:

@@ -19,7 +19,7 @@ from benchmarks.structural_models import HIRING, INSURANCE
 from benchmarks.subject import Society, train_classifier
 from monitor import World, decide
 from offline_audit import AuditedModel, Columns, map_method
-from offline_audit.fliptest.flipset import Asked, Flipset, counterparts_of
+from offline_audit.fliptest.flipset import DecidedRows, Flipset, counterparts_of
 from offline_audit.maps import MAPS
 from offline_audit.maps.transport_map import TransportMap
 from offline_audit.maps.validation import MapValidation, validate_map
@@ -95,7 +95,7 @@ def _rows(society: Society, method: str, n: int, seed: int) -> list[_Row]:
         here, fresh_here = members[source][:n], members[source][n : 2 * n]
         there, fresh_there = members[target][:n], members[target][n : 2 * n]
         twins = people.counterfactual(attribute.name, attribute.groups[target])  # type: ignore[attr-defined]
-        asked = Asked(features=people.features[here], decisions=judge(people.features[here]))
+        asked = DecidedRows(features=people.features[here], decisions=judge(people.features[here]))
         columns = Columns(features=society.features, one_hot_groups=society.one_hot_groups)
         started = time.perf_counter()
         way = map_method(method)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from offline_audit.maps.draws import alike, draws_among
 from offline_audit.maps.transport_map import Features, TransportMap
 
-__all__ = ["Asked", "Decides", "Flipset", "Side", "counterparts_of", "gross_share"]
+__all__ = ["DecidedRows", "Decides", "Flipset", "Side", "counterparts_of", "gross_share"]
 
 Side = Literal["advantaged", "disadvantaged"]
 Float = NDArray[np.float64]
@@ -82,7 +82,7 @@ class Decides(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class DecidedRows:
     """Members of a group, and what the model decides of them.
 
     Attributes:
@@ -96,16 +96,16 @@ class Asked:
     alike: NDArray[np.intp] | None = None
 
     @classmethod
-    def of(cls, features: Features, decisions: NDArray[np.bool_]) -> Asked:
+    def of(cls, features: Features, decisions: NDArray[np.bool_]) -> DecidedRows:
         """With those found who are alike."""
         return cls(features=features, decisions=decisions, alike=alike(features))
 
     def __len__(self) -> int:
         return len(self.features)
 
-    def take(self, rows: NDArray[np.intp]) -> Asked:
+    def take(self, rows: NDArray[np.intp]) -> DecidedRows:
         """Some of them, perhaps more than once."""
-        return Asked(
+        return DecidedRows(
             features=self.features[rows],
             decisions=self.decisions[rows],
             alike=None if self.alike is None else self.alike[rows],
@@ -113,7 +113,7 @@ class Asked:
 
 
 def counterparts_of(
-    people: Asked, fitted: TransportMap, model: Decides, n_counterparts: int
+    people: DecidedRows, fitted: TransportMap, model: Decides, n_counterparts: int
 ) -> tuple[Flipset, int]:
     """People beside their counterparts, and how many are left out.
 
@@ -137,7 +137,9 @@ def counterparts_of(
     return flipset, int(np.count_nonzero(~told))
 
 
-def gross_share(people: Asked, fitted: TransportMap, model: Decides, n_counterparts: int) -> float:
+def gross_share(
+    people: DecidedRows, fitted: TransportMap, model: Decides, n_counterparts: int
+) -> float:
     """Share of people whose decision is another for a counterpart, without keeping anything."""
     rows, places, n_counterparts = _distinct(people, n_counterparts)
     answers = _answers(rows, fitted.transport(rows.features, n_counterparts), model)
@@ -146,7 +148,9 @@ def gross_share(people: Asked, fitted: TransportMap, model: Decides, n_counterpa
     return float(flips[places][told].mean()) if told.any() else 0.0
 
 
-def _distinct(people: Asked, n_counterparts: int) -> tuple[Asked, NDArray[np.intp] | slice, int]:
+def _distinct(
+    people: DecidedRows, n_counterparts: int
+) -> tuple[DecidedRows, NDArray[np.intp] | slice, int]:
     """People who differ, everyone's place among them, and how many counterparts these need."""
     if people.alike is None:
         return people, slice(None), n_counterparts
@@ -156,7 +160,7 @@ def _distinct(people: Asked, n_counterparts: int) -> tuple[Asked, NDArray[np.int
     return people.take(first), places, draws_among(counts, n_counterparts)
 
 
-def _answers(people: Asked, transported: Features, model: Decides) -> NDArray[np.int8]:
+def _answers(people: DecidedRows, transported: Features, model: Decides) -> NDArray[np.int8]:
     """Of every counterpart, int8 `[e, n]`."""
     answers = np.broadcast_to(people.decisions.astype(np.int8), transported.shape[:2]).copy()
     moved = (transported != people.features).any(2)

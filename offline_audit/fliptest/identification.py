@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import ot
 
-from offline_audit.fliptest.flipset import Asked
+from offline_audit.fliptest.flipset import DecidedRows
 from offline_audit.maps.columns import Scaling
 from offline_audit.maps.transport_map import Cost
 
@@ -51,7 +51,7 @@ class Identification:
 
 
 def identify(
-    source: Asked, target: Asked, scaling: Scaling, cost: Cost, *, seed: int
+    source: DecidedRows, target: DecidedRows, scaling: Scaling, cost: Cost, *, seed: int
 ) -> Identification:
     """Solve exact transport on a sample with both tie-breaks."""
     rng = np.random.default_rng(seed)

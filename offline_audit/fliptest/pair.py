@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from scipy import stats
 
 from offline_audit.fliptest.direction import FlipDirection
-from offline_audit.fliptest.flipset import Asked, Decides, Flipset, Side, counterparts_of
+from offline_audit.fliptest.flipset import DecidedRows, Decides, Flipset, Side, counterparts_of
 from offline_audit.fliptest.identification import Identification, identify
 from offline_audit.fliptest.marginals import flipset_marginals
 from offline_audit.fliptest.options import Options
@@ -55,13 +55,13 @@ class Pair:
         label: None for all.
         people: Members of each whose decision is known.
         columns: What the columns are.
-        model: Asked about counterparts.
+        model: DecidedRows about counterparts.
         options: What the test was asked to do.
     """
 
     names: tuple[str, str]
     label: int | None
-    people: tuple[Asked, Asked]
+    people: tuple[DecidedRows, DecidedRows]
     columns: Columns
     model: Decides
     options: Options
@@ -304,7 +304,7 @@ class Pair:
         )
 
 
-def rate_mismatch(flipset: Flipset, target: Asked) -> str | None:
+def rate_mismatch(flipset: Flipset, target: DecidedRows) -> str | None:
     """Why the map is wrong: the rate of transported rows differs from the target group's rate.
 
     A map onto the target's distribution gives transported rows the target's rate. This check

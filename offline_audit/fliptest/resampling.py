@@ -17,7 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from offline_audit.fliptest.flipset import Asked, Decides, Flipset, counterparts_of, gross_share
+from offline_audit.fliptest.flipset import (
+    DecidedRows,
+    Decides,
+    Flipset,
+    counterparts_of,
+    gross_share,
+)
 from offline_audit.maps.columns import Columns
 from offline_audit.maps.transport_map import MapMethod, SparseMethod, TransportMap
 
@@ -88,8 +94,8 @@ class Resampled:
 
 
 def null_sizes(
-    first: Asked,
-    second: Asked,
+    first: DecidedRows,
+    second: DecidedRows,
     method: MapMethod,
     columns: Columns,
     model: Decides,
@@ -106,13 +112,13 @@ def null_sizes(
         second: People of the other.
         method: Fitted anew each time.
         columns: What the columns are.
-        model: Asked about counterparts of those that move.
+        model: DecidedRows about counterparts of those that move.
         found: Gross shares from first to second, and from second to first.
         n_resamples: How many.
         seed: Of the permutations.
         tick: Called after each.
     """
-    people = Asked.of(
+    people = DecidedRows.of(
         np.concatenate([first.features, second.features]),
         np.concatenate([first.decisions, second.decisions]),
     )
@@ -146,8 +152,8 @@ def _null(sizes: Float, found: float) -> NullSizes:
 
 
 def bootstrap(
-    first: Asked,
-    second: Asked,
+    first: DecidedRows,
+    second: DecidedRows,
     fitted: tuple[TransportMap, TransportMap],
     method: MapMethod,
     columns: Columns,
@@ -194,8 +200,8 @@ def bootstrap(
 def _refit(
     method: MapMethod,
     fitted: TransportMap,
-    here: Asked,
-    there: Asked,
+    here: DecidedRows,
+    there: DecidedRows,
     columns: Columns,
     seed: int,
 ) -> TransportMap:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from offline_audit.errors import AuditInputError
 from offline_audit.fliptest.features import People
-from offline_audit.fliptest.flipset import Asked
+from offline_audit.fliptest.flipset import DecidedRows
 from offline_audit.fliptest.options import Options
 from offline_audit.formatting import are, count, some
 from offline_audit.groups import UNKNOWN, require_names, to_codes
@@ -147,7 +147,11 @@ def _some(rows: NDArray[np.intp], most: int, rng: np.random.Generator) -> NDArra
 
 
 def pair_warnings(
-    source: Asked, target: Asked, columns: Columns, names: tuple[str, str], smallest: int
+    source: DecidedRows,
+    target: DecidedRows,
+    columns: Columns,
+    names: tuple[str, str],
+    smallest: int,
 ) -> list[str]:
     """What a map from one group to the other has to make up; few people are not counted."""
     warnings, constant, telling = [], [], []

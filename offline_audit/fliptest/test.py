@@ -24,7 +24,7 @@ from offline_audit.errors import (
 )
 from offline_audit.fliptest.direction import FlipDirection
 from offline_audit.fliptest.features import People, ToldColumns, read_people
-from offline_audit.fliptest.flipset import Asked, Decides
+from offline_audit.fliptest.flipset import DecidedRows, Decides
 from offline_audit.fliptest.options import Options, checked_options
 from offline_audit.fliptest.pair import Pair, pair_steps
 from offline_audit.fliptest.result import FlipTestResult
@@ -231,9 +231,9 @@ def _examined(
     return found, error
 
 
-def _decided(sample: Sample, rows: NDArray[np.intp], decisions: NDArray[np.int8]) -> Asked:
+def _decided(sample: Sample, rows: NDArray[np.intp], decisions: NDArray[np.int8]) -> DecidedRows:
     told = rows[decisions[rows] >= 0]
-    return Asked.of(sample.people.features[told], decisions[told] == 1)
+    return DecidedRows.of(sample.people.features[told], decisions[told] == 1)
 
 
 def _unfinished(directions: tuple[FlipDirection, ...]) -> Iterator[FlipDirection]:

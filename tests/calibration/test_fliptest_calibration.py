@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from offline_audit import Columns, map_method
-from offline_audit.fliptest.flipset import Asked, counterparts_of
+from offline_audit.fliptest.flipset import DecidedRows, counterparts_of
 from offline_audit.fliptest.resampling import bootstrap, null_sizes, share_interval
 from offline_audit.maps.transport_map import SQUARED_L2
 
@@ -31,7 +31,7 @@ def nothing():
 
 def group(rows):
     rows = rows.astype(np.float32)
-    return Asked.of(rows, Cut().decide(rows) == 1)
+    return DecidedRows.of(rows, Cut().decide(rows) == 1)
 
 
 def bounds(simulations, rate):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from offline_audit import Columns, flip_test, map_method
-from offline_audit.fliptest.flipset import Asked, Flipset, gross_share
+from offline_audit.fliptest.flipset import DecidedRows, Flipset, gross_share
 from offline_audit.fliptest.pair import rate_mismatch, unseen_share
 from offline_audit.fliptest.resampling import bootstrap
 
@@ -46,7 +46,7 @@ def flipset(rate: float, n: int = 1_000) -> Flipset:
 @pytest.mark.parametrize(("rate", "contradicts"), [(0.5, False), (0.57, False), (0.65, True)])
 def test_the_rate_of_carried_people_is_held_against_the_targets(rate, contradicts):
     half = np.arange(1_000) < 500
-    target = Asked(features=np.zeros((1_000, 1), np.float32), decisions=half)
+    target = DecidedRows(features=np.zeros((1_000, 1), np.float32), decisions=half)
     assert (rate_mismatch(flipset(rate), target) is not None) == contradicts
 
 
@@ -73,7 +73,7 @@ class HalfSilent:
 
 
 def test_people_without_an_answer_are_counted_neither_found_nor_by_chance():
-    people = Asked(
+    people = DecidedRows(
         features=np.arange(100, dtype=np.float32)[:, None], decisions=np.zeros(100, bool)
     )
     assert gross_share(people, Moved(), HalfSilent(), 1) == 1.0
@@ -87,12 +87,12 @@ def test_a_small_target_makes_the_error_of_a_large_source_large():
         def decide(self, features: np.ndarray) -> np.ndarray:
             return (features[:, 0] > 0).astype(np.int8)
 
-    def drawn(seed: int) -> tuple[Asked, Asked]:
+    def drawn(seed: int) -> tuple[DecidedRows, DecidedRows]:
         rng = np.random.default_rng(seed)
         groups = [
             rng.normal(shift, 1, (n, 1)).astype(np.float32) for n, shift in ((8_000, 0), (150, 1))
         ]
-        one, other = (Asked(features=g, decisions=g[:, 0] > 0) for g in groups)
+        one, other = (DecidedRows(features=g, decisions=g[:, 0] > 0) for g in groups)
         return one, other
 
     shares = []

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from offline_audit import Columns
-from offline_audit.fliptest.flipset import Asked
+from offline_audit.fliptest.flipset import DecidedRows
 from offline_audit.fliptest.identification import identify
 from offline_audit.maps.columns import Scaling
 from offline_audit.maps.transport_map import COSTS
@@ -29,7 +29,7 @@ def groups():
     def hired(people: np.ndarray) -> np.ndarray:
         return np.asarray(scaling.scaled(people) @ [1.4, 1.2] > 0.87)
 
-    one, other = (Asked(features=people, decisions=hired(people)) for people in (women, men))
+    one, other = (DecidedRows(features=people, decisions=hired(people)) for people in (women, men))
     return one, other, scaling
 
 

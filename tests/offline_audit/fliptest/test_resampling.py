@@ -11,7 +11,7 @@ from scipy import stats
 
 from monitor import Feature
 from offline_audit import AuditedModel, Columns, map_method
-from offline_audit.fliptest.flipset import Asked, counterparts_of, gross_share
+from offline_audit.fliptest.flipset import DecidedRows, counterparts_of, gross_share
 from offline_audit.fliptest.resampling import bootstrap, null_sizes, share_interval
 from offline_audit.maps.transport_map import SQUARED_L2
 
@@ -36,7 +36,7 @@ def nothing():
 def group(values, cut=0.0):
     rows = np.asarray(values, np.float32)
     rows = rows[:, None] if rows.ndim == 1 else rows
-    return Asked.of(rows, Cut(cut).decide(rows) == 1)
+    return DecidedRows.of(rows, Cut(cut).decide(rows) == 1)
 
 
 @dataclass
