@@ -1,6 +1,6 @@
 """Prediction sensitivity by Captum, in Captum's own environment; see `benchmarks.kernel`.
 
-Reads lines `WIDTHS GROUPS BATCH REPEATS` and answers each with the seconds that one call takes.
+Reads lines `WIDTHS GROUPS BATCH REPEATS` and prints the seconds per call for each.
 """
 
 import sys
@@ -28,17 +28,17 @@ def contenders(widths: list[int], groups: int) -> tuple[Saliency, Saliency]:
 
 
 def sensitivity(classifier: Saliency, status: Saliency, features: torch.Tensor) -> torch.Tensor:
-    """Definition 3.2 for one group, and each feature's share of it."""
+    """Definition 3.2 for one group, as the share of each feature."""
     terms = classifier.attribute(features) * status.attribute(features, target=1)
     return terms / terms.sum(1, keepdim=True).clamp_min(1e-30)
 
 
 def main() -> None:
-    """Answer every line."""
+    """Time the calls of every line."""
     torch.set_num_threads(1)
     for line in sys.stdin:
-        named, groups, batch, repeats = line.split()
-        widths = [int(width) for width in named.split(",")]
+        width_list, groups, batch, repeats = line.split()
+        widths = [int(width) for width in width_list.split(",")]
         pair, features = contenders(widths, int(groups)), torch.randn(int(batch), widths[0])
         for _ in range(3):
             sensitivity(*pair, features.clone().requires_grad_())

@@ -1,7 +1,7 @@
 """KServe's Python server, in its own environment; see `benchmarks.serving`.
 
-`python -m benchmarks.kserve_peer PORT FILE`: its gRPC server alone, on uvloop, without its log line
-for each request.
+`python -m benchmarks.kserve_peer PORT FILE`: only its gRPC server, on uvloop, without a
+log line per request.
 """
 
 import logging
@@ -21,7 +21,7 @@ from benchmarks.serving_network import read_network
 
 
 class Classifier(Model):
-    """The classifier as a model of KServe's."""
+    """The classifier as a KServe model."""
 
     def __init__(self, file: Path) -> None:
         super().__init__("judged")
@@ -29,7 +29,7 @@ class Classifier(Model):
         self.ready = True
 
     def predict(self, payload: InferRequest, *_: object) -> InferResponse:
-        """One forward, raw in and raw out."""
+        """One forward pass; raw tensors in and out."""
         rows = torch.from_numpy(payload.inputs[0].as_numpy().copy())
         with torch.inference_mode():
             scores = self.network(rows).numpy()
@@ -40,17 +40,17 @@ class Classifier(Model):
         )
 
 
-def on_this_machine(server: aio.Server, address: str) -> int:
-    """KServe listens to every interface; here it may listen to this machine alone."""
+def bind_loopback(server: aio.Server, address: str) -> int:
+    """KServe binds every interface; bind the loopback interface only."""
     return add_port(server, address.replace("[::]", "127.0.0.1"))
 
 
 add_port = _server.Server.add_insecure_port
-_server.Server.add_insecure_port = on_this_machine
+_server.Server.add_insecure_port = bind_loopback
 
 
 async def main() -> None:
-    """Serve until the process is ended."""
+    """Serve until the process is terminated."""
     models = ModelRepository()
     models.update(Classifier(Path(sys.argv[2])))
     limits = {"grpc_max_send_message_length": 2**23, "grpc_max_receive_message_length": 2**23}

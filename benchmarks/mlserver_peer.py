@@ -1,7 +1,7 @@
-"""MLServer at its best, in its own environment; see `benchmarks.serving`.
+"""MLServer in its fastest configuration, in its own environment; see `benchmarks.serving`.
 
-`python -m benchmarks.mlserver_peer PORT FILE REST_PORT MAX_BATCH_SIZE MAX_BATCH_TIME`: all in one
-process, on uvloop, without debug, metrics or access log; a batch time of 0 switches batching off.
+`python -m benchmarks.mlserver_peer PORT FILE REST_PORT MAX_BATCH_SIZE MAX_BATCH_TIME`: one
+process, on uvloop, without debug, metrics or access log; a batch time of 0 disables batching.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from benchmarks.serving_network import read_network
 
 
 class Classifier(MLModel):
-    """The classifier as a runtime of MLServer's."""
+    """The classifier as an MLServer runtime."""
 
     async def load(self) -> bool:
         """Read the network."""
@@ -27,9 +27,9 @@ class Classifier(MLModel):
         return True
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
-        """One forward; the shortest way from MLServer's lists and back that there is."""
-        (given,) = payload.inputs
-        rows = np.array(given.data.root, np.float32).reshape(given.shape)
+        """One forward pass, with the fastest conversion from and to MLServer's lists."""
+        (tensor,) = payload.inputs
+        rows = np.array(tensor.data.root, np.float32).reshape(tensor.shape)
         with torch.inference_mode():
             scores = self.network(torch.from_numpy(rows))
         output = ResponseOutput(
@@ -42,7 +42,7 @@ class Classifier(MLModel):
 
 
 async def main() -> None:
-    """Serve until the process is ended."""
+    """Serve until the process is terminated."""
     port, file, rest_port, size, seconds = sys.argv[1:]
     settings = Settings(
         debug=False,

@@ -1,14 +1,14 @@
-"""What the sidecar costs: requests a second, processor time a request, latency, memory.
+"""Cost of the sidecar: requests per second, CPU time per request, latency, memory.
 
-Every server is started once, on one core, and loaded in turns by h2load on another; ratios are
-taken within a round. Requests are `[1, d]`, raw, over gRPC.
+Every server is started once, pinned to one core, and loaded by h2load from another core. The order
+of the servers alternates, and ratios are taken within a round. Requests are `[1, d]`, raw, over
+gRPC.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import shutil
 import tempfile
 from pathlib import Path
 
@@ -18,13 +18,13 @@ from rich.table import Table
 
 from benchmarks.claims import Claim, PairedRatio, Say, Scale, report
 from benchmarks.kernel_subjects import LARGE, SMALL
-from benchmarks.serving_load import STREAMS, on_cores
+from benchmarks.serving_load import STREAMS, h2load_installed, on_cores
 from benchmarks.serving_rows import INLINE, OFF, UNCOUNTED, Row, start_rows
 from benchmarks.serving_servers import Fleet
 from benchmarks.serving_subjects import ServedSubject, served_subject
 from benchmarks.serving_timing import Figure, Timing, take_timing
 
-# Figures at this many outstanding are claimed; the others stand beside them.
+# Number of outstanding requests that claims are about.
 _CLAIMED = 64
 _MOST_GROWTH_MIB = 5.0
 _LATENCIES: tuple[Figure, Figure] = ("p50", "p99")
@@ -33,9 +33,8 @@ _LATENCIES: tuple[Figure, Figure] = ("p50", "p99")
 def measure(scale: Scale, say: Say) -> list[Claim]:
     """Time all servers with both networks; print every row and return the claims."""
     cores = sorted(os.sched_getaffinity(0))
-    loaded = shutil.which("h2load") is not None and len(cores) > 1
-    if not loaded and scale is not Scale.SMOKE:
-        raise SystemExit("this takes two cores, and h2load (Debian: nghttp2-client)")
+    if scale is not Scale.SMOKE and (len(cores) == 1 or not h2load_installed()):
+        raise SystemExit("two cores and h2load (Debian: nghttp2-client) are needed")
     torch.set_num_threads(1)
     claims: list[Claim] = []
     timings: dict[str, dict[int, Timing]] = {}
@@ -52,15 +51,12 @@ def measure(scale: Scale, say: Say) -> list[Claim]:
                     fleet,
                     subject,
                     Path(folder),
-                    everyone=scale is not Scale.QUICK,
+                    all_peers=scale is not Scale.QUICK,
                     install=scale is not Scale.SMOKE,
                 )
-                if not loaded:
-                    print("skipped: h2load not installed; servers were started and checked only")
-                    return []
                 timings[shape.name] = _time(subject, rows, say, scale=scale)
                 if shape is SMALL:
-                    say("watching memory")
+                    say("measuring memory growth")
                     claims.append(_memory(rows[INLINE], scale=scale))
                 for row in rows.values():
                     row.check()
@@ -71,39 +67,40 @@ def measure(scale: Scale, say: Say) -> list[Claim]:
 def _time(
     subject: ServedSubject, rows: dict[str, Row], say: Say, *, scale: Scale
 ) -> dict[int, Timing]:
-    found = {}
+    timings = {}
     for outstanding in (1, _CLAIMED) if scale.small else STREAMS:
         say(f"{subject.name}, {outstanding} outstanding")
-        found[outstanding] = take_timing(
+        timings[outstanding] = take_timing(
             rows,
             outstanding=outstanding,
             rounds=scale.pick(full=11, quick=5, smoke=1),
             seconds=scale.pick(full=0.7, quick=0.4, smoke=0.05),
+            warm=scale.pick(full=200, quick=200, smoke=10),
         )
-    return found
+    return timings
 
 
 def _memory(row: Row, *, scale: Scale) -> Claim:
-    """Resident memory after a tenth of the requests, and at their end."""
-    tenth = scale.pick(full=100_000, quick=2_000, smoke=100)
-    held = []
+    """Growth of the resident memory from the first tenth of the requests to the last."""
+    tenth = scale.pick(full=100_000, quick=2_000, smoke=20)
+    resident = []
     for _ in range(10):
         row.load(outstanding=_CLAIMED, requests=tenth)
-        held.append(row.server.resident_mib)
+        resident.append(row.server.resident_mib)
     return Claim(
         claim=f"resident memory of evenhand over {10 * tenth:,} requests, growth after a tenth",
-        figure=held[-1] - held[0],
+        figure=resident[-1] - resident[0],
         unit="MiB",
         side="at most",
         bar=_MOST_GROWTH_MIB,
         rounds=1,
-        details={"MiB after each tenth": ", ".join(f"{mib:.1f}" for mib in held)},
+        details={"MiB after each tenth": ", ".join(f"{mib:.1f}" for mib in resident)},
     )
 
 
 def _table(timings: dict[str, dict[int, Timing]]) -> Table:
     headings = ("requests/s", "CPU µs", "p50 ms", "p99 ms", "× MLServer", "CPU × off")
-    table = Table("server", title="One core for the server, one for the load")
+    table = Table("server", title="One core for the server, one core for the load")
     for heading in headings:
         table.add_column(heading, justify="right")
     for network, by_load in timings.items():
@@ -116,14 +113,14 @@ def _table(timings: dict[str, dict[int, Timing]]) -> Table:
 
 
 def _cells(timing: Timing, name: str) -> list[str]:
-    """CPU is the server's for one request, beside MLServer stand requests a second."""
+    """Medians; CPU time is per request, and the ratio to MLServer is of requests per second."""
     latencies = [timing.median(name, figure) for figure in _LATENCIES]
-    beside = timing.mlserver and f"{timing.ratio(name, timing.mlserver, 'per_second'):.2f}"
+    to_mlserver = timing.mlserver and f"{timing.ratio(name, timing.mlserver, 'per_second'):.2f}"
     return [
         f"{timing.median(name, 'per_second'):,.0f}",
         f"{timing.median(name, 'cpu_us'):.0f}",
         *("" if math.isnan(ms) else f"{ms:.2f}" for ms in latencies),
-        beside or "",
+        to_mlserver or "",
         f"{timing.ratio(name, OFF, 'cpu_us'):.2f}",
     ]
 
@@ -134,10 +131,10 @@ def _claims(timings: dict[str, dict[int, Timing]]) -> list[Claim]:
         if network not in timings:
             continue
         by_load = timings[network]
-        claims += _beside_mlserver(network, by_load)
+        claims += _against_mlserver(network, by_load)
         claims += [
             _at_most(
-                f"processor time a request with sensitivity, {network}, {_CLAIMED} outstanding",
+                f"CPU time per request with sensitivity, {network}, {_CLAIMED} outstanding",
                 by_load, _CLAIMED, (INLINE, OFF, "cpu_us"), bar, "× off",
             ),
             _at_most(
@@ -146,13 +143,13 @@ def _claims(timings: dict[str, dict[int, Timing]]) -> list[Claim]:
             ),
         ]  # fmt: skip
     metrics = _at_most(
-        f"processor time a request with metrics, {SMALL.name}, {_CLAIMED} outstanding",
+        f"CPU time per request with metrics, {SMALL.name}, {_CLAIMED} outstanding",
         timings[SMALL.name], _CLAIMED, (INLINE, UNCOUNTED, "cpu_us"), 1.05, "× without",
     )  # fmt: skip
     return [*claims, metrics]
 
 
-def _beside_mlserver(network: str, by_load: dict[int, Timing]) -> list[Claim]:
+def _against_mlserver(network: str, by_load: dict[int, Timing]) -> list[Claim]:
     timing = by_load[_CLAIMED]
     if timing.mlserver is None:
         return []
@@ -162,18 +159,18 @@ def _beside_mlserver(network: str, by_load: dict[int, Timing]) -> list[Claim]:
         for load, t in by_load.items()
         if load != _CLAIMED and t.mlserver is not None
     }
-    found = PairedRatio(ratios=tuple(ratios))
+    ratio = PairedRatio(ratios=tuple(ratios))
     return [
         Claim(
-            claim=f"requests a second with sensitivity, {network}, {_CLAIMED} outstanding",
-            figure=found.median,
+            claim=f"requests per second with sensitivity, {network}, {_CLAIMED} outstanding",
+            figure=ratio.median,
             unit="× MLServer without",
             side="at least",
             bar=3,
             rounds=len(ratios),
-            details=found.details
+            details=ratio.details
             | details
-            | {"its best": timing.mlserver, "h2load's share of its core": timing.busiest_client},
+            | {"best MLServer": timing.mlserver, "CPU share of h2load": timing.busiest_client},
         )
     ]
 
@@ -182,24 +179,24 @@ def _at_most(
     claim: str,
     by_load: dict[int, Timing],
     outstanding: int,
-    what: tuple[str, str, Figure],
+    figures: tuple[str, str, Figure],
     bar: float,
     unit: str,
 ) -> Claim:
-    found = PairedRatio(ratios=tuple(by_load[outstanding].ratios(*what)))
+    ratio = PairedRatio(ratios=tuple(by_load[outstanding].ratios(*figures)))
     others = {
-        f"at {load}": timing.ratio(*what)
+        f"at {load}": timing.ratio(*figures)
         for load, timing in by_load.items()
-        if load != outstanding and what[2] != "p50"
+        if load != outstanding and figures[2] != "p50"
     }
     return Claim(
         claim=claim,
-        figure=found.median,
+        figure=ratio.median,
         unit=unit,
         side="at most",
         bar=bar,
-        rounds=len(found.ratios),
-        details=found.details | others,
+        rounds=len(ratio.ratios),
+        details=ratio.details | others,
     )
 
 

@@ -1,8 +1,8 @@
-"""Bare servers of `benchmarks.serving`: grpc.aio on uvloop, and one function between the bytes.
+"""Bare servers of `benchmarks.serving`: grpc.aio on uvloop, and one function per request.
 
-`python -m benchmarks.serving_bare echo|eager PORT FILE`: the floor, which sends FILE whatever it is
-asked, and the way that a data scientist would take first, which computes the forward and both
-gradients of each request by autograd.
+`python -m benchmarks.serving_bare echo|eager PORT FILE`. The echo server, a lower bound on the
+cost, sends FILE for every request. The eager server computes the forward pass and both gradients of
+each request by autograd, which is the most obvious implementation.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from monitor.wire.open_inference_pb2 import (
     ModelReadyResponse,
 )
 
-__all__ = ["Judged", "answering", "serve"]
+__all__ = ["Scorer", "respond_with", "serve"]
 
 _SERVICE = "/inference.GRPCInferenceService/"
 _READY = ModelReadyResponse(ready=True).SerializeToString()
 
-# From the bytes of a request to the bytes of its answer.
-Answer = Callable[[bytes], bytes]
+# From the bytes of a request to the bytes of its response.
+Responder = Callable[[bytes], bytes]
 # From features `[n, d]` to scores `[n, 1]` and prediction sensitivities `[n]`.
-Judged = Callable[[Tensor], tuple[Tensor, Tensor]]
+Scorer = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
-def serve(port: int, answer: Answer) -> None:
-    """Answer until the process is ended."""
+def serve(port: int, respond: Responder) -> None:
+    """Serve until the process is terminated."""
 
     async def infer(request: bytes, _: object) -> bytes:
-        return answer(request)
+        return respond(request)
 
     async def ready(_request: bytes, _: object) -> bytes:
         return _READY
@@ -63,49 +63,49 @@ def serve(port: int, answer: Answer) -> None:
     uvloop.run(run())
 
 
-def answering(judged: Judged) -> Answer:
-    """Read a request, judge it, write the answer."""
+def respond_with(score: Scorer) -> Responder:
+    """Decode a request, score it, encode the response."""
 
-    def answer(data: bytes) -> bytes:
+    def respond(data: bytes) -> bytes:
         request = ModelInferRequest.FromString(data)
-        (given,) = request.inputs
+        (tensor,) = request.inputs
         rows = np.frombuffer(bytearray(request.raw_input_contents[0]), "<f4")
-        scores, sensitivity = judged(torch.from_numpy(rows.reshape(*given.shape)))
+        scores, sensitivity = score(torch.from_numpy(rows.reshape(*tensor.shape)))
         response = ModelInferResponse(
             model_name=request.model_name,
             id=request.id,
             raw_output_contents=[scores.numpy().tobytes()],
         )
         response.outputs.add(name="score", datatype="FP32", shape=scores.shape)
-        told = ",".join(f"{value:.6g}" for value in sensitivity.tolist())
-        response.parameters["prediction_sensitivity"].string_param = told
+        text = ",".join(f"{value:.6g}" for value in sensitivity.tolist())
+        response.parameters["prediction_sensitivity"].string_param = text
         return response.SerializeToString()
 
-    return answer
+    return respond
 
 
-def _eager(file: Path) -> Judged:
-    """One forward of each network, and a backward of each."""
+def _eager(file: Path) -> Scorer:
+    """One forward and one backward pass of each network."""
     classifier = read_network(file)
     status = status_network(next(classifier.parameters()).shape[1]).requires_grad_(
         requires_grad=False
     )
 
-    def judged(features: Tensor) -> tuple[Tensor, Tensor]:
+    def score(features: Tensor) -> tuple[Tensor, Tensor]:
         tracked = features.requires_grad_()
         scores = classifier(tracked)
         (of_f,) = torch.autograd.grad(scores.sigmoid().sum(), tracked)
         (of_a,) = torch.autograd.grad(status(tracked).softmax(1)[:, 1].sum(), tracked)
         return scores.detach(), (of_f * of_a).abs().sum(1)
 
-    return judged
+    return score
 
 
 def main() -> None:
-    """Start the server that is asked for."""
+    """Start the requested server."""
     kind, port, file = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
     if kind == "eager":
-        serve(port, answering(_eager(file)))
+        serve(port, respond_with(_eager(file)))
     else:
         prebuilt = file.read_bytes()
         serve(port, lambda _: prebuilt)

@@ -1,4 +1,4 @@
-"""The classifier that every server of `benchmarks.serving` serves, as a file that all can read.
+"""The classifier of `benchmarks.serving`, in a file that every server can read.
 
 Peers load it in environments of their own, so nothing of evenhand is imported here.
 """
@@ -25,17 +25,17 @@ def sequence(widths: Sequence[int], activation: type[nn.Module]) -> nn.Sequentia
 
 
 def status_network(width: int) -> nn.Sequential:
-    """As large as a status model of two groups; its parameters do not change what it costs."""
+    """As large as a status model of two groups; its cost does not depend on its parameters."""
     return sequence((width, 64, 32, 2), nn.Softplus)
 
 
 def write_network(path: Path, network: nn.Sequential) -> None:
-    """Its weights as arrays, without a pickle."""
+    """Write the weights as arrays, without a pickle."""
     np.savez(path, **{name: value.numpy() for name, value in network.state_dict().items()})
 
 
 def read_network(path: Path) -> nn.Sequential:
-    """The network that was written, on one thread, `[n, d]` to `[n, 1]`."""
+    """Read the network, on one thread; from `[n, d]` to `[n, 1]`."""
     torch.set_num_threads(1)
     with np.load(path, allow_pickle=False) as arrays:
         state: dict[str, Tensor] = {name: torch.from_numpy(arrays[name]) for name in arrays}

@@ -1,4 +1,4 @@
-"""The rows of `benchmarks.serving`: which servers there are, and how each is started."""
+"""Rows of `benchmarks.serving`: the servers, and how each is started."""
 
 from __future__ import annotations
 
@@ -19,47 +19,48 @@ ECHO = "bare grpc.aio echo"
 INLINE = "evenhand"
 OFF = "evenhand, sensitivity off"
 UNCOUNTED = "evenhand, metrics off"
-# Mode of the monitoring, and whether metrics are enabled.
+# Monitoring mode, and whether metrics are enabled.
 _MODES = {INLINE: ("inline", "true"), OFF: ("off", "true"), UNCOUNTED: ("inline", "false")}
 _KSERVE = "KServe"
-_EAGER = "eager autograd a request"
-_CAPTUM = "Captum a request"
-# Most requests of a batch, and seconds that they are waited for. Of the batchings tried (8 and 32
-# in .1 ms, 16 and 64 in 1 ms, 64 in 5 ms) this one answers most at 64 outstanding.
+_EAGER = "eager autograd per request"
+_CAPTUM = "Captum per request"
+# MLServer's max_batch_size and max_batch_time in seconds. Of those tried (8 and 32 in 0.1 ms, 16
+# and 64 in 1 ms, 64 in 5 ms) this one has the highest throughput at 64 outstanding requests.
 _BATCHINGS = {"MLServer": (0, 0.0), "MLServer, batches": (64, 0.005)}
 MLSERVERS = tuple(_BATCHINGS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A server that is up and answers rightly.
+    """A server that is ready and whose responses were checked.
 
     Attributes:
-        server: The server.
-        subject: What it serves.
+        server: Server process.
+        subject: Classifier that it serves, with requests.
     """
 
     server: Server
     subject: ServedSubject
 
     def check(self) -> None:
-        """Ask it as a real client does.
+        """Send requests with a real client and compare the responses with the expected scores.
 
         Raises:
-            ServerError: It answers wrongly.
+            ServerError: A response is wrong.
         """
-        known = 1 if self.server.name == ECHO else len(self.subject.asked)
-        for asked in self.subject.asked[:known]:
-            self.server.answer(asked)
+        # The echo server knows the response to the first request only.
+        known = 1 if self.server.name == ECHO else len(self.subject.expected)
+        for expected in self.subject.expected[:known]:
+            self.server.respond(expected)
 
     def load(self, *, outstanding: int, requests: int) -> tuple[Load, float]:
-        """Send it the subject's first request many times; and the processor's seconds it took.
+        """Send the subject's first request many times; return the run and the server's CPU seconds.
 
         Raises:
-            LoadError: Not every answer was what a real client gets.
+            LoadError: A request failed.
         """
         server, subject = self.server, self.subject
-        first = server.answer(subject.asked[0])
+        first = server.respond(subject.expected[0])
         before = server.cpu_seconds
         load = drive(
             server.port,
@@ -69,36 +70,35 @@ class Row:
             logged=outstanding == 1,
         )
         seconds = server.cpu_seconds - before
-        load.check(first, server.answer(subject.asked[0]))
+        load.check(first, server.respond(subject.expected[0]))
         return load, seconds
 
 
 def start_rows(
-    fleet: Fleet, subject: ServedSubject, folder: Path, *, everyone: bool, install: bool = True
+    fleet: Fleet, subject: ServedSubject, folder: Path, *, all_peers: bool, install: bool = True
 ) -> dict[str, Row]:
-    """Start every server, and tell of those that cannot be had.
+    """Start every server; print which peers are unavailable.
 
     Raises:
-        ServerError: evenhand itself does not start, or any server answers wrongly.
+        ServerError: evenhand does not start, or the response of a server is wrong.
     """
     ours = {
         name: fleet.start(name, _evenhand(subject, folder / f"{name}.yaml", *settings))
         for name, settings in _MODES.items()
     }
-    theirs = _start_peers(fleet, subject, everyone=everyone, install=install)
+    peers = _start_peers(fleet, subject, all_peers=all_peers, install=install)
     for server in ours.values():
         server.wait()
-    # The floor sends what evenhand would.
-    prebuilt = folder / "answer"
-    prebuilt.write_bytes(ours[INLINE].answer(subject.asked[0]))
+    # The echo server, a lower bound on the cost, sends a response of evenhand's.
+    prebuilt = folder / "response"
+    prebuilt.write_bytes(ours[INLINE].respond(subject.expected[0]))
     echo = fleet.start(ECHO, _bare("echo", prebuilt))
-    found = {ECHO: echo, **ours, **theirs}
     rows = {}
-    for name, server in found.items():
+    for name, server in {ECHO: echo, **ours, **peers}.items():
         try:
             server.wait()
         except ServerError as error:
-            if name not in theirs:
+            if name not in peers:
                 raise
             print(f"without {name}: {error}")
             continue
@@ -108,14 +108,14 @@ def start_rows(
 
 
 def _start_peers(
-    fleet: Fleet, subject: ServedSubject, *, everyone: bool, install: bool
+    fleet: Fleet, subject: ServedSubject, *, all_peers: bool, install: bool
 ) -> dict[str, Server]:
     network = subject.network
     commands: dict[str, Callable[[], Command]] = {
         name: partial(_mlserver, network, *batching, install=install)
         for name, batching in _BATCHINGS.items()
     }
-    if everyone:
+    if all_peers:
         commands[_KSERVE] = partial(_peer, "kserve", "kserve_peer", network, install=install)
         commands[_EAGER] = partial(_bare, "eager", network)
         commands[_CAPTUM] = partial(
@@ -131,9 +131,9 @@ def _start_peers(
 
 
 def _evenhand(subject: ServedSubject, file: Path, mode: str, metrics: str) -> Command:
-    def command(port: int, further: int) -> Sequence[str | Path]:
+    def command(port: int, rest_port: int) -> Sequence[str | Path]:
         file.write_text(
-            f"server: {{host: 127.0.0.1, grpc_port: {port}, rest_port: {further}}}\n"
+            f"server: {{host: 127.0.0.1, grpc_port: {port}, rest_port: {rest_port}}}\n"
             f"monitoring: {{mode: {mode}}}\n"
             f"metrics: {{enabled: {metrics}}}\n"
         )

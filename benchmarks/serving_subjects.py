@@ -1,6 +1,6 @@
-"""What the servers of `benchmarks.serving` serve: a bundle of each shape, made once, and requests.
+"""Bundles that the servers of `benchmarks.serving` serve, and requests for them.
 
-Bundles are kept under `.cache/bundles`, since compiling what judges takes half a minute.
+Bundles are cached in `.cache/bundles`, since compiling the joint pass takes half a minute.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from benchmarks.kernel_subjects import KernelSubject, Shape, make_subject
 from benchmarks.serving_load import framed
 from benchmarks.serving_network import read_network, write_network
-from benchmarks.serving_servers import Asked
+from benchmarks.serving_servers import Expected
 from monitor import Bundle, export_classifier, write_bundle
 from monitor.drift import DriftReference
 from monitor.scoring.baseline import Baseline
@@ -28,7 +28,7 @@ __all__ = ["ServedSubject", "served_subject"]
 
 _ROOT = Path(__file__).parents[1]
 _CACHE = _ROOT / ".cache" / "bundles"
-# What decides what is in a bundle.
+# Files that determine the contents of a bundle.
 _SOURCES = (
     "benchmarks/kernel_subjects.py",
     "benchmarks/serving_subjects.py",
@@ -43,7 +43,7 @@ _SOURCES = (
     "monitor/drift/*.py",
     "monitor/scoring/kernel/*.py",
 )
-_ASKED = 4
+_REQUESTS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,12 +51,12 @@ class ServedSubject:
     """A classifier to serve.
 
     Attributes:
-        name: Its widths.
-        bundle: For evenhand.
-        digest: Of the bundle's manifest.
-        network: Its weights, for the others.
+        name: Widths of its layers.
+        bundle: Bundle for evenhand.
+        digest: Digest of the bundle's manifest.
+        network: File with the weights, for the peers.
         body: File with the request that the load repeats.
-        asked: Requests with their right answers; the first is the load's.
+        expected: Requests with their expected scores; the load repeats the first.
     """
 
     name: str
@@ -64,11 +64,11 @@ class ServedSubject:
     digest: str
     network: Path
     body: Path
-    asked: tuple[Asked, ...]
+    expected: tuple[Expected, ...]
 
 
 def served_subject(shape: Shape, folder: Path) -> ServedSubject:
-    """From the cache, or made; requests are written to the folder."""
+    """Read the bundle from the cache, or make it; write the requests to the folder."""
     subject = make_subject(shape)
     home = _CACHE / f"{'-'.join(map(str, shape.widths))}-{_key()}"
     if not home.exists():
@@ -76,20 +76,20 @@ def served_subject(shape: Shape, folder: Path) -> ServedSubject:
     network, body = folder / "network.npz", folder / "body"
     write_network(network, subject.network)
     with torch.inference_mode():
-        rows = subject.rows[:_ASKED]
+        rows = subject.rows[:_REQUESTS]
         scores = read_network(network)(rows).numpy()
-    asked = tuple(
-        Asked(request=_request(rows[i : i + 1], f"request-{i}"), score=scores[i : i + 1])
-        for i in range(_ASKED)
+    expected = tuple(
+        Expected(request=_request(rows[i : i + 1], f"request-{i}"), score=scores[i : i + 1])
+        for i in range(_REQUESTS)
     )
-    body.write_bytes(framed(asked[0].request.SerializeToString()))
+    body.write_bytes(framed(expected[0].request.SerializeToString()))
     return ServedSubject(
         name=shape.name,
         bundle=home,
         digest=Bundle.read(home).manifest_sha256,
         network=network,
         body=body,
-        asked=asked,
+        expected=expected,
     )
 
 
@@ -110,22 +110,24 @@ def _key() -> str:
 
 
 def _make(home: Path, subject: KernelSubject) -> None:
-    """What `fit` writes, of the subject's own status model and maps."""
-    judged, target = subject.sensitivity, Target.here()
-    scores = judged.scores(subject.rows)
-    seen = scores.predictions
+    """Write the files that `fit` writes, from the subject's own status model and maps."""
+    sensitivity, target = subject.sensitivity, Target.here()
+    scores = sensitivity.scores(subject.rows)
+    predictions = scores.predictions
     baseline = Baseline.take(
-        {name: signal_values(found) for name, found in scores.attributes.items()},
-        {name: found.hard_flips.double().numpy() for name, found in scores.attributes.items()},
+        {name: signal_values(own) for name, own in scores.attributes.items()},
+        {name: own.hard_flips.double().numpy() for name, own in scores.attributes.items()},
     )
     files = {
-        "classifier.pt2": export_classifier(subject.network, judged.spec.width),
-        "status.pt2": export_classifier(subject.status, judged.spec.width),
-        "maps.npz": maps_to_npz(judged.maps, judged.logit_spread),
+        "classifier.pt2": export_classifier(subject.network, sensitivity.spec.width),
+        "status.pt2": export_classifier(subject.status, sensitivity.spec.width),
+        "maps.npz": maps_to_npz(sensitivity.maps, sensitivity.logit_spread),
         "baseline.npz": baseline.to_npz(),
-        "drift.npz": DriftReference.take(seen.margin, seen.attributes, seed=0).to_npz(),
+        "drift.npz": DriftReference.take(
+            predictions.margin, predictions.attributes, seed=0
+        ).to_npz(),
     }
     if target is not None:
-        files[target.file] = compile_kernel(judged, target)
+        files[target.file] = compile_kernel(sensitivity, target)
     _CACHE.mkdir(parents=True, exist_ok=True)
-    write_bundle(home, judged.spec, files)
+    write_bundle(home, sensitivity.spec, files)

@@ -1,4 +1,4 @@
-"""Timing of `benchmarks.serving`: every server under every load, in turns, round by round."""
+"""Timing of `benchmarks.serving`: every server under every load, alternating in every round."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from benchmarks.serving_rows import MLSERVERS, Row
 
 __all__ = ["Figure", "Sample", "Timing", "take_timing"]
 
-# Requests before anything is measured, and the fewest of a run.
+# Requests of a warm-up run, and the smallest number of a measured run.
 _WARM = 200
 _FEWEST = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One server under one load in one round.
+    """Measurement of one server under one load in one round.
 
     Attributes:
-        per_second: Requests answered in a second.
-        cpu_us: Processor time of the server for one request, in microseconds.
-        client_share: Of its core, what h2load itself needed.
-        p50: Half of the requests took at most so many milliseconds, where that was logged.
-        p99: All but one in a hundred likewise.
+        per_second: Requests per second.
+        cpu_us: CPU time of the server per request, in microseconds.
+        client_share: CPU use of h2load, as a share of its core.
+        p50: Median latency in milliseconds; NaN if not logged.
+        p99: 99th percentile of the latency in milliseconds; NaN if not logged.
     """
 
     per_second: float
@@ -43,54 +43,60 @@ Figure = Literal["per_second", "cpu_us", "p50", "p99"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Samples of each server under one load, one a round."""
+    """Samples of each server under one load, one per round."""
 
     samples: Mapping[str, list[Sample]]
 
     def median(self, name: str, figure: Figure) -> float:
-        """The middle round's."""
-        return statistics.median(self._each(name, figure))
+        """Median over rounds."""
+        return statistics.median(self._values(name, figure))
 
     def ratios(self, name: str, to: str, figure: Figure) -> list[float]:
-        """One a round."""
-        pairs = zip(self._each(name, figure), self._each(to, figure), strict=True)
+        """Ratio of two servers in every round."""
+        pairs = zip(self._values(name, figure), self._values(to, figure), strict=True)
         return [ours / theirs for ours, theirs in pairs]
 
     def ratio(self, name: str, to: str, figure: Figure) -> float:
-        """The middle of the rounds' ratios."""
+        """Median over rounds of the ratio of two servers."""
         return statistics.median(self.ratios(name, to, figure))
 
     @property
     def mlserver(self) -> str | None:
-        """The setting of MLServer's that answers most requests under this load."""
-        there = [name for name in MLSERVERS if name in self.samples]
-        return max(there, key=lambda name: self.median(name, "per_second"), default=None)
+        """The configuration of MLServer with the highest throughput under this load, if any ran."""
+        measured = [name for name in MLSERVERS if name in self.samples]
+        return max(measured, key=lambda name: self.median(name, "per_second"), default=None)
 
     @property
     def busiest_client(self) -> float:
-        """What h2load needed of its core at most."""
+        """Highest CPU use of h2load over all samples."""
         return max(s.client_share for samples in self.samples.values() for s in samples)
 
-    def _each(self, name: str, figure: Figure) -> list[float]:
+    def _values(self, name: str, figure: Figure) -> list[float]:
         return [getattr(sample, figure) for sample in self.samples[name]]
 
 
 def take_timing(
-    rows: Mapping[str, Row], *, outstanding: int, rounds: int, seconds: float
+    rows: Mapping[str, Row],
+    *,
+    outstanding: int,
+    rounds: int,
+    seconds: float,
+    warm: int = _WARM,
 ) -> Timing:
-    """Load every server in every round, in turns about who goes first.
+    """Load every server in every round; the order alternates between rounds.
 
     Args:
-        rows: The servers.
-        outstanding: How many requests wait for their answers at any time.
-        rounds: How many rounds.
-        seconds: How long one run takes, about.
+        rows: Servers by name.
+        outstanding: Number of outstanding requests at any time.
+        rounds: Number of rounds.
+        seconds: Approximate duration of one run.
+        warm: Requests of a warm-up run.
     """
     counts = {}
     for name, row in rows.items():
-        row.load(outstanding=outstanding, requests=_WARM)
-        rate = row.load(outstanding=outstanding, requests=_WARM)[0].per_second
-        counts[name] = max(_FEWEST, int(rate * seconds))
+        row.load(outstanding=outstanding, requests=warm)
+        rate = row.load(outstanding=outstanding, requests=warm)[0].per_second
+        counts[name] = max(min(_FEWEST, warm), int(rate * seconds))
     samples: dict[str, list[Sample]] = {name: [] for name in rows}
     for number in range(rounds):
         order = list(rows)
@@ -101,13 +107,13 @@ def take_timing(
 
 def _sample(row: Row, outstanding: int, requests: int) -> Sample:
     load, cpu = row.load(outstanding=outstanding, requests=requests)
-    middle, late = math.nan, math.nan
+    p50, p99 = math.nan, math.nan
     if len(load.microseconds):
-        middle, late = map(float, np.percentile(load.microseconds, (50, 99)) / 1e3)
+        p50, p99 = map(float, np.percentile(load.microseconds, (50, 99)) / 1e3)
     return Sample(
         per_second=load.per_second,
         cpu_us=cpu / requests * 1e6,
         client_share=load.client_share,
-        p50=middle,
-        p99=late,
+        p50=p50,
+        p99=p99,
     )

@@ -1,7 +1,7 @@
-"""What the traffic log costs: while serving, as it becomes Parquet, and when a window is counted.
+"""Cost of the traffic log: in serving, in compaction to Parquet, and in counting a window.
 
-`--only serving`, `--only compaction` or `--only counting` leaves the others out. The log that is
-counted is made once, and kept under `.cache/traffic`.
+`--only serving`, `--only compaction` or `--only counting` runs one part. The log that is counted is
+made once and cached in `.cache/traffic`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""One count of a log in a process of its own, for `benchmarks.traffic`: what, in how long, in what.
+"""Count a log in a process of its own, for `benchmarks.traffic`.
 
     python -m benchmarks.traffic_count_run <kind> <since> <until> <log> [<outcomes>]
 
-Prints JSON: seconds from the first look at the files to the counts, the peak of the resident memory
-in GiB, and the counts by groups, label and decision.
+Prints JSON: seconds from listing the files to the counts, the peak resident memory in GiB, and the
+counts by groups, label and decision.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from typing import Any
 
 from benchmarks.peak_memory import peak_gib
 
-__all__ = ["KINDS", "SPARK", "Asked"]
+__all__ = ["KINDS", "SPARK", "Query"]
 
 _ATTRIBUTES = ("sex", "ethnicity")
-# What the window's DuckDB may take, for the other too.
+# Memory limit of DuckDB, as in a window.
 _MEMORY = "3GB"
 SPARK = "local-cluster[2,1,1024]"
 
-# Groups, label, decision and how many rows.
+# Groups, label, decision, number of rows.
 Counts = list[list[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What is to be counted: predictions of a span, with outcomes or without."""
+class Query:
+    """Predictions of a span of time to count, with or without outcomes."""
 
     since: dt.datetime
     until: dt.datetime
@@ -44,24 +44,24 @@ class Asked:
     outcomes: Path | None
 
     @property
-    def places(self) -> tuple[Path, Path | None, dt.datetime, dt.datetime]:
-        """As a window takes them."""
+    def arguments(self) -> tuple[Path, Path | None, dt.datetime, dt.datetime]:
+        """Arguments of `Window.read`."""
         return self.log, self.outcomes, self.since, self.until
 
 
-def _window(asked: Asked, *, verify: bool = False) -> Counts:
+def _window(query: Query, *, verify: bool = False) -> Counts:
     from offline_audit import Window
 
-    with Window.read(*asked.places, verify=verify) as window:
+    with Window.read(*query.arguments, verify=verify) as window:
         return _cells(window.counts(_ATTRIBUTES))
 
 
-def _verified(asked: Asked) -> Counts:
-    return _window(asked, verify=True)
+def _verified(query: Query) -> Counts:
+    return _window(query, verify=True)
 
 
-def _sql(asked: Asked) -> Counts:
-    """As somebody would write it who knows the files: of every field the latest value holds."""
+def _sql(query: Query) -> Counts:
+    """SQL written by hand for these files; the latest value of every field counts."""
     import duckdb
 
     with (
@@ -74,8 +74,8 @@ def _sql(asked: Asked) -> Counts:
             }
         ) as engine,
     ):
-        query = _COUNT if asked.outcomes is None else _JOINED_COUNT
-        return _sorted(engine.execute(query.format(**dataclasses.asdict(asked))).fetchall())
+        statement = _COUNT if query.outcomes is None else _JOINED_COUNT
+        return _sorted(engine.execute(statement.format(**dataclasses.asdict(query))).fetchall())
 
 
 _COUNT = """
@@ -84,9 +84,9 @@ FROM read_parquet('{log}/model=*/**/*.parquet', hive_partitioning = false)
 WHERE time >= TIMESTAMPTZ '{since}' AND time < TIMESTAMPTZ '{until}'
 GROUP BY decision
 """
-# One number orders as the pair of both times does, and takes less than a pair.
+# One number has the same order as the pair of times, and needs less memory.
 _JOINED_COUNT = """
-WITH told AS (
+WITH outcomes AS (
   SELECT *, epoch_us(observed_at)::HUGEINT * 18446744073709551616 + epoch_us(received_at) AS moment
   FROM read_parquet('{outcomes}/model=*/*/*.parquet', hive_partitioning = false)
 ), known AS (
@@ -95,7 +95,7 @@ WITH told AS (
     arg_max(label, moment) AS label,
     arg_max(group_sex, moment) AS group_sex,
     arg_max(group_ethnicity, moment) AS group_ethnicity
-  FROM told GROUP BY request_id, row
+  FROM outcomes GROUP BY request_id, row
 )
 SELECT group_sex, group_ethnicity, label, decision, count(*)
 FROM read_parquet('{log}/model=*/**/*.parquet', hive_partitioning = false)
@@ -105,13 +105,13 @@ GROUP BY ALL
 """
 
 
-def _spark(asked: Asked) -> Counts:
+def _spark(query: Query) -> Counts:
     with tempfile.TemporaryDirectory() as home:
-        return _count_on_spark(_spark_home(Path(home)), asked)
+        return _count_on_spark(_spark_home(Path(home)), query)
 
 
 def _spark_home(home: Path) -> Path:
-    """Executors leave files in Spark's home, so it has one for this count alone."""
+    """A Spark home for this count alone, since executors leave files in it."""
     import pyspark
 
     installed = Path(pyspark.__file__).parent
@@ -120,7 +120,7 @@ def _spark_home(home: Path) -> Path:
     return home
 
 
-def _count_on_spark(home: Path, asked: Asked) -> Counts:
+def _count_on_spark(home: Path, query: Query) -> Counts:
     from pyspark.sql import SparkSession
 
     from offline_audit import Engine, Window
@@ -139,14 +139,14 @@ def _count_on_spark(home: Path, asked: Asked) -> Counts:
     try:
         with (
             Engine.spark(session) as engine,
-            Window.read(*asked.places, engine=engine, verify=False) as window,
+            Window.read(*query.arguments, engine=engine, verify=False) as window,
         ):
             return _cells(window.counts(_ATTRIBUTES))
     finally:
         session.stop()
 
 
-KINDS: dict[str, Callable[[Asked], Counts]] = {
+KINDS: dict[str, Callable[[Query], Counts]] = {
     "window": _window,
     "verified": _verified,
     "sql": _sql,
@@ -159,24 +159,24 @@ def _cells(counts: Any) -> Counts:
 
 
 def _sorted(rows: list[tuple[Any, ...]]) -> Counts:
-    """What is not known comes last."""
+    """Sort; unknown values come last."""
     return [list(row) for row in sorted(rows, key=lambda row: [(v is None, v) for v in row])]
 
 
 if __name__ == "__main__":
-    kind, since, until, log, *further = sys.argv[1:]
-    asked = Asked(
+    kind, since, until, log, *outcomes = sys.argv[1:]
+    query = Query(
         since=dt.datetime.fromisoformat(since),
         until=dt.datetime.fromisoformat(until),
         log=Path(log),
-        outcomes=Path(further[0]) if further else None,
+        outcomes=Path(outcomes[0]) if outcomes else None,
     )
-    # What is imported once a process is not measured.
+    # Imports are not measured.
     for module in (
         ("duckdb",) if kind == "sql" else ("offline_audit.window", "ibis.backends.duckdb")
     ):
         import_module(module)
     started = time.perf_counter()
-    found = KINDS[kind](asked)
+    counts = KINDS[kind](query)
     seconds = time.perf_counter() - started
-    print(json.dumps({"seconds": seconds, "peak": peak_gib(), "counts": found}))
+    print(json.dumps({"seconds": seconds, "peak": peak_gib(), "counts": counts}))

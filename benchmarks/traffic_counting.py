@@ -1,7 +1,7 @@
-"""How long a window's counts take, beside SQL that somebody wrote for the same files.
+"""Time to count a window, compared with SQL written by hand for the same files.
 
-Every count runs in a process of its own, so that its memory is its own. The files are read once
-before, so that nobody waits for the disk.
+Every count runs in a process of its own, so that its peak memory can be measured. The files are
+read once before, so that no count waits for the disk.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ _NAMES = {
 _ALONE, _JOINED = "predictions alone", "joined with outcomes"
 _SPARK_ROWS = 1_000_000
 _MOST, _MOST_GIB = 1.3, 4.0
-# No count may take longer.
+# Timeout of one count.
 _SECONDS = 3600
 _CHUNK = 1 << 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Count:
-    """One count.
+    """Result of one count.
 
     Attributes:
-        seconds: From the first look at the files to the counts.
-        peak: Of the resident memory, in GiB.
-        counts: Rows by groups, label and decision.
+        seconds: Time from listing the files to the counts.
+        peak: Peak resident memory in GiB.
+        counts: Number of rows by groups, label and decision.
     """
 
     seconds: float
@@ -63,36 +63,36 @@ def measure_counting(scale: Scale, say: Say) -> list[Claim]:
     say("reading the files once")
     _read_once(log.home)
     found = {}
-    for words, outcomes in ((_ALONE, False), (_JOINED, True)):
-        found[words] = _counted(log, rounds, say, outcomes=outcomes)
-        _check(words, log, found[words])
+    for source, outcomes in ((_ALONE, False), (_JOINED, True)):
+        found[source] = _counted(log, rounds, say, outcomes=outcomes)
+        _check(source, log, found[source])
     print_wide(_table(found, log))
-    claims = [claim for words, counted in found.items() for claim in _claims(words, counted, log)]
+    claims = [claim for source, counted in found.items() for claim in _claims(source, counted, log)]
     return claims + _spark_claims(large_log(min(rows, _SPARK_ROWS), say), say)
 
 
 def _counted(log: LargeLog, rounds: int, say: Say, *, outcomes: bool) -> Counted:
-    """In turns about who goes first; what is not claimed runs once."""
-    found: dict[str, list[Count]] = {kind: [] for kind in _NAMES}
+    """Alternate the order in every round; the verified count runs once."""
+    results: dict[str, list[Count]] = {kind: [] for kind in _NAMES}
     for number in range(rounds):
         for kind in (_WINDOW, _SQL) if number % 2 == 0 else (_SQL, _WINDOW):
             say(f"counting {log.rows:,} rows: {_NAMES[kind]}, round {number + 1} of {rounds}")
-            found[kind].append(_run(kind, log, outcomes=outcomes))
+            results[kind].append(_run(kind, log, outcomes=outcomes))
     say(f"counting {log.rows:,} rows: {_NAMES[_VERIFIED]}")
-    found[_VERIFIED].append(_run(_VERIFIED, log, outcomes=outcomes))
-    return found
+    results[_VERIFIED].append(_run(_VERIFIED, log, outcomes=outcomes))
+    return results
 
 
 def _run(kind: str, log: LargeLog, *, outcomes: bool) -> Count:
-    asked = [log.since.isoformat(), log.until.isoformat(), log.traffic]
-    asked += [log.outcomes] * outcomes
-    command = [sys.executable, "-m", "benchmarks.traffic_count_run", kind, *map(str, asked)]
+    arguments = [log.since.isoformat(), log.until.isoformat(), log.traffic]
+    arguments += [log.outcomes] * outcomes
+    command = [sys.executable, "-m", "benchmarks.traffic_count_run", kind, *map(str, arguments)]
     done = subprocess.run(
         command, check=False, cwd=_ROOT, capture_output=True, text=True, timeout=_SECONDS
     )
     if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise SystemExit(f"{kind} does not count {log.rows:,} rows: {last}")
+        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        raise SystemExit(f"{kind}: counting {log.rows:,} rows failed: {last}")
     return Count(**json.loads(done.stdout.splitlines()[-1]))
 
 
@@ -103,43 +103,43 @@ def _read_once(home: Path) -> None:
                 pass
 
 
-def _check(words: str, log: LargeLog, found: Counted) -> None:
-    """Nothing was measured if the counts are others."""
+def _check(source: str, log: LargeLog, found: Counted) -> None:
+    """Fail unless all counts are equal and complete."""
     every = [count.counts for counts in found.values() for count in counts]
     if any(counts != every[0] for counts in every):
-        raise SystemExit(f"{words}: the counts differ")
+        raise SystemExit(f"{source}: the counts differ")
     if sum(cell[-1] for cell in every[0]) != log.rows:
-        raise SystemExit(f"{words}: the counts are not of {log.rows:,} rows")
+        raise SystemExit(f"{source}: the counts do not sum to {log.rows:,} rows")
 
 
 def _table(found: Mapping[str, Counted], log: LargeLog) -> Table:
     table = Table("count", title=f"{log.rows:,} predictions, {log.gib:.1f} GiB with outcomes")
     for heading in ("s", "lowest", "highest", "million rows/s", "peak GiB", "× SQL"):
         table.add_column(heading, justify="right")
-    for words, counted in found.items():
+    for source, counted in found.items():
         table.add_section()
-        table.add_row(f"[bold]{words}[/bold]")
-        beside = statistics.median(count.seconds for count in counted[_SQL])
+        table.add_row(f"[bold]{source}[/bold]")
+        sql = statistics.median(count.seconds for count in counted[_SQL])
         for kind, counts in counted.items():
             seconds = [count.seconds for count in counts]
-            middle = statistics.median(seconds)
+            median = statistics.median(seconds)
             table.add_row(
                 _NAMES[kind],
-                *(f"{each:.2f}" for each in (middle, min(seconds), max(seconds))),
-                f"{log.rows / middle / 1e6:.1f}",
+                *(f"{value:.2f}" for value in (median, min(seconds), max(seconds))),
+                f"{log.rows / median / 1e6:.1f}",
                 f"{max(count.peak for count in counts):.2f}",
-                f"{middle / beside:.2f}",
+                f"{median / sql:.2f}",
             )
     return table
 
 
-def _claims(words: str, found: Counted, log: LargeLog) -> list[Claim]:
+def _claims(source: str, found: Counted, log: LargeLog) -> list[Claim]:
     ours, sql = found[_WINDOW], found[_SQL]
     pairs = zip(ours, sql, strict=True)
     ratio = PairedRatio(ratios=tuple(one.seconds / other.seconds for one, other in pairs))
     return [
         Claim(
-            claim=f"counts of {log.rows:,} rows, {words}",
+            claim=f"time to count {log.rows:,} rows, {source}",
             figure=ratio.median,
             unit="× SQL by hand",
             side="at most",
@@ -152,7 +152,7 @@ def _claims(words: str, found: Counted, log: LargeLog) -> list[Claim]:
             },
         ),
         Claim(
-            claim=f"peak memory of the same, {words}",
+            claim=f"peak memory of counting, {source}",
             figure=max(count.peak for count in ours),
             unit="GiB",
             side="at most",
@@ -167,27 +167,27 @@ def _claims(words: str, found: Counted, log: LargeLog) -> list[Claim]:
 
 
 def _spark_claims(log: LargeLog, say: Say) -> list[Claim]:
-    """None where Spark is not installed."""
+    """Empty if Spark is not installed."""
     try:
         import pyspark  # noqa: F401
     except ImportError as error:
         print(f"without Spark: {error}")
         return []
     say(f"counting {log.rows:,} rows on Spark")
-    theirs, ours = (_run(kind, log, outcomes=True) for kind in (_SPARK, _WINDOW))
-    differing = {tuple(cell) for cell in theirs.counts} ^ {tuple(cell) for cell in ours.counts}
+    spark, duckdb = (_run(kind, log, outcomes=True) for kind in (_SPARK, _WINDOW))
+    differing = {tuple(cell) for cell in spark.counts} ^ {tuple(cell) for cell in duckdb.counts}
     return [
         Claim(
-            claim=f"counts of {log.rows:,} rows joined with outcomes that differ on Spark",
+            claim=f"cells that differ on Spark, {log.rows:,} rows joined with outcomes",
             figure=len(differing),
             unit="cells",
             side="at most",
             bar=0,
             rounds=1,
             details={
-                "cells": len(ours.counts),
+                "cells": len(duckdb.counts),
                 "Spark": SPARK,
-                "seconds with its start": theirs.seconds,
+                "seconds with start-up": spark.seconds,
             },
         )
     ]

@@ -1,4 +1,4 @@
-"""The large log of `benchmarks.traffic` on the disk: made once, kept under `.cache/traffic`."""
+"""The large log of `benchmarks.traffic` on disk: made once, cached in `.cache/traffic`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = ["LargeLog", "large_log", "write_hour"]
 
 _ROOT = Path(__file__).parents[1]
 _CACHE = _ROOT / ".cache" / "traffic"
-# What decides what is in a log.
+# Files that determine the contents of a log.
 _SOURCES = (
     "benchmarks/traffic_log.py",
     "benchmarks/traffic_rows.py",
@@ -46,15 +46,15 @@ _SOURCES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LargeLog:
-    """A log on the disk.
+    """A log on disk.
 
     Attributes:
-        rows: Predictions in it.
-        home: Its folder.
-        model: Whose predictions.
-        version: Of the model.
-        since: When it begins.
-        until: When it ends.
+        rows: Number of predictions.
+        home: Directory of the log.
+        model: Name of the model.
+        version: Version of the model.
+        since: Start of the first hour.
+        until: End of the last hour.
     """
 
     rows: int
@@ -66,22 +66,22 @@ class LargeLog:
 
     @property
     def traffic(self) -> Path:
-        """Folder of the predictions."""
+        """Directory of the predictions."""
         return self.home / "traffic"
 
     @property
     def outcomes(self) -> Path:
-        """Folder of the outcomes."""
+        """Directory of the outcomes."""
         return self.home / "outcomes"
 
     @property
     def gib(self) -> float:
-        """Of all files."""
+        """Total size of the Parquet files."""
         return sum(f.stat().st_size for f in self.home.rglob("*.parquet")) / 2**30
 
 
 def large_log(rows: int, say: Say) -> LargeLog:
-    """A log of so many predictions, which is made if it is not there."""
+    """A log with this number of predictions, from the cache or newly made."""
     hours = -(-rows // ROWS_AN_HOUR)
     an_hour = min(rows, ROWS_AN_HOUR)
     home = _CACHE / f"{rows}-{_key()}"
@@ -99,17 +99,17 @@ def large_log(rows: int, say: Say) -> LargeLog:
 
 
 def write_hour(home: Path, rows: int, hour: int) -> int:
-    """Write an hour's predictions and what became of them; how many predictions."""
+    """Write the predictions and outcomes of one hour; return the number of predictions."""
     when = moment(hour)
-    model, name = SPEC.model, f"{when:%Y%m%dT%H%M%SZ}-made-up"
+    model, name = SPEC.model, f"{when:%Y%m%dT%H%M%SZ}-synthetic"
     about = about_traffic(SPEC, COLUMNS, segment=name)
     folder = f"model={model.name}/version={model.version}/date={when:%Y-%m-%d}/hour={when:%H}"
     _write(home / "traffic", folder, hour_of_traffic(hour, rows), "time", about)
-    told = {key: about[key] for key in ("format", "model", "version", "pseudonyms", "evenhand")}
-    told |= {"kind": "outcomes", "attributes": {a: list(names) for a, names in GROUPS.items()}}
+    common = {key: about[key] for key in ("format", "model", "version", "pseudonyms", "evenhand")}
+    common |= {"kind": "outcomes", "attributes": {a: list(names) for a, names in GROUPS.items()}}
     for days, outcomes in enumerate(hour_of_outcomes(hour, rows), start=1):
         folder = f"model={model.name}/date={when + dt.timedelta(days=days):%Y-%m-%d}"
-        about = {**told, "segment": f"{name}-{days}"}
+        about = {**common, "segment": f"{name}-{days}"}
         _write(home / "outcomes", folder, outcomes, "received_at", about)
     return rows
 
@@ -120,7 +120,7 @@ def _write(root: Path, folder: str, table: pa.Table, clock: str, about: dict[str
     root.mkdir(parents=True, exist_ok=True)
     table = table.cast(with_metadata(table.schema, about))
     file = write_table(store, f"{folder}/{name}.parquet", table, root / f".{name}.draft")
-    since, until = (table[clock][place].as_py() for place in (0, -1))
+    since, until = (table[clock][index].as_py() for index in (0, -1))
     entry = SegmentEntry(
         segment=name,
         kind=kind,
@@ -135,7 +135,7 @@ def _write(root: Path, folder: str, table: pa.Table, clock: str, about: dict[str
 
 
 def _make(home: Path, rows: int, hours: int, an_hour: int, say: Say) -> None:
-    """Beside the place, and renamed, so that half a log is never taken for a whole one."""
+    """Write to a temporary directory and rename it, so that a partial log is never used."""
     for old in _CACHE.glob(f"{rows}-*"):
         shutil.rmtree(old)
     draft = home.with_name(f".{home.name}.{os.getpid()}")
@@ -145,7 +145,7 @@ def _make(home: Path, rows: int, hours: int, an_hour: int, say: Say) -> None:
             done = 0
             for written in pool.map(partial(write_hour, draft, an_hour), range(hours)):
                 done += written
-                say(f"making a log, once: {done:,} of {hours * an_hour:,} rows")
+                say(f"making a log for the cache: {done:,} of {hours * an_hour:,} rows")
         draft.replace(home)
     finally:
         shutil.rmtree(draft, ignore_errors=True)

@@ -1,6 +1,6 @@
-"""A large log for `benchmarks.traffic`: predictions and outcomes, as the sidecar would write them.
+"""Synthetic predictions and outcomes for `benchmarks.traffic`, as the sidecar would write them.
 
-Hour by hour, each from a seed of its own, so that it does not matter who makes which.
+Every hour has its own seed, so that hours can be generated in any order and in parallel.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from benchmarks.kernel_subjects import Shape
-from benchmarks.traffic_segments import made_up_features, made_up_spec
+from benchmarks.traffic_segments import synthetic_features, synthetic_spec
 from monitor.policy import Action, Verdict
 from monitor.traffic.columns import TIME, WORD, TrafficColumns, outcome_schema
 
@@ -22,31 +22,31 @@ __all__ = ["ROWS_AN_HOUR", "SPEC", "hour_of_outcomes", "hour_of_traffic", "momen
 
 ROWS_AN_HOUR = 500_000
 SHAPE = Shape(widths=(8, 32, 1), numeric=2, integer=1, binary=2, one_hot=(1, 3))
-SPEC = made_up_spec(SHAPE)
+SPEC = synthetic_spec(SHAPE)
 COLUMNS = TrafficColumns.of(SPEC)
 GROUPS = {a.name: a.groups for a in SPEC.protected_attributes}
 _START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 _HOUR = 3_600_000_000
 _DAY = 24 * _HOUR
-# Ten rows are of seven requests: which of them, and which of its rows.
+# Ten rows belong to seven requests: index of the request, and row within the request.
 _REQUEST = np.array([0, 1, 2, 3, 4, 5, 5, 6, 6, 6])
 _ROW = np.array([0, 0, 0, 0, 0, 0, 1, 0, 1, 2])
 _REQUESTS = 7
-# Scores in so many steps to a unit, so that a hundred million rows fit on a disk.
+# Scores are rounded to multiples of 1/512, so that 10⁸ rows fit on a disk.
 _STEPS = 512
 _LABELLED, _GROUPED, _AGAIN = 0.7, 0.6, 0.01
 _ARRIVING = 1_000
 
 
 def moment(hour: int) -> dt.datetime:
-    """When an hour of the log begins, counted from the first."""
+    """Start of an hour of the log; the first hour is 0."""
     return _START + dt.timedelta(hours=hour)
 
 
 def hour_of_traffic(hour: int, rows: int = ROWS_AN_HOUR) -> pa.Table:
-    """An hour's predictions. Of ten rows five are requests of their own."""
+    """Predictions of one hour. Five of ten rows are requests of one row."""
     rng = np.random.default_rng([1, hour])
-    features = (made_up_features(SHAPE, rows, rng) * 16).round() / 16
+    features = (synthetic_features(SHAPE, rows, rng) * 16).round() / 16
     logit = _in_steps(features[:, :2].sum(1) + rng.normal(0, 0.5, rows))
     values: dict[str, Any] = {
         "request_id": _names(hour, rows),
@@ -76,44 +76,44 @@ def hour_of_traffic(hour: int, rows: int = ROWS_AN_HOUR) -> pa.Table:
 
 
 def hour_of_outcomes(hour: int, rows: int = ROWS_AN_HOUR) -> tuple[pa.Table, pa.Table]:
-    """What becomes known of an hour's predictions: a day later, and of some again a day after that.
+    """Outcomes of one hour's predictions: one day later, and for some rows again after two days.
 
-    What comes again differs as often as not, and was observed before or after what came first.
+    A repeated outcome differs in half of the cases, and is observed before or after the first one.
     """
     rng = np.random.default_rng([2, hour])
-    told = rng.permutation(rows)
+    known = rng.permutation(rows)
     labelled, grouped = rng.random(rows) < _LABELLED, rng.random(rows) < _GROUPED
-    told = told[(labelled | grouped)[told]]
-    seen = _begun(hour) + _HOUR + rng.integers(20 * _HOUR, size=rows)
-    first = _outcomes(hour, told, labelled, grouped, seen, 1, rng)
-    again = told[rng.random(len(told)) < _AGAIN]
-    moved = seen + rng.integers(-_HOUR, _HOUR, size=rows)
+    known = known[(labelled | grouped)[known]]
+    observed = _begun(hour) + _HOUR + rng.integers(20 * _HOUR, size=rows)
+    first = _outcomes(hour, known, labelled, grouped, observed, 1, rng)
+    again = known[rng.random(len(known)) < _AGAIN]
+    moved = observed + rng.integers(-_HOUR, _HOUR, size=rows)
     return first, _outcomes(hour, again, labelled, grouped, moved, 2, rng)
 
 
 def _outcomes(
     hour: int,
-    told: NDArray[np.int64],
+    known: NDArray[np.int64],
     labelled: NDArray[np.bool_],
     grouped: NDArray[np.bool_],
-    seen: NDArray[np.int64],
+    observed: NDArray[np.int64],
     days: int,
     rng: np.random.Generator,
 ) -> pa.Table:
-    """Outcomes of some rows, in the order in which they arrive so many days later."""
-    rows, count = len(labelled), len(told)
-    lots = np.arange(count) // _ARRIVING
-    received = _begun(hour) + days * _DAY + lots * (_HOUR // (count // _ARRIVING + 1))
+    """Outcomes of some rows, in the order of arrival, a number of days later."""
+    rows, count = len(labelled), len(known)
+    uploads = np.arange(count) // _ARRIVING
+    received = _begun(hour) + days * _DAY + uploads * (_HOUR // (count // _ARRIVING + 1))
     values: dict[str, Any] = {
-        "request_id": _names(hour, rows).take(pa.array(told)),
-        "row": np.resize(_ROW, rows).astype(np.int32)[told],
-        "label": pa.array(rng.integers(2, size=count, dtype=np.int8), mask=~labelled[told]),
+        "request_id": _names(hour, rows).take(pa.array(known)),
+        "row": np.resize(_ROW, rows).astype(np.int32)[known],
+        "label": pa.array(rng.integers(2, size=count, dtype=np.int8), mask=~labelled[known]),
     }
     for attribute, groups in GROUPS.items():
         codes = rng.integers(len(groups), size=count)
-        values[f"group_{attribute}"] = _words(codes, list(groups), known=grouped[told])
+        values[f"group_{attribute}"] = _words(codes, list(groups), known=grouped[known])
     values |= {
-        "observed_at": _times(seen[told]),
+        "observed_at": _times(observed[known]),
         "received_at": _times(received),
         "source": _words(np.zeros(count, np.int64), ["file"]),
     }
@@ -121,12 +121,12 @@ def _outcomes(
 
 
 def _begun(hour: int) -> int:
-    """In microseconds since 1970."""
+    """Start of an hour in microseconds since 1970."""
     return int(moment(hour).timestamp()) * 1_000_000
 
 
 def _names(hour: int, rows: int) -> pa.Array:
-    """Request ids as the sidecar makes them: a run's, which is a day's here, and a number."""
+    """Request ids as the sidecar generates them: an id of the run (here, the day) and a number."""
     run = np.random.default_rng([3, hour // 24]).bytes(8).hex()
     blocks = np.arange(rows) // len(_REQUEST)
     before = (hour % 24) * -(-rows // len(_REQUEST)) * _REQUESTS
@@ -139,12 +139,12 @@ def _times(microseconds: NDArray[np.int64]) -> pa.Array:
 
 
 def _in_steps(values: NDArray[np.floating]) -> NDArray[np.float32]:
-    found: NDArray[np.float32] = ((values * _STEPS).round() / _STEPS).astype(np.float32)
-    return found
+    rounded: NDArray[np.float32] = ((values * _STEPS).round() / _STEPS).astype(np.float32)
+    return rounded
 
 
 def _words(
     codes: NDArray[np.int64], words: list[str], *, known: NDArray[np.bool_] | None = None
 ) -> pa.Array:
-    places = pa.array(codes.astype(np.int32), mask=None if known is None else ~known)
-    return pa.DictionaryArray.from_arrays(places, pa.array(words)).cast(WORD)
+    indices = pa.array(codes.astype(np.int32), mask=None if known is None else ~known)
+    return pa.DictionaryArray.from_arrays(indices, pa.array(words)).cast(WORD)

@@ -1,4 +1,4 @@
-"""Closed segments for `benchmarks.traffic`: made-up predictions, encoded as the sidecar does it."""
+"""Segments of synthetic predictions for `benchmarks.traffic`, encoded as by the sidecar."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ if TYPE_CHECKING:
     from monitor.batching import Share
     from monitor.scoring.scorer import Scorer
 
-__all__ = ["about_traffic", "made_up_features", "made_up_spec", "write_segment"]
+__all__ = ["about_traffic", "synthetic_features", "synthetic_spec", "write_segment"]
 
-# An hour's start, so that a segment becomes one file.
+# Start of an hour, so that a segment becomes one file.
 START = dt.datetime(2026, 3, 2, 9, tzinfo=dt.UTC)
 _ATTRIBUTES = {"sex": ("female", "male"), "ethnicity": ("a", "b", "c")}
-# Of the baseline that p-values are ranks in.
+# Number of rows of the baseline that p-values are ranks in.
 _BASELINE = 8_000
 _UNUSUAL = 0.01
 
 
-def made_up_spec(shape: Shape, *, attributes: int = 2) -> BundleSpec:
-    """A bundle with a shape's features, and up to two protected attributes beside them."""
-    plain: tuple[tuple[Literal["numeric", "integer", "binary"], int], ...] = (
+def synthetic_spec(shape: Shape, *, attributes: int = 2) -> BundleSpec:
+    """Spec with the features of a shape and up to two protected attributes."""
+    kinds: tuple[tuple[Literal["numeric", "integer", "binary"], int], ...] = (
         ("numeric", shape.numeric),
         ("integer", shape.integer),
         ("binary", shape.binary),
     )
     groups, size = shape.one_hot
     one_hot = tuple(
-        OneHotGroup(name=f"c{group}", features=tuple(f"c{group}={place}" for place in range(size)))
+        OneHotGroup(name=f"c{group}", features=tuple(f"c{group}={value}" for value in range(size)))
         for group in range(groups)
     )
     return BundleSpec(
@@ -64,7 +64,7 @@ def made_up_spec(shape: Shape, *, attributes: int = 2) -> BundleSpec:
         features=(
             *(
                 Feature(name=f"{kind} {i}", kind=kind)
-                for kind, count in plain
+                for kind, count in kinds
                 for i in range(count)
             ),
             *(Feature(name=name, kind="onehot") for group in one_hot for name in group.features),
@@ -79,8 +79,8 @@ def made_up_spec(shape: Shape, *, attributes: int = 2) -> BundleSpec:
     )
 
 
-def made_up_features(shape: Shape, rows: int, rng: np.random.Generator) -> NDArray[np.float32]:
-    """People, `[n, d]`: no two of them alike where a feature is numeric."""
+def synthetic_features(shape: Shape, rows: int, rng: np.random.Generator) -> NDArray[np.float32]:
+    """Synthetic rows, `[n, d]`; all differ if a feature is numeric."""
     groups, size = shape.one_hot
     chosen = rng.integers(size, size=(rows, groups))
     columns = [
@@ -95,7 +95,7 @@ def made_up_features(shape: Shape, rows: int, rng: np.random.Generator) -> NDArr
 def write_segment(
     path: Path, spec: BundleSpec, features: NDArray[np.float32], *, batch: int, seed: int = 0
 ) -> TrafficColumns:
-    """Write a segment of people's predictions, `[n, d]`, in batches of requests of a row each."""
+    """Write a segment of predictions on rows `[n, d]`, in batches of requests of one row."""
     columns = TrafficColumns.of(spec)
     about = about_traffic(spec, columns, segment=path.stem)
     with path.open("wb") as file:
@@ -105,7 +105,7 @@ def write_segment(
 
 
 def about_traffic(spec: BundleSpec, columns: TrafficColumns, *, segment: str) -> dict[str, Any]:
-    """What the sidecar says of a segment, and of the files that it becomes."""
+    """Metadata that the sidecar writes to a segment and to its Parquet files."""
     return {
         "format": FORMAT,
         "kind": "traffic",
@@ -130,39 +130,41 @@ def _records(
     batch: int,
     rng: np.random.Generator,
 ) -> Iterator[bytes]:
-    kept = Pseudonyms(None)
+    pseudonyms = Pseudonyms(None)
     groups = {a.name: len(a.groups) for a in spec.protected_attributes}
-    places = ScoreColumns.of(groups)
-    # What was not judged is what it would ask the scorer about; here everything is.
+    layout = ScoreColumns.of(groups)
+    # The encoder uses the scorer only for rows without scores; here all rows have scores.
     scorer = cast("Scorer", None)
-    encoder = TrafficEncoder(columns, places, FeatureGuard(columns, {}, kept), kept, scorer)
+    encoder = TrafficEncoder(
+        columns, layout, FeatureGuard(columns, {}, pseudonyms), pseudonyms, scorer
+    )
     run = rng.bytes(8).hex()
-    judged = _judged(len(features), places, rng)
-    # 300,000 rows of a second each would not fit an hour.
+    results = _results(len(features), layout, rng)
+    # The rows are spread over 50 minutes, so that they stay within one hour.
     step = 3_000_000_000_000 // len(features)
     begun = int(START.timestamp()) * 1_000_000_000
     for start in range(0, len(features), batch):
-        lot = features[start : start + batch]
-        waiting = [_waiting(f"{run}-{start + i + 1}", lot[i : i + 1]) for i in range(len(lot))]
-        part = {name: values[start : start + batch] for name, values in judged.items()}
-        payload = encoder.payload(waiting, lot, ScoringResult(**part))
-        yield record_bytes(payload, rows=len(lot), first_row=start, time=begun + step * start)
+        rows = features[start : start + batch]
+        waiting = [_waiting(f"{run}-{start + i + 1}", rows[i : i + 1]) for i in range(len(rows))]
+        part = {name: values[start : start + batch] for name, values in results.items()}
+        payload = encoder.payload(waiting, rows, ScoringResult(**part))
+        yield record_bytes(payload, rows=len(rows), first_row=start, time=begun + step * start)
 
 
-def _judged(rows: int, places: ScoreColumns, rng: np.random.Generator) -> Mapping[str, Any]:
-    """Scores that differ from person to person, as a network's do."""
-    scores = rng.normal(size=(rows, places.width)).astype(np.float32)
-    scores[:, places.boundary_distance] = np.abs(scores[:, places.logit]) / 2
-    scores[:, places.signed_margin] = scores[:, places.logit]
-    for own in places.attributes.values():
+def _results(rows: int, layout: ScoreColumns, rng: np.random.Generator) -> Mapping[str, Any]:
+    """Arrays of a scoring result; scores differ between rows, as those of a network do."""
+    scores = rng.normal(size=(rows, layout.width)).astype(np.float32)
+    scores[:, layout.boundary_distance] = np.abs(scores[:, layout.logit]) / 2
+    scores[:, layout.signed_margin] = scores[:, layout.logit]
+    for own in layout.attributes.values():
         scores[:, own.flip_probability] = rng.beta(0.3, 3, size=rows)
         scores[:, own.expected_change] = rng.gamma(2, 0.05, size=rows)
-    ranks = rng.integers(1, _BASELINE + 2, size=(rows, len(places.attributes)))
+    ranks = rng.integers(1, _BASELINE + 2, size=(rows, len(layout.attributes)))
     p_values = ranks / (_BASELINE + 1)
     verdicts = np.where(p_values < _UNUSUAL, Verdict.ABOVE, Verdict.WITHIN)
     actions = np.where((p_values < _UNUSUAL).any(1), Action.FLAG, Action.NONE)
     return {
-        "output": scores[:, places.logit],
+        "output": scores[:, layout.logit],
         "scores": scores,
         "p_values": p_values,
         "verdicts": verdicts.astype(np.int8),
@@ -171,6 +173,6 @@ def _judged(rows: int, places: ScoreColumns, rng: np.random.Generator) -> Mappin
 
 
 def _waiting(name: str, features: NDArray[np.float32]) -> Waiting:
-    """A request, of which nobody waits for the answer."""
-    nobody = cast("asyncio.Future[Share]", None)
-    return Waiting(name, 0, features, 0.0, nobody)
+    """A request whose response nobody waits for."""
+    future = cast("asyncio.Future[Share]", None)
+    return Waiting(name, 0, features, 0.0, future)

@@ -1,4 +1,4 @@
-"""What the traffic benchmark measures is what the sidecar writes, and is the same every time."""
+"""Synthetic logs of the traffic benchmark are reproducible and as the sidecar writes them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 from benchmarks.__main__ import _scripts
 from benchmarks.kernel_subjects import Shape
 from benchmarks.traffic_compaction import time_compaction
-from benchmarks.traffic_count_run import KINDS, Asked
+from benchmarks.traffic_count_run import KINDS, Query
 from benchmarks.traffic_log import write_hour
 from benchmarks.traffic_rows import COLUMNS, hour_of_outcomes, hour_of_traffic, moment
-from benchmarks.traffic_segments import made_up_features, made_up_spec, write_segment
+from benchmarks.traffic_segments import synthetic_features, synthetic_spec, write_segment
 from monitor.traffic.compaction import compact
 from monitor.traffic.ledger import read_ledger
 from monitor.traffic.segment import read_segment
@@ -23,29 +23,29 @@ _SHAPE = Shape(widths=(8, 4, 1), numeric=2, integer=1, binary=2, one_hot=(1, 3))
 _ROWS = 4_000
 
 
-def test_the_benchmark_is_among_those_that_are_run():
+def test_the_benchmark_runs_in_smoke_and_full_runs():
     assert "traffic" in _scripts()
 
 
-def test_an_hour_of_the_log_is_the_same_every_time_and_unlike_the_next():
+def test_an_hour_of_the_log_is_reproducible_and_differs_from_the_next():
     assert hour_of_traffic(3, _ROWS).equals(hour_of_traffic(3, _ROWS))
     assert not hour_of_traffic(3, _ROWS)["logit"].equals(hour_of_traffic(4, _ROWS)["logit"])
 
 
-def test_no_two_rows_have_a_request_and_row_in_common():
+def test_request_id_and_row_are_unique():
     hours = [hour_of_traffic(hour, _ROWS) for hour in (0, 1, 23, 24)]
     names = [f"{i}/{r}" for t in hours for i, r in zip(*_keys(t), strict=True)]
     assert len(set(names)) == len(hours) * _ROWS
 
 
-def test_rows_lie_in_their_hour_in_order():
+def test_rows_are_sorted_and_within_their_hour():
     times = hour_of_traffic(5, _ROWS)["time"]
     assert moment(5) <= times[0].as_py()
     assert times[-1].as_py() < moment(6)
     assert pc.all(pc.greater_equal(times[1:], times[:-1])).as_py()
 
 
-def test_outcomes_tell_of_rows_in_the_shares_that_are_asked_for():
+def test_outcomes_have_the_requested_shares_of_labels_and_groups():
     traffic = set(zip(*_keys(hour_of_traffic(2, _ROWS)), strict=True))
     first, again = hour_of_outcomes(2, _ROWS)
     assert set(zip(*_keys(first), strict=True)) <= traffic
@@ -57,7 +57,7 @@ def test_outcomes_tell_of_rows_in_the_shares_that_are_asked_for():
     assert 0 < again.num_rows < 0.03 * _ROWS
 
 
-def test_an_hour_is_laid_out_and_listed_as_the_sidecar_does_it(tmp_path):
+def test_an_hour_has_the_paths_and_ledger_of_the_sidecar(tmp_path):
     write_hour(tmp_path, _ROWS, 3)
     store = Store.open(tmp_path / "traffic")
     (entry,), unreadable = read_ledger(store)
@@ -66,18 +66,19 @@ def test_an_hour_is_laid_out_and_listed_as_the_sidecar_does_it(tmp_path):
     assert file.path.startswith("model=judged/version=1/date=2026-03-01/hour=03/")
     assert file.sha256 == store.sha256(file.path)
     with store.open_file(file.path) as opened:
-        found = pq.read_table(opened)
-    assert found.equals(hour_of_traffic(3, _ROWS))
-    told, _ = read_ledger(Store.open(tmp_path / "outcomes"))
-    days = [one.files[0].path.split("/")[1] for one in sorted(told, key=lambda one: one.since)]
+        table = pq.read_table(opened)
+    assert table.equals(hour_of_traffic(3, _ROWS))
+    entries, _ = read_ledger(Store.open(tmp_path / "outcomes"))
+    entries = sorted(entries, key=lambda entry: entry.since)
+    days = [entry.files[0].path.split("/")[1] for entry in entries]
     assert days == ["date=2026-03-02", "date=2026-03-03"]
 
 
 @pytest.mark.parametrize("batch", [1, 16])
-def test_a_segment_becomes_a_file_with_every_row(tmp_path, batch):
-    path = tmp_path / "made-up.segment"
-    features = made_up_features(_SHAPE, 100, np.random.default_rng(0))
-    write_segment(path, made_up_spec(_SHAPE), features, batch=batch)
+def test_compaction_keeps_every_row(tmp_path, batch):
+    path = tmp_path / "synthetic.segment"
+    features = synthetic_features(_SHAPE, 100, np.random.default_rng(0))
+    write_segment(path, synthetic_spec(_SHAPE), features, batch=batch)
     assert len(read_segment(path.read_bytes()).records) == -(-100 // batch)
     store = Store.open(tmp_path / "log")
     entry = compact(path, store, tmp_path / "draft")
@@ -90,7 +91,7 @@ def test_a_segment_becomes_a_file_with_every_row(tmp_path, batch):
     assert np.array_equal(np.stack([table[name].to_numpy() for name in names], 1), features)
 
 
-def test_compaction_is_timed_in_pairs_of_the_same_rows():
+def test_compaction_and_the_peer_are_timed_on_the_same_rows():
     timing = time_compaction(_SHAPE, 500, 16, rounds=2)
     assert len(timing.ours) == len(timing.peer) == 2
     ratios = [peer[0] / ours[0] for ours, peer in zip(timing.ours, timing.peer, strict=True)]
@@ -98,13 +99,13 @@ def test_compaction_is_timed_in_pairs_of_the_same_rows():
 
 
 @pytest.mark.parametrize("joined", [False, True])
-def test_sql_by_hand_means_what_a_window_counts(tmp_path, joined):
+def test_sql_by_hand_and_a_window_have_the_same_counts(tmp_path, joined):
     for hour in range(2):
         write_hour(tmp_path, _ROWS, hour)
     outcomes = tmp_path / "outcomes" if joined else None
-    asked = Asked(since=moment(0), until=moment(1), log=tmp_path / "traffic", outcomes=outcomes)
-    counted = KINDS["window"](asked)
-    assert KINDS["sql"](asked) == counted
+    query = Query(since=moment(0), until=moment(1), log=tmp_path / "traffic", outcomes=outcomes)
+    counted = KINDS["window"](query)
+    assert KINDS["sql"](query) == counted
     assert sum(cell[-1] for cell in counted) == _ROWS
 
 
