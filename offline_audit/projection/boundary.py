@@ -66,7 +66,7 @@ class BoundaryDistances:
     decided: NDArray[np.bool_] | None = None
 
     @classmethod
-    def given(
+    def from_arrays(
         cls,
         distances: ArrayLike,
         *,
@@ -87,7 +87,7 @@ class BoundaryDistances:
         """
         values = np.asarray(distances)
         if changes is None:
-            return cls(distances=values, method="as given")
+            return cls(distances=values, method="precomputed")
         table = floats("changes", changes)
         if values.ndim != 1 or table.ndim != 2 or len(table) != len(values):
             raise AuditInputError(
@@ -98,7 +98,7 @@ class BoundaryDistances:
             raise AuditInputError("changes: not finite in rows whose distance is finite")
         return cls(
             distances=values,
-            method="as given",
+            method="precomputed",
             changes=lambda rows: table[rows],
             feature_names=names_of(feature_names, table.shape[1]),
             scales=None if scales is None else _scales(scales, table.shape[1]),

@@ -108,7 +108,7 @@ def projection_test(
     """
     boundary = distances
     if not isinstance(boundary, BoundaryDistances):
-        boundary = BoundaryDistances.given(boundary)
+        boundary = BoundaryDistances.from_arrays(boundary)
     sample = Sample.read(
         groups=groups,
         decisions=decisions,

@@ -14,9 +14,9 @@ DISTANCES = RNG.exponential(size=N)
 
 def test_changes_must_match_the_distances():
     with pytest.raises(AuditInputError, match="changes: shape"):
-        BoundaryDistances.given(DISTANCES, changes=np.ones((3, 2)))
+        BoundaryDistances.from_arrays(DISTANCES, changes=np.ones((3, 2)))
     with pytest.raises(AuditInputError, match="feature_names: 1 names for 2 features"):
-        BoundaryDistances.given(DISTANCES, changes=np.ones((N, 2)), feature_names=["a"])
+        BoundaryDistances.from_arrays(DISTANCES, changes=np.ones((N, 2)), feature_names=["a"])
 
 
 @pytest.mark.parametrize(
@@ -37,5 +37,5 @@ def test_changes_must_match_the_distances():
 )
 def test_invalid_changes_and_scales_are_refused(given, message):
     with pytest.raises(AuditInputError, match=message) as raised:
-        BoundaryDistances.given(DISTANCES, **given)
+        BoundaryDistances.from_arrays(DISTANCES, **given)
     assert "secret" not in str(raised.value)

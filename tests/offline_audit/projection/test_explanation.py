@@ -77,7 +77,7 @@ def test_features_change_toward_the_boundary_in_standard_deviations():
 
 
 def test_given_changes_explain_as_well():
-    given = BoundaryDistances.given(
+    given = BoundaryDistances.from_arrays(
         BOUNDARY.distances, changes=BOUNDARY.changes(np.arange(N)), scales=X.std(axis=0)
     )
     one = projected(DECISIONS, given, GROUPS).explanation.features
