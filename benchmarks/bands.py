@@ -13,8 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.claims import Claim
-from monitor.drift import ShareSums
-from monitor.drift.share import directions, log_evidence
+from monitor.drift.share import ShareSums, directions, log_evidence
 
 __all__ = ["band_claims"]
 

@@ -24,7 +24,8 @@ from benchmarks.bands import band_claims
 from benchmarks.claims import Claim, Say, Scale, report
 from benchmarks.streams import SETTINGS, Pool, Setting, run
 from monitor import Drift
-from monitor.drift import Alarm, DriftReference, Watcher
+from monitor.drift.alarms import Alarm
+from monitor.drift.reference import DriftReference, Watcher
 
 _SEED = 2000
 _LEVEL, _RUN_LENGTH = 0.01, 1e6

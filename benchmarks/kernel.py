@@ -24,8 +24,8 @@ from torch import Tensor, nn
 from benchmarks.claims import Claim, Say, Scale, report
 from benchmarks.kernel_subjects import LARGE, SMALL, KernelSubject, make_subject
 from benchmarks.peers import PeerUnavailableError, peer_python
+from monitor.scoring.compiling import compile_kernel
 from monitor.scoring.kernel import Target, load_kernel
-from monitor.scoring.kernel.compiling import compile_kernel
 
 _BATCHES = (1, 8, 32, 256)
 FORWARD = "eager forward of F alone"

@@ -17,11 +17,11 @@ from benchmarks.serving_load import framed
 from benchmarks.serving_network import read_network, write_network
 from benchmarks.serving_servers import Expected
 from monitor import Bundle, export_classifier, write_bundle
-from monitor.drift import DriftReference
+from monitor.drift.reference import DriftReference
 from monitor.scoring.baseline import Baseline
+from monitor.scoring.compiling import compile_kernel
 from monitor.scoring.judge import maps_to_npz, signal_values
 from monitor.scoring.kernel import Target
-from monitor.scoring.kernel.compiling import compile_kernel
 from monitor.wire.open_inference_pb2 import ModelInferRequest
 
 __all__ = ["ServedSubject", "served_subject"]

@@ -16,7 +16,8 @@ from torch import nn
 from benchmarks.alarms import fewer_women
 from benchmarks.subject import Subject, fine_tune, fit_subject, train_classifier
 from monitor import Drift, Population, World, decide
-from monitor.drift import DriftReference, Predictions, Signals
+from monitor.drift.reference import DriftReference
+from monitor.scoring.scores import Predictions, Signals
 
 __all__ = ["SETTINGS", "Pool", "Setting", "run"]
 

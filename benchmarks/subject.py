@@ -101,7 +101,7 @@ class Subject:
         ]
         certain = 60.0 * torch.cat(heads, dim=1)
         # A status model sees features only, so every part of the rows gets one that knows its rows.
-        size = self.sensitivity.rows_at_once
+        size = self.sensitivity.max_rows
         parts = zip(torch.from_numpy(features).split(size), certain.split(size), strict=True)
         knowing = [(replace(self.sensitivity, status=_constant(c)), rows) for rows, c in parts]
         packed = [sensitivity.joint(rows) for sensitivity, rows in knowing]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from monitor.bundle.classifier import export_classifier as export_classifier
     from monitor.client import AsyncClient as AsyncClient
     from monitor.client import Client as Client
-    from monitor.drift import Drift as Drift
+    from monitor.drift.watch import Drift as Drift
     from monitor.errors import EvenhandError as EvenhandError
     from monitor.fitting import FitData as FitData
     from monitor.fitting import FitSpec as FitSpec
@@ -46,7 +46,7 @@ _MODULES = {
     ),
     "monitor.bundle.classifier": ("export_classifier",),
     "monitor.client": ("AsyncClient", "Client"),
-    "monitor.drift": ("Drift",),
+    "monitor.drift.watch": ("Drift",),
     "monitor.errors": ("EvenhandError",),
     "monitor.fitting": ("FitData", "FitSpec", "read_data", "read_spec"),
     "monitor.fitting.run": ("FitResult", "fit"),

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.bundle.manifest import BundleSpec
 from monitor.errors import BadRequestError, TooLargeError
-from monitor.request import InputTensor
-from monitor.settings import ServerConfig
+
+if TYPE_CHECKING:
+    from monitor.bundle.manifest import BundleSpec
+    from monitor.request import InputTensor
+    from monitor.settings import ServerConfig
 
 __all__ = ["DATATYPES", "MOST_TENSORS", "FeatureCodec"]
 

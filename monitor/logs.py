@@ -9,10 +9,12 @@ from __future__ import annotations
 import logging
 import sys
 import traceback
+from typing import TYPE_CHECKING
 
 from pythonjsonlogger.json import JsonFormatter
 
-from monitor.settings import LogConfig
+if TYPE_CHECKING:
+    from monitor.settings import LogConfig
 
 __all__ = ["set_up_logs", "without_values"]
 

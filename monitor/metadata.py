@@ -6,12 +6,16 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
-from monitor.bundle.reader import Bundle
-from monitor.response import TensorCard
-from monitor.settings import ServerConfig
+if TYPE_CHECKING:
+    from monitor.bundle.reader import Bundle
+    from monitor.settings import ServerConfig
 
-__all__ = ["EXTENSIONS", "NAME", "ModelCard", "server_version"]
+__all__ = ["EXTENSIONS", "NAME", "ModelCard", "TensorCard", "server_version"]
+
+# Name, datatype and shape of a tensor.
+TensorCard = tuple[str, str, list[int]]
 
 NAME = "evenhand"
 EXTENSIONS = ("binary_tensor_data",)

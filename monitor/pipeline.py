@@ -19,21 +19,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitor.batching import Batcher, Waiting
-from monitor.bundle.manifest import Model
-from monitor.codec import FeatureCodec
 from monitor.errors import NotFoundError, NotOfferedError, NotReadyError, OverloadedError
 from monitor.logs import without_values
-from monitor.metrics import ServingMetrics
 from monitor.request import InferRequest, InferResponse, RequestIds
-from monitor.response import ResponseBuilder
-from monitor.review import ReviewLog
-from monitor.scoring.scorer import Scorer, ScoringResult
-from monitor.settings import Config
-from monitor.stream import Stream
-from monitor.traffic.outcomes import Outcome, Refusal, Source
 
 if TYPE_CHECKING:
+    from monitor.bundle.manifest import Model
+    from monitor.codec import FeatureCodec
+    from monitor.metrics.serving import ServingMetrics
+    from monitor.response import ResponseBuilder
+    from monitor.review import ReviewLog
+    from monitor.scoring.scorer import Scorer, ScoringResult
+    from monitor.settings import Config
+    from monitor.stream import Stream
     from monitor.traffic.log import OutcomeLog, TrafficLog
+    from monitor.traffic.outcomes import Outcome, Refusal, Source
 
 __all__ = ["Pipeline"]
 
@@ -176,7 +176,7 @@ class Pipeline:
 
     def _count_not_scored(self, rows: int) -> None:
         if self._metrics is not None:
-            self._metrics.not_judged.inc(rows)
+            self._metrics.not_scored.inc(rows)
 
     def _admit(self, request: InferRequest) -> None:
         """Refuse a request that cannot be served, before it costs anything.

@@ -8,21 +8,36 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from monitor.errors import ConfigError
-from monitor.scoring.baseline import Baseline, Signal
-from monitor.settings import AttributePolicy, PolicyConfig, Rule
 
-__all__ = ["Action", "AttributeRule", "Policy", "Ruling", "Verdict"]
+if TYPE_CHECKING:
+    from monitor.scoring.baseline import Baseline, Signal
+    from monitor.settings import AttributePolicy, PolicyConfig, Rule
+
+__all__ = [
+    "ACTION_NAMES",
+    "VERDICT_NAMES",
+    "Action",
+    "AttributeRule",
+    "Policy",
+    "PolicyResult",
+    "Verdict",
+]
 
 Float = NDArray[np.float64]
 
 
 class Verdict(IntEnum):
-    """How a score compares with the baseline, the more severe the larger."""
+    """Comparison of a score with the baseline, in order of severity.
+
+    The codes are used in arrays and in segments of the traffic log, the names (`VERDICT_NAMES`) in
+    responses, metrics and Parquet files.
+    """
 
     WITHIN = 0
     UNKNOWN = 1
@@ -33,13 +48,18 @@ _ABOVE = np.int8(Verdict.ABOVE)
 
 
 class Action(IntEnum):
-    """What policy does about a prediction, the stronger the larger."""
+    """Action of policy on a prediction, in order of severity; coded as `Verdict` is."""
 
     NONE = 0
     OBSERVE = 1
     FLAG = 2
     WITHHOLD = 3
     REVIEW = 4
+
+
+# Names by code.
+VERDICT_NAMES = tuple(verdict.name.lower() for verdict in Verdict)
+ACTION_NAMES = tuple(action.name.lower() for action in Action)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,13 +74,13 @@ class AttributeRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ruling:
+class PolicyResult:
     """Verdicts and actions of n predictions for a protected attributes.
 
     Attributes:
         verdicts: `Verdict` codes, `[n, a]`.
         called: Whether the attribute calls for its action, `[n, a]`.
-        actions: Strongest `Action` that is called for, `[n]`.
+        actions: Most severe `Action` that an attribute calls for, `[n]`.
     """
 
     verdicts: NDArray[np.int8]
@@ -69,12 +89,12 @@ class Ruling:
 
 
 class Policy:
-    """Rules on predictions.
+    """Rules of the protected attributes, which turn p-values into verdicts and actions.
 
     Attributes:
         config: Configuration of the policy.
         rules: Rule of every protected attribute, by name.
-        looks_at_flips: Whether any rule uses flip probabilities.
+        uses_flips: Whether any rule uses flip probabilities.
     """
 
     def __init__(self, config: PolicyConfig, attributes: Sequence[str]) -> None:
@@ -92,7 +112,7 @@ class Policy:
         kinds = np.array([rule.rule for rule in rules])
         self._by_p, self._by_flip = kinds != "flip_probability", kinds != "p_value"
         self._both = kinds == "both"
-        self.looks_at_flips = bool(self._by_flip.any())
+        self.uses_flips = bool(self._by_flip.any())
         self._withholds_unknown = config.on_fault == "withhold"
 
     def check(self, baseline: Baseline) -> None:
@@ -114,7 +134,7 @@ class Policy:
                     f"{rule.alpha:g} ({name}); the smallest is {1 / (len(reference) + 1):.2g}"
                 )
 
-    def on(self, p_values: Float, flip_probability: NDArray[np.floating]) -> Ruling:
+    def apply(self, p_values: Float, flip_probability: NDArray[np.floating]) -> PolicyResult:
         """Verdicts and actions from p-values and flip probabilities `[n, a]`, NaN for unknown.
 
         Flip probabilities are ignored unless a rule uses them.
@@ -122,7 +142,7 @@ class Policy:
         above = p_values <= self._alpha
         verdicts = above * _ABOVE
         called, unknown = above, np.isnan(p_values)
-        if self.looks_at_flips:
+        if self.uses_flips:
             over = flip_probability >= self._bound
             called = (above & self._by_p) | (over & self._by_flip)
             called = np.where(self._both, above & over, called)
@@ -132,13 +152,13 @@ class Policy:
             verdicts[unknown] = Verdict.UNKNOWN
             if self._withholds_unknown:
                 actions[unknown.any(1) & (actions < Action.WITHHOLD)] = Action.WITHHOLD
-        return Ruling(verdicts=verdicts, called=called, actions=actions)
+        return PolicyResult(verdicts=verdicts, called=called, actions=actions)
 
-    def on_fault(self, rows: int) -> Ruling:
+    def on_fault(self, rows: int) -> PolicyResult:
         """Verdicts and actions of n predictions without scores, as `policy.on_fault` says."""
         withheld = self.config.on_fault == "withhold"
         shape = (rows, len(self.rules))
-        return Ruling(
+        return PolicyResult(
             verdicts=np.full(shape, Verdict.UNKNOWN, np.int8),
             called=np.zeros(shape, bool),
             actions=np.full(rows, Action.WITHHOLD if withheld else Action.NONE, np.int8),
@@ -152,13 +172,13 @@ class Policy:
 
 
 def _rule(config: PolicyConfig, own: AttributePolicy | None) -> AttributeRule:
-    own = own or AttributePolicy()
+    override = own or config
     return AttributeRule(
-        action=Action[(own.action or config.action).upper()],
-        rule=own.rule or config.rule,
-        signal=own.signal or config.signal,
-        alpha=own.alpha or config.alpha,
-        flip_probability=own.flip_probability or config.flip_probability,
+        action=Action[(override.action or config.action).upper()],
+        rule=override.rule or config.rule,
+        signal=override.signal or config.signal,
+        alpha=override.alpha or config.alpha,
+        flip_probability=override.flip_probability or config.flip_probability,
     )
 
 

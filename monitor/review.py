@@ -12,15 +12,18 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from monitor.batching import Waiting
-from monitor.bundle.manifest import Manifest
 from monitor.errors import ServeError
 from monitor.policy import Action
-from monitor.response_parameters import TopFeatures
-from monitor.scoring.scorer import Scorer, ScoringResult
+from monitor.response import TopFeatures
+
+if TYPE_CHECKING:
+    from monitor.batching import Waiting
+    from monitor.bundle.manifest import Manifest
+    from monitor.scoring.scorer import Scorer, ScoringResult
 
 __all__ = ["ReviewLog"]
 

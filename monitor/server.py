@@ -25,12 +25,14 @@ from prometheus_client import (
 from monitor.bundle.classifier import probe_features
 from monitor.bundle.reader import Bundle
 from monitor.codec import FeatureCodec
-from monitor.drift import Drift
 from monitor.drift.state import read_state_file, write_state_file
+from monitor.drift.watch import Drift
 from monitor.errors import ConfigError
 from monitor.logs import without_values
 from monitor.metadata import ModelCard, server_version
-from monitor.metrics import DriftGauges, LogCounters, ServingMetrics
+from monitor.metrics.drift_gauges import DriftGauges
+from monitor.metrics.log_counters import LogCounters
+from monitor.metrics.serving import ServingMetrics
 from monitor.pipeline import Pipeline
 from monitor.policy import Action, Policy
 from monitor.response import ResponseBuilder

@@ -10,20 +10,25 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from monitor.batching import Waiting
-from monitor.drift import Alarm, Drift, Watcher
 from monitor.errors import NotFoundError
 from monitor.logs import without_values
-from monitor.metrics import ServingMetrics
 from monitor.policy import Action, Verdict
-from monitor.scoring.baseline import Signal
-from monitor.scoring.scorer import ScoringResult
-from monitor.scoring.scores import AttributeColumns, ScoreColumns
+from monitor.scoring.baseline import SIGNALS, Signal
+
+if TYPE_CHECKING:
+    from monitor.batching import Waiting
+    from monitor.drift.alarms import Alarm
+    from monitor.drift.reference import Watcher
+    from monitor.drift.watch import Drift
+    from monitor.metrics.serving import ServingMetrics
+    from monitor.scoring.scorer import ScoringResult
+    from monitor.scoring.scores import ScoreColumns
 
 __all__ = ["Stream"]
 
@@ -50,7 +55,8 @@ class Stream:
         shown_as: Callable[[str], str] = str,
     ) -> None:
         self._columns, self._drift, self._metrics = columns, drift, metrics
-        self._has_gradient, self._exemplars = has_gradient, exemplars
+        self._exemplars = exemplars
+        self._signal_names = [s for s in SIGNALS if has_gradient or s != "prediction_sensitivity"]
         self._shown_as = shown_as
         self._buffer: list[ScoringResult] = []
         self._exemplar_ids: list[tuple[int, str]] = []
@@ -77,12 +83,12 @@ class Stream:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        lot, named = self._buffer, self._exemplar_ids
+        results, exemplars = self._buffer, self._exemplar_ids
         self._buffer, self._exemplar_ids, self._rows = [], [], 0
-        if not lot:
+        if not results:
             return
-        self._try(partial(self._count, lot, named))
-        self._try(partial(self._watch, [j.scores for j in lot if j.scores is not None]))
+        self._try(partial(self._count, results, exemplars))
+        self._try(partial(self._watch, [r.scores for r in results if r.scores is not None]))
 
     def _try(self, step: Callable[[], None]) -> None:
         try:
@@ -92,24 +98,24 @@ class Stream:
             if self._metrics is not None:
                 self._metrics.faults.inc()
 
-    def _count(self, lot: list[ScoringResult], named: list[tuple[int, str]]) -> None:
+    def _count(self, results: list[ScoringResult], exemplars: list[tuple[int, str]]) -> None:
         if self._metrics is None:
             return
-        verdicts = np.concatenate([j.verdicts for j in lot if j.verdicts is not None])
-        actions = np.concatenate([j.actions for j in lot if j.actions is not None])
+        verdicts = np.concatenate([r.verdicts for r in results if r.verdicts is not None])
+        actions = np.concatenate([r.actions for r in results if r.actions is not None])
         width = self._columns.width
         scores = np.concatenate(
-            [np.full((len(j), width), np.nan) if j.scores is None else j.scores for j in lot]
+            [np.full((len(r), width), np.nan) if r.scores is None else r.scores for r in results]
         )
-        self._metrics.count_scored(verdicts, actions, self._signals(scores), named)
+        self._metrics.count_scored(verdicts, actions, self._signals(scores), exemplars)
 
     def _signals(self, scores: Float) -> dict[str, dict[Signal, Float]]:
+        """Values `[n]` by attribute and signal, of attributes that have metrics."""
         assert self._metrics is not None
-        shown = self._metrics.attributes
         return {
-            name: _signals(scores, columns, has_gradient=self._has_gradient)
+            name: {signal: scores[:, columns.of_signal(signal)] for signal in self._signal_names}
             for name, columns in self._columns.attributes.items()
-            if name in shown
+            if name in self._metrics.attributes
         }
 
     def _watch(self, scores: list[NDArray[np.float32]]) -> None:
@@ -156,15 +162,3 @@ class Stream:
         for row in np.flatnonzero(above)[:_MAX_EXEMPLARS].tolist():
             owner = batch[int(np.searchsorted(ends, row, side="right"))]
             self._exemplar_ids.append((self._rows + row, self._shown_as(owner.request_id)))
-
-
-def _signals(
-    scores: Float, columns: AttributeColumns, *, has_gradient: bool
-) -> dict[Signal, Float]:
-    signals: dict[Signal, Float] = {
-        "expected_change": scores[:, columns.expected_change],
-        "flip_probability": scores[:, columns.flip_probability],
-    }
-    if has_gradient:
-        signals["prediction_sensitivity"] = scores[:, columns.log_prediction_sensitivity]
-    return signals

@@ -117,9 +117,9 @@ def compile_(
     """
     config, loaded = _open(path, pin, file)
     from monitor.bundle.writer import check_target, write_bundle
+    from monitor.scoring.compiling import compile_kernel
     from monitor.scoring.judge import Judge
     from monitor.scoring.kernel import Target, load_kernel
-    from monitor.scoring.kernel.compiling import compile_kernel
 
     assert config.bundle.path is not None
     check_target(config.bundle.path, replace=True)

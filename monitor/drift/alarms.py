@@ -18,12 +18,13 @@ part of any guarantee.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.drift.layout import Layout, Watcher
+if TYPE_CHECKING:
+    from monitor.drift.reference import Layout, Watcher
 
 __all__ = ["HINT", "Alarm", "Alarms", "Cause"]
 

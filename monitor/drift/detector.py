@@ -23,14 +23,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.drift.reference import DriftReference
+if TYPE_CHECKING:
+    from monitor.drift.reference import DriftReference
 
-__all__ = ["CHUNK", "LEAST_STEP", "MOST_STEP", "NOTHING", "Detectors"]
+__all__ = ["CHUNK", "LEAST_STEP", "MOST_STEP", "NOTHING", "Detectors", "Evidence"]
 
 Float = NDArray[np.float64]
 Bool = NDArray[np.bool_]
@@ -47,6 +48,21 @@ NOTHING, _MOST = -700.0, 700.0
 LEAST_STEP, MOST_STEP = -2.4, 20.0
 # From here on a chunk could overflow.
 _MUCH = math.exp(80.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What a change detector holds against the stream being as before.
+
+    Attributes:
+        log_sr: Log of the Shiryaev–Roberts statistic; an alarm at the log of the run length.
+        log_e_value: Log of the test martingale since the start or the last acknowledgement.
+        unusable: Predictions since then with a score that was not a number.
+    """
+
+    log_sr: float
+    log_e_value: float
+    unusable: int
 
 
 @dataclass(frozen=True, slots=True)

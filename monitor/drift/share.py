@@ -20,7 +20,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Band", "ShareSums", "directions", "log_evidence", "sums_of", "usable_sums"]
+__all__ = ["Band", "FlipShare", "ShareSums", "directions", "log_evidence", "sums_of", "usable_sums"]
 
 Float = NDArray[np.float64]
 
@@ -72,6 +72,36 @@ class ShareSums:
         low = _lower(self.count, self.total, self.variation, math.log(2 / alpha))
         rest = _lower(self.count, self.count - self.total, self.variation, math.log(2 / alpha))
         return Band(low, 1 - rest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlipShare:
+    """The flip share of one attribute.
+
+    Attributes:
+        n: Predictions since the start, or since its alarm was last acknowledged.
+        share: Their mean; None without any.
+        band: Holds the average flip share of these predictions at all moments at once, with
+            probability 1 − level.
+        rolling_n: Predictions in the last blocks.
+        rolling_share: Their mean.
+        rolling_band: The same for the window that began with the oldest of these blocks: each
+            window's band holds at the stated level, not all windows' at once.
+        baseline: The band of the baseline.
+    """
+
+    n: int
+    share: float | None
+    band: Band
+    rolling_n: int
+    rolling_share: float | None
+    rolling_band: Band
+    baseline: Band
+
+    @property
+    def separated(self) -> bool:
+        """Whether the band lies wholly above the baseline's."""
+        return self.band.low > self.baseline.high
 
 
 def sums_of(values: list[float], count: float, total: float) -> tuple[int, float, float]:

@@ -17,8 +17,7 @@ import numpy as np
 
 from monitor.drift.alarms import Alarm, Alarms, Cause
 from monitor.drift.detector import LEAST_STEP, MOST_STEP, NOTHING, Detectors
-from monitor.drift.layout import Layout, Watcher
-from monitor.drift.reference import DriftReference
+from monitor.drift.reference import DriftReference, Layout, Watcher
 from monitor.drift.separation import BLOCKS, Separation
 from monitor.drift.share import usable_sums
 from monitor.errors import ServeError

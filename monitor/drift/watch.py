@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitor.drift.alarms import HINT, Alarm, Alarms
-from monitor.drift.detector import CHUNK, Detectors
-from monitor.drift.layout import Predictions, Watcher
-from monitor.drift.readings import Evidence, FlipShare
-from monitor.drift.reference import DriftReference
+from monitor.drift.detector import CHUNK, Detectors, Evidence
+from monitor.drift.reference import DriftReference, Watcher
 from monitor.drift.separation import BLOCKS, CHECKS, Separation
+from monitor.drift.share import FlipShare
 from monitor.drift.state import MOST_STREAMS, StateError, read_state, write_state
+from monitor.scoring.scores import Predictions
 
 __all__ = ["Drift"]
 

@@ -25,17 +25,17 @@ from monitor.bundle.archive import model_format
 from monitor.bundle.classifier import export_classifier, load_classifier, with_ranges
 from monitor.bundle.manifest import BundleSpec
 from monitor.bundle.writer import check_target
-from monitor.drift import DriftReference
+from monitor.drift.reference import DriftReference
 from monitor.errors import FitError, KernelError
 from monitor.fitting.audit import FitAudit, audit_attribute
 from monitor.fitting.data import FitData
 from monitor.fitting.spec import FitSpec
 from monitor.scoring.baseline import Baseline
+from monitor.scoring.compiling import compile_kernel
 from monitor.scoring.counterfactual import TransportMaps, fit_transport_maps
 from monitor.scoring.first_layer import first_layer
 from monitor.scoring.judge import maps_to_npz, signal_values
 from monitor.scoring.kernel import Target, load_kernel
-from monitor.scoring.kernel.compiling import compile_kernel
 from monitor.scoring.scores import Scores
 from monitor.scoring.sensitivity import Sensitivity
 from monitor.scoring.status_model import calibrate, judge_status, train_status_model
@@ -266,7 +266,7 @@ def _score(
     sensitivity: Sensitivity, features: NDArray[np.float32], report: Progress, what: str
 ) -> Scores:
     """Scores of many rows, computed in batches."""
-    parts, size = [], min(_BATCH, sensitivity.rows_at_once)
+    parts, size = [], min(_BATCH, sensitivity.max_rows)
     for start in range(0, len(features), size):
         batch = torch.from_numpy(features[start : start + size])
         parts.append(sensitivity.joint(batch))
@@ -307,7 +307,7 @@ def _audit(
             groups,
             levels[attribute.name],
             judge_status(logits[:, spec.heads[attribute.name]], groups, attribute),
-            sensitivity.carriers(features[:_MOST_EXPLAINED], attribute.name),
+            sensitivity.feature_shares(features[:_MOST_EXPLAINED], attribute.name),
         )
     return FitAudit(
         model=f"{spec.model.name} version {spec.model.version}",

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from prometheus_client import Metric
 from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from monitor.drift import Drift
-from monitor.drift.layout import Watcher
+from monitor.drift.reference import Watcher
+
+if TYPE_CHECKING:
+    from monitor.drift.watch import Drift
 
 __all__ = ["DriftGauges"]
 

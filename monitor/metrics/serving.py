@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry, Counter, Gauge, Info
 
 from monitor.metrics.histogram import BatchHistogram
-from monitor.policy import Action, Verdict
+from monitor.policy import ACTION_NAMES, VERDICT_NAMES
 from monitor.scoring.baseline import SIGNALS, Baseline, Signal
 
 __all__ = ["OUTCOMES", "ServingMetrics"]
@@ -71,7 +71,7 @@ class ServingMetrics:
             registry=registry,
         )
         self._verdicts = {
-            name: [verdicts.labels(name, code.name.lower()) for code in Verdict]
+            name: [verdicts.labels(name, verdict) for verdict in VERDICT_NAMES]
             for name in self.attributes
         }
         actions = Counter(
@@ -80,7 +80,7 @@ class ServingMetrics:
             ("action",),
             registry=registry,
         )
-        self._actions = [actions.labels(action.name.lower()) for action in Action]
+        self._actions = [actions.labels(action) for action in ACTION_NAMES]
         self._signals = {
             signal: self._registered(
                 BatchHistogram(f"evenhand_{signal}", _WORDS[signal], ("attribute",), bounds)
@@ -104,7 +104,7 @@ class ServingMetrics:
             "Batches whose monitoring failed; policy.on_fault defines their action.",
             registry=registry,
         )
-        self.not_judged = Counter(
+        self.not_scored = Counter(
             "evenhand_not_judged",
             "Rows answered without scores, because async_rows was reached or monitoring failed.",
             registry=registry,
@@ -188,10 +188,12 @@ class ServingMetrics:
             signals: Values `[n]` by attribute and signal; the log of prediction sensitivity.
             named: Rows whose request ids may be shown as exemplars, and the ids.
         """
-        for action, count in zip(self._actions, np.bincount(actions, minlength=5), strict=True):
+        for action, count in zip(
+            self._actions, np.bincount(actions, minlength=len(ACTION_NAMES)), strict=True
+        ):
             action.inc(int(count))
         for index, name in enumerate(self.attributes):
-            counts = np.bincount(verdicts[:, index], minlength=3)
+            counts = np.bincount(verdicts[:, index], minlength=len(VERDICT_NAMES))
             for verdict, count in zip(self._verdicts[name], counts, strict=True):
                 verdict.inc(int(count))
         for name, by_signal in signals.items():

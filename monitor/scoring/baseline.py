@@ -7,18 +7,16 @@ calibration sets; for one calibration set the rate of p ≤ α is Beta-distribut
 
 from __future__ import annotations
 
-import io
-import json
 import math
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from monitor.errors import BundleError, FitError
+from monitor.npz import read_npz, write_npz
 
 __all__ = ["SIGNALS", "Baseline", "Level", "Signal"]
 
@@ -26,20 +24,18 @@ Signal = Literal["expected_change", "flip_probability", "prediction_sensitivity"
 # The first drives the verdict unless policy says otherwise.
 SIGNALS: tuple[Signal, ...] = ("expected_change", "flip_probability", "prediction_sensitivity")
 
-_FILE_KEYS = "levels"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """How much a classifier's decisions depend on a group, when the baseline was taken.
+    """How much a classifier's decisions depend on a group, on the calibration rows.
 
     Attributes:
-        rows: Rows that it was judged on.
+        rows: Number of calibration rows.
         flip_share: Estimated share of decisions that would flip for another group.
         flip_share_low: Lower end of its 95% interval.
         flip_share_high: Upper end.
-        mean: Mean prediction sensitivity, as section 4 of the paper asks; None without gradients.
-        variance: Its variance.
+        mean: Mean prediction sensitivity (section 4 of the paper); None without gradients.
+        variance: Variance of prediction sensitivity.
         outliers: Share of rows above mean + 5 standard deviations.
     """
 
@@ -57,9 +53,9 @@ class Baseline:
     """Calibration scores of every attribute and signal, sorted, and the level of each attribute.
 
     Attributes:
-        scores: By attribute and signal, ascending `[n]`; a signal that could not be computed is not
-            there.
-        levels: By attribute.
+        scores: Ascending scores `[n]` by attribute and signal, without signals that could not be
+            computed.
+        levels: Level by attribute.
     """
 
     scores: Mapping[str, Mapping[Signal, NDArray[np.float64]]]
@@ -71,7 +67,7 @@ class Baseline:
         scores: Mapping[str, Mapping[Signal, NDArray[np.float64]]],
         hard_flips: Mapping[str, NDArray[np.float64]],
     ) -> Baseline:
-        """From the scores of calibration rows, in any order.
+        """Create a baseline from the scores of calibration rows, in any order.
 
         Raises:
             FitError: A score is not a number.
@@ -97,14 +93,14 @@ class Baseline:
         """Conformal p-values of new scores `[m]`; NaN where a score is NaN."""
         reference = self.scores[attribute][signal]
         n = len(reference)
-        found: NDArray[np.float64] = (1.0 + n - reference.searchsorted(values)) / (n + 1)
+        p_values: NDArray[np.float64] = (1.0 + n - reference.searchsorted(values)) / (n + 1)
         unknown = np.isnan(values)
         if unknown.any():
-            found[unknown] = np.nan
-        return found
+            p_values[unknown] = np.nan
+        return p_values
 
     def to_npz(self) -> bytes:
-        """As the bytes of `baseline.npz`."""
+        """Contents of `baseline.npz`."""
         levels = {
             name: {f: getattr(level, f) for f in Level.__slots__}
             for name, level in self.levels.items()
@@ -114,31 +110,41 @@ class Baseline:
             for attribute, signals in self.scores.items()
             for signal, values in signals.items()
         }
-        buffer = io.BytesIO()
-        np.savez(buffer, **{_FILE_KEYS: np.array(json.dumps(levels))}, **arrays)  # type: ignore[arg-type]
-        return buffer.getvalue()
+        return write_npz({"levels": levels}, arrays)
 
     @classmethod
     def from_npz(cls, data: bytes) -> Baseline:
-        """From the bytes of `baseline.npz`; nothing in it is unpickled."""
+        """Read the contents of `baseline.npz`.
+
+        Raises:
+            BundleError: They are damaged.
+        """
         try:
-            with np.load(io.BytesIO(data), allow_pickle=False) as file:
-                levels = {k: Level(**v) for k, v in json.loads(str(file[_FILE_KEYS])).items()}
-                scores: dict[str, dict[Signal, NDArray[np.float64]]] = {k: {} for k in levels}
-                for key in file.files:
-                    attribute, _, signal = key.rpartition("/")
-                    if attribute:
-                        scores[attribute][signal] = file[key]
-        except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile) as error:
-            raise BundleError(f"baseline.npz cannot be read: {error}") from None
+            head, arrays = read_npz(data)
+            levels = {name: Level(**level) for name, level in head["levels"].items()}
+            scores: dict[str, dict[Signal, NDArray[np.float64]]] = {name: {} for name in levels}
+            for key, values in arrays.items():
+                attribute, _, signal = key.rpartition("/")
+                _check(values, signal)
+                scores[attribute][signal] = values  # type: ignore[index]
+        except Exception as error:  # noqa: BLE001 - damaged bytes can raise nearly any exception
+            raise BundleError(f"baseline.npz cannot be read: {error!r:.200}") from None
         return cls(scores=scores, levels=levels)
+
+
+def _check(values: NDArray[Any], signal: str) -> None:
+    if signal not in SIGNALS:
+        raise ValueError(f"unknown signal {signal!r:.40}")
+    ordered = values.ndim == 1 and values.dtype == np.float64 and (values[1:] >= values[:-1]).all()
+    if not ordered or not len(values):
+        raise ValueError(f"scores of {signal} are not in ascending order")
 
 
 def _wilson(values: NDArray[np.float64]) -> tuple[float, float, float]:
     """Mean of values in [0, 1] and its 95% interval.
 
-    Wilson's, which holds where hardly anything flips, with n raised by how much less the values
-    vary than zeros and ones of the same mean would.
+    Wilson's interval, which keeps its level for shares near 0. The effective n is larger than the
+    number of values if they vary less than zeros and ones of the same mean.
     """
     share, z2 = float(values.mean()), 1.96**2
     binary = share * (1 - share)

@@ -1,14 +1,12 @@
-"""The judge of a bundle: scores of predictions, and their verdicts against the baseline."""
+"""A bundle, loaded to score predictions and to compare their scores with the baseline."""
 
 from __future__ import annotations
 
-import io
 import logging
 import math
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -17,34 +15,38 @@ from numpy.typing import NDArray
 from monitor.bundle.classifier import Classifier, load_exported, probe_features
 from monitor.bundle.manifest import DEFAULT_PROBE_ROWS, Manifest
 from monitor.bundle.reader import Bundle
-from monitor.drift import DriftReference
+from monitor.drift.reference import DriftReference
 from monitor.errors import BundleError, KernelError, first_line
+from monitor.npz import read_npz, write_npz
 from monitor.scoring.baseline import Baseline, Signal
 from monitor.scoring.counterfactual import TransportMaps
 from monitor.scoring.first_layer import first_layer
-from monitor.scoring.kernel import Kernel, Target, load_kernel
-from monitor.scoring.kernel.target import fitting_targets
-from monitor.scoring.scores import AttributeScores, Scores
+from monitor.scoring.kernel import Kernel, Target, load_kernel, matching_targets
 from monitor.scoring.sensitivity import Sensitivity
+
+if TYPE_CHECKING:
+    from monitor.bundle.manifest import Manifest
+    from monitor.scoring.scores import AttributeScores, Scores
 
 __all__ = ["Judge", "maps_to_npz", "signal_values"]
 
 _PROBE_ROWS = 16
-_WANTED = "a float32 tensor is wanted (torch.from_numpy makes one of an array)"
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judge:
-    """What a bundle says of predictions.
+    """Scores predictions of one classifier, and compares the scores with its baseline.
+
+    The sidecar gives it to a `Scorer`, which adds the policy.
 
     Attributes:
-        classifier: Whose predictions they are.
-        sensitivity: Computes the scores.
-        baseline: Compares them.
-        drift: What the drift watch of their stream starts from.
-        kernel: Computes the scores much faster; None where no compiled code can be used.
-        eager_because: Why there is no kernel; empty where there is one.
+        classifier: The classifier of the bundle.
+        sensitivity: The joint pass, which computes the scores.
+        baseline: Calibration scores, which turn scores into p-values.
+        drift: Reference of the drift watch.
+        kernel: The joint pass as compiled code; None if none can be used.
+        no_kernel_reason: Reason why there is no kernel; empty if there is one.
     """
 
     classifier: Classifier
@@ -52,28 +54,28 @@ class Judge:
     baseline: Baseline
     drift: DriftReference
     kernel: Kernel | None = None
-    eager_because: str = "nothing compiled was looked for"
+    no_kernel_reason: str = "no kernel was loaded"
 
     @classmethod
     def load(
         cls, bundle: Bundle, *, warn: bool = True, probe_rows: int = DEFAULT_PROBE_ROWS
     ) -> Self:
-        """From a bundle that `evenhand fit` made.
+        """Load a bundle that `evenhand fit` wrote.
 
         Args:
-            bundle: The bundle; native code in it is run only if it is pinned.
-            warn: Whether to log it where nothing compiled can be used.
-            probe_rows: Made-up people that the classifier is tried on.
+            bundle: The bundle. Its native code runs only if the manifest is pinned.
+            warn: Whether to log a warning if no compiled code can be used.
+            probe_rows: Number of probe rows that the classifier is tested on.
 
         Raises:
-            BundleError: It has no status model, maps, baseline or drift reference, or they do not
-                fit the manifest.
+            BundleError: The status model, maps, baseline or drift reference is missing or does not
+                match the manifest.
         """
         manifest = bundle.manifest
         for name in ("status.pt2", "maps.npz", "baseline.npz", "drift.npz"):
             if name not in bundle.files:
                 raise BundleError(
-                    f"the bundle has no {name}, so it cannot judge predictions; make it with "
+                    f"the bundle has no {name}, which scoring needs; create the bundle with "
                     "`evenhand fit`"
                 )
         classifier = bundle.classifier(probe_rows=probe_rows)
@@ -92,49 +94,49 @@ class Judge:
             logit_spread=spread,
             first_layer=first_layer(classifier),
         )
-        _try(sensitivity)
+        _check_scores(sensitivity)
         drift = DriftReference.from_npz(bundle.files["drift.npz"])
         if drift.layout.groups != {a.name: len(a.groups) for a in manifest.protected_attributes}:
-            raise BundleError("drift.npz is of other attributes than the manifest's")
-        kernel, eager_because = _kernel(bundle, sensitivity)
-        if eager_because and warn:
-            _LOG.warning("predictions are judged by uncompiled code: %s", eager_because)
+            raise BundleError(
+                "drift.npz has other protected attributes or groups than the manifest"
+            )
+        kernel, no_kernel_reason = _kernel(bundle, sensitivity)
+        if no_kernel_reason and warn:
+            _LOG.warning("predictions are scored by uncompiled code: %s", no_kernel_reason)
         return cls(
             classifier=classifier,
             sensitivity=sensitivity,
             baseline=Baseline.from_npz(bundle.files["baseline.npz"]),
             drift=drift,
             kernel=kernel,
-            eager_because=eager_because,
+            no_kernel_reason=no_kernel_reason,
         )
 
     @property
     def code_in_words(self) -> str:
-        """Which code judges predictions, and if uncompiled code does, why."""
+        """Whether compiled code scores predictions, and the reason if not."""
         if self.kernel is None:
-            return f"uncompiled code: {self.eager_because}"
+            return f"uncompiled code: {self.no_kernel_reason}"
         return f"compiled code, for torch {self.kernel.target.torch} on {self.kernel.target.level}"
 
     def scores(self, features: torch.Tensor) -> Scores:
-        """Judge n predictions, float32 `[n, d]`; the tensor is left as it is.
+        """Scores of n predictions, for features `[n, d]` in float32.
 
         Raises:
-            ValueError: It is no such tensor.
+            ValueError: The features are not a float32 tensor of that shape.
         """
         return self.sensitivity.unpacked(*self.joint(features))
 
     def joint(self, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The same as `Sensitivity.joint` returns it, by compiled code where there is some.
+        """Result of `Sensitivity.joint`, by compiled code if there is a kernel.
 
         Raises:
-            ValueError: The features are no such tensor.
+            ValueError: The features are not a float32 tensor `[n, d]`.
         """
-        width = self.sensitivity.spec.width
-        # The same words for every mistake, compiled or not; an array has another kind of dtype.
+        width = self.sensitivity.width
+        # getattr, since a caller may pass a numpy array or a list.
         if getattr(features, "dtype", None) != torch.float32 or features.shape[1:] != (width,):
-            kind, shape = type(features).__name__, list(getattr(features, "shape", ()))
-            told = f"{kind} {getattr(features, 'dtype', '')} {shape}"
-            raise ValueError(f"features are {told}; {_WANTED}: [n, {width}]")
+            raise ValueError(_wrong_features(features, width))
         if self.kernel is None or len(features) == 0:
             return self.sensitivity.in_parts(self.sensitivity.joint, features)
         return self.sensitivity.in_parts(self.kernel.joint, features)
@@ -155,32 +157,43 @@ class Judge:
         return self.baseline.p_values(attribute, signal, values)
 
 
-def _try(sensitivity: Sensitivity) -> None:
-    """Judge made-up people, before anything real depends on it."""
+def _wrong_features(features: object, width: int) -> str:
+    kind, shape = type(features).__name__, list(getattr(features, "shape", ()))
+    actual = f"{kind} {getattr(features, 'dtype', '')} {shape}"
+    return (
+        f"features are {actual}; they must be a float32 tensor [n, {width}] "
+        "(torch.from_numpy converts an array)"
+    )
+
+
+def _check_scores(sensitivity: Sensitivity) -> None:
+    """Score probe rows, so that a broken bundle fails at the start."""
     features = torch.from_numpy(probe_features(sensitivity.spec, _PROBE_ROWS))
     try:
         packed, _ = sensitivity.joint(features)
     except (RuntimeError, IndexError, ValueError) as error:
-        told = first_line(error)
-        raise BundleError(f"the bundle cannot judge made-up people: {told}") from None
+        raise BundleError(f"the bundle cannot score probe rows: {first_line(error)}") from None
     if torch.isnan(packed).any():
-        raise BundleError("the bundle judges made-up people by what is not a number")
+        raise BundleError("the bundle's scores of probe rows are not all numbers")
 
 
 def _kernel(bundle: Bundle, sensitivity: Sensitivity) -> tuple[Kernel | None, str]:
-    """The best compiled pass of a bundle that this machine can run, or why there is none."""
+    """The best kernel of a bundle that this machine can run, or the reason why there is none."""
     machine = Target.here()
     if machine is None:
-        return None, "nothing is compiled for this kind of processor"
+        return None, "kernels are not available for this kind of processor"
     compiled = [t for t in map(Target.of_file, bundle.files) if t is not None]
     if not compiled:
-        return None, "the bundle holds no compiled code; `evenhand bundle compile` adds it"
-    targets = fitting_targets(bundle.files, machine)
+        return None, "the bundle holds no compiled code; add it with `evenhand bundle compile`"
+    targets = matching_targets(bundle.files, machine)
     if not targets:
-        made = ", ".join(f"torch {t.torch} on {t.level}" for t in compiled)
-        return None, f"it was compiled for {made}; this is torch {machine.torch} on {machine.level}"
+        stored = ", ".join(f"torch {t.torch} on {t.level}" for t in compiled)
+        return None, (
+            f"the bundle was compiled for {stored}; this is torch {machine.torch} on "
+            f"{machine.level}"
+        )
     if not bundle.pinned:
-        return None, "native code runs only from a bundle whose manifest is pinned"
+        return None, "native code runs only if the manifest of the bundle is pinned"
     reasons = []
     for target in targets:
         try:
@@ -191,7 +204,7 @@ def _kernel(bundle: Bundle, sensitivity: Sensitivity) -> tuple[Kernel | None, st
 
 
 def signal_values(scores: AttributeScores) -> dict[Signal, NDArray[np.float64]]:
-    """The three signals of the baseline, as far as they could be computed, `[n]` each."""
+    """Values of every signal that could be computed, `[n]` each."""
     values: dict[Signal, NDArray[np.float64]] = {
         "expected_change": scores.expected_change.double().numpy(),
         "flip_probability": scores.flip_probability.double().numpy(),
@@ -202,39 +215,40 @@ def signal_values(scores: AttributeScores) -> dict[Signal, NDArray[np.float64]]:
 
 
 def maps_to_npz(maps: Mapping[str, TransportMaps], logit_spread: float) -> bytes:
-    """As the bytes of `maps.npz`, attributes by their place in the manifest."""
-    arrays: dict[str, NDArray[Any]] = {"logit_spread": np.array(logit_spread)}
+    """Contents of `maps.npz`; attributes are numbered as in the manifest."""
+    arrays: dict[str, NDArray[Any]] = {}
     for index, attribute in enumerate(maps.values()):
         arrays |= {f"{index}/{name}": array for name, array in attribute.to_arrays().items()}
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
-    return buffer.getvalue()
+    return write_npz({"logit_spread": float(logit_spread)}, arrays)
 
 
 def _maps_from_npz(data: bytes, manifest: Manifest) -> tuple[dict[str, TransportMaps], float]:
     try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as file:
-            maps = {
-                attribute.name: TransportMaps.from_arrays(
-                    {
-                        key.removeprefix(f"{index}/"): file[key]
-                        for key in file.files
-                        if key.startswith(f"{index}/")
-                    }
-                )
-                for index, attribute in enumerate(manifest.protected_attributes)
-            }
-            spread = float(file["logit_spread"])
-            if not 0 <= spread < math.inf:
-                raise ValueError(f"logit_spread is {spread}")
-    except (
-        *(ValueError, KeyError, TypeError, IndexError, RuntimeError),
-        *(OSError, EOFError, zipfile.BadZipFile),
-    ) as error:
-        raise BundleError(f"maps.npz cannot be read: {error}") from None
+        head, arrays = read_npz(data)
+        maps = {
+            attribute.name: TransportMaps.from_arrays(
+                {
+                    key.removeprefix(f"{index}/"): array
+                    for key, array in arrays.items()
+                    if key.startswith(f"{index}/")
+                }
+            )
+            for index, attribute in enumerate(manifest.protected_attributes)
+        }
+        spread = head["logit_spread"]
+    except Exception as error:  # noqa: BLE001 - damaged bytes can raise nearly any exception
+        raise BundleError(f"maps.npz cannot be read: {error!r:.200}") from None
+    if not (isinstance(spread, float) and 0 <= spread < math.inf):
+        raise BundleError(f"maps.npz cannot be read: logit_spread is {spread!r:.40}")
     for attribute in manifest.protected_attributes:
-        if maps[attribute.name].groups != len(attribute.groups):
-            raise BundleError(f"maps.npz has other groups of {attribute.name!r}")
-        if maps[attribute.name].width != manifest.width:
-            raise BundleError(f"maps.npz is of {maps[attribute.name].width} columns")
+        own = maps[attribute.name]
+        if own.groups != len(attribute.groups):
+            raise BundleError(
+                f"maps.npz has {own.groups} groups of {attribute.name!r}; the manifest has "
+                f"{len(attribute.groups)}"
+            )
+        if own.width != manifest.width:
+            raise BundleError(
+                f"maps.npz has {own.width} columns; the manifest has {manifest.width} features"
+            )
     return maps, spread

@@ -1,4 +1,8 @@
-"""Score a batch of predictions and apply policy to it: kernel, baseline, policy."""
+"""Score a batch of predictions and apply policy: joint pass, baseline, policy.
+
+`Scorer` is what the pipeline calls; it combines a `Judge` (the bundle) with a `Policy` (the
+config), and returns a `ScoringResult` per batch.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -17,10 +21,10 @@ from torch import fx, nn
 from monitor.bundle.classifier import probe_features
 from monitor.errors import PredictionError
 from monitor.logs import without_values
-from monitor.policy import Policy, Ruling
-from monitor.scoring.baseline import Signal
-from monitor.scoring.judge import Judge
-from monitor.scoring.scores import AttributeColumns
+
+if TYPE_CHECKING:
+    from monitor.policy import Policy, PolicyResult
+    from monitor.scoring.judge import Judge
 
 __all__ = ["Scorer", "ScoringResult"]
 
@@ -41,9 +45,9 @@ class ScoringResult:
         scores: Columns of the joint pass, `[n, w]`.
         contributions: Share of every feature in prediction sensitivity, `[n, a, d]`.
         p_values: Conformal p-values of the signal behind the verdict, `[n, a]`.
-        verdicts: `Verdict` codes, `[n, a]`; filled in by `Scorer.apply_policy`, as what follows.
-        called: Whether an attribute calls for its action, `[n, a]`.
-        actions: `Action` codes, `[n]`.
+        verdicts: `Verdict` codes, `[n, a]`, set by `Scorer.apply_policy`.
+        called: Whether an attribute calls for its action, `[n, a]`, set likewise.
+        actions: `Action` codes, `[n]`, set likewise.
         fault: Whether monitoring failed.
     """
 
@@ -56,27 +60,27 @@ class ScoringResult:
     actions: NDArray[np.int8] | None = None
     fault: bool = False
 
-    # Lists, since the responses of a batch read them row by row, which is slow for arrays.
+    # Lists, since responses read them row by row, which is slow for arrays.
     @cached_property
     def row_verdicts(self) -> list[int]:
         """The most severe verdict of every row, `[n]`."""
         assert self.verdicts is not None
-        found: list[int] = self.verdicts.max(1).tolist()
-        return found
+        verdicts: list[int] = self.verdicts.max(1).tolist()
+        return verdicts
 
     @cached_property
     def row_actions(self) -> list[int]:
         """The action of every row, `[n]`."""
         assert self.actions is not None
-        found: list[int] = self.actions.tolist()
-        return found
+        actions: list[int] = self.actions.tolist()
+        return actions
 
     @cached_property
     def row_scores(self) -> list[list[float]]:
         """The scores of every row, `[n, w]`."""
         assert self.scores is not None
-        found: list[list[float]] = self.scores.tolist()
-        return found
+        scores: list[list[float]] = self.scores.tolist()
+        return scores
 
     def __len__(self) -> int:
         return len(self.output)
@@ -118,16 +122,16 @@ class Scorer:
         self._columns = judge.sensitivity.columns
         self._flips = [c.flip_probability for c in self._columns.attributes.values()]
         self._signals = [
-            (name, rule.signal, _column(self._columns.attributes[name], rule.signal))
+            (name, rule.signal, self._columns.attributes[name].of_signal(rule.signal))
             for name, rule in policy.rules.items()
         ]
         self._forward = _forward(self._classifier.module)
         with torch.inference_mode():
-            trial = self._forward(torch.zeros(2, spec.width))
-        self._output_shape = tuple(trial.shape[1:])
-        self._output_is_wide = trial.dtype == torch.float64
-        # The joint pass holds the classifier's output too, unless of another kind or precision.
-        self._output_in_pass = spec.classifier.output == "logit" and trial.dtype == torch.float32
+            output = self._forward(torch.zeros(2, spec.width))
+        self._output_shape = tuple(output.shape[1:])
+        self._output_is_wide = output.dtype == torch.float64
+        # A logit in float32 is a column of the joint pass; any other output needs a forward pass.
+        self._output_in_pass = spec.classifier.output == "logit" and output.dtype == torch.float32
         self.seconds, self._started = 0.0, 0.0
         self._forward_seconds = self._measured_forward_seconds()
 
@@ -152,7 +156,7 @@ class Scorer:
         return max(self.seconds - per_batch - per_row * rows, 0.0)
 
     def predict(self, features: Features) -> ScoringResult:
-        """The classifier's predictions alone, `[n, d]`.
+        """Predictions without scores, for features `[n, d]`.
 
         Raises:
             PredictionError: The classifier fails on them.
@@ -167,16 +171,17 @@ class Scorer:
 
     def margins(self, output: NDArray[np.generic]) -> NDArray[np.float32]:
         """Logit minus the logit of the threshold, for rows of the classifier's output, `[n]`."""
-        found: NDArray[np.float32] = self._judge.sensitivity.shifted(self._logits(output)).numpy()
-        return found
+        shifted = self._judge.sensitivity.shifted(self._logits(output))
+        margins: NDArray[np.float32] = shifted.numpy()
+        return margins
 
     def logits(self, output: NDArray[np.generic]) -> NDArray[np.float32]:
-        """Logit of every row of the classifier's own output, `[n]`."""
-        found: NDArray[np.float32] = self._logits(output).numpy()
-        return found
+        """Logits, for rows of the classifier's own output, `[n]`."""
+        logits: NDArray[np.float32] = self._logits(output).numpy()
+        return logits
 
     def decisions(self, output: NDArray[np.generic]) -> NDArray[np.bool_]:
-        """Whether every row of the classifier's own output decides for class 1, `[n]`."""
+        """Whether the decision is class 1, for rows of the classifier's own output, `[n]`."""
         decided: NDArray[np.bool_] = self.margins(output) >= 0
         return decided
 
@@ -184,9 +189,9 @@ class Scorer:
         return self._classifier.as_logit(torch.from_numpy(np.ascontiguousarray(output)))
 
     def score(self, features: Features) -> ScoringResult:
-        """Predictions with their scores and p-values, `[n, d]`.
+        """Predictions with their scores and p-values, for features `[n, d]`.
 
-        A fault of monitoring leaves the predictions, and is marked in the result.
+        If monitoring fails, the result holds the predictions only, and `fault` is true.
 
         Raises:
             PredictionError: The classifier fails on them.
@@ -201,16 +206,16 @@ class Scorer:
             return result
 
     def apply_policy(self, result: ScoringResult) -> ScoringResult:
-        """Fill in the verdicts and actions of scored predictions; `policy.on_fault` for faults."""
+        """Set the verdicts and actions of a result; after a fault as `policy.on_fault` says."""
         try:
-            ruling = self._ruling(result)
+            policy = self._policy_result(result)
         except Exception as error:  # noqa: BLE001 - as above
             _LOG.error("monitoring failed: %s", without_values(error))
             result.scores = result.contributions = result.p_values = None
             result.fault = True
-            ruling = self._policy.on_fault(len(result))
-        result.verdicts, result.called = ruling.verdicts, ruling.called
-        result.actions = ruling.actions
+            policy = self._policy.on_fault(len(result))
+        result.verdicts, result.called = policy.verdicts, policy.called
+        result.actions = policy.actions
         self.seconds = time.perf_counter() - self._started
         return result
 
@@ -229,22 +234,22 @@ class Scorer:
             p_values=self.p_values(scores),
         )
 
-    def _ruling(self, result: ScoringResult) -> Ruling:
+    def _policy_result(self, result: ScoringResult) -> PolicyResult:
         p_values, scores = result.p_values, result.scores
         if p_values is None or scores is None:
             return self._policy.on_fault(len(result))
-        flips = scores[:, self._flips] if self._policy.looks_at_flips else p_values
-        return self._policy.on(p_values, flips)
+        flips = scores[:, self._flips] if self._policy.uses_flips else p_values
+        return self._policy.apply(p_values, flips)
 
     def p_values(self, scores: NDArray[np.float32]) -> NDArray[np.float64]:
         """Conformal p-values of the signals behind the verdicts, `[n, a]`."""
-        found = np.empty((len(scores), len(self._signals)))
+        p_values = np.empty((len(scores), len(self._signals)))
         for index, (name, signal, column) in enumerate(self._signals):
-            found[:, index] = self._baseline.p_values(name, signal, scores[:, column])
-        return found
+            p_values[:, index] = self._baseline.p_values(name, signal, scores[:, column])
+        return p_values
 
     def _measured_forward_seconds(self) -> tuple[float, float]:
-        """Time of the classifier's forward pass: for a batch, and for every row of it."""
+        """Time of the classifier's forward pass: constant part, and part per row."""
         probe = probe_features(self._classifier.spec, _PROBE_ROWS)
         alone, together = (
             min(self._seconds_of(rows) for _ in range(_PROBE_ROUNDS)) for rows in (probe[:1], probe)
@@ -258,24 +263,14 @@ class Scorer:
         return time.perf_counter() - started
 
 
-def _column(columns: AttributeColumns, signal: Signal) -> int:
-    match signal:
-        case "expected_change":
-            return columns.expected_change
-        case "flip_probability":
-            return columns.flip_probability
-        case "prediction_sensitivity":
-            return columns.log_prediction_sensitivity
-
-
 def _forward(module: nn.Module) -> Callable[[torch.Tensor], torch.Tensor]:
-    """A module's forward, without torch's checks of the input's shape, which take twice as long."""
+    """Forward of a module without torch's shape checks, which take as long as a small network."""
     if isinstance(module, fx.GraphModule):
         return fx.GraphModule(module, module.graph).forward
     return module
 
 
 def _as_output(output: torch.Tensor) -> NDArray[np.generic]:
-    """As an array of float32, or of float64 where the classifier computes in that."""
+    """Output as an array of float32, or of float64 if the classifier computes in float64."""
     wide = output.dtype == torch.float64
     return (output if wide else output.float()).numpy()

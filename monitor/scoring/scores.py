@@ -1,16 +1,30 @@
-"""Scores of predictions: where the joint pass puts them, and by name."""
+"""Scores of predictions, by name, and their columns in the result of the joint pass.
+
+The module imports numpy only, since the drift watch uses it too.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
-from monitor.drift import Predictions, Signals
+if TYPE_CHECKING:
+    from torch import Tensor
 
-__all__ = ["AttributeColumns", "AttributeScores", "ScoreColumns", "Scores"]
+    from monitor.scoring.baseline import Signal
+
+__all__ = [
+    "AttributeColumns",
+    "AttributeScores",
+    "Predictions",
+    "ScoreColumns",
+    "Scores",
+    "Signals",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +36,16 @@ class AttributeColumns:
     hard_flips: int
     expected_change: int
     posterior: slice
+
+    def of_signal(self, signal: Signal) -> int:
+        """Column of a signal; prediction sensitivity as its log."""
+        match signal:
+            case "expected_change":
+                return self.expected_change
+            case "flip_probability":
+                return self.flip_probability
+            case "prediction_sensitivity":
+                return self.log_prediction_sensitivity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +135,34 @@ class AttributeScores:
     flip_probability: Tensor
     hard_flips: Tensor
     expected_change: Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signals:
+    """Signals of n predictions for one protected attribute, as the drift watch reads them.
+
+    Attributes:
+        hard_flips: Values in [0, 1] whose mean is the flip share, `[n]`.
+        expected_change: Expected change of the logit, `[n]`.
+        posterior: P(group | x), `[n, k]`.
+    """
+
+    hard_flips: NDArray[np.float64]
+    expected_change: NDArray[np.float64]
+    posterior: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predictions:
+    """Signals of n predictions, in the order of the stream; the input of the drift watch.
+
+    Attributes:
+        margin: f(x) − logit(τ), signed, `[n]`.
+        attributes: Signals by protected attribute.
+    """
+
+    margin: NDArray[np.float64]
+    attributes: Mapping[str, Signals]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,9 @@
-"""Scores of one prediction: how much would it change, had the person belonged to another group?
+"""The joint pass: how much would a prediction change, had the person belonged to another group?
 
-`Sensitivity.joint` is torch on any differentiable module, in steps that can be traced: it runs as
-it stands, and `scoring.kernel` compiles the very same function. f is the classifier's logit, A the
-status model, G_{s→t} the transport map from group s to t; a decision threshold τ shifts f by
-logit(τ) wherever a decision is meant.
+`Sensitivity.joint` consists of traceable torch operations on any differentiable module. It runs
+uncompiled, and `monitor.scoring.compiling` compiles the same function. In the formulas f is the
+classifier's logit, A the status model, G_{s→t} the transport map from group s to t, and τ the
+decision threshold; decisions are made on the shifted logit f − logit(τ).
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from monitor.bundle.manifest import BundleSpec, ProtectedAttribute
 from monitor.errors import first_line
 from monitor.scoring.counterfactual import (
     LayerWeight,
@@ -24,40 +24,46 @@ from monitor.scoring.counterfactual import (
     row_uniforms,
     shifted_uniforms,
 )
-from monitor.scoring.first_layer import FirstLayer
 from monitor.scoring.scores import ScoreColumns, Scores
+
+if TYPE_CHECKING:
+    from monitor.bundle.manifest import BundleSpec
+    from monitor.scoring.first_layer import FirstLayer
 
 __all__ = ["Joint", "Sensitivity", "against_others", "gradient_of"]
 
-# What judges n predictions, `[n, d]` to `[n, w]` and `[n, a, d]`; see `Sensitivity.joint`.
+# A joint pass, compiled or not: `[n, d]` to `[n, w]` and `[n, a, d]`; see `Sensitivity.joint`.
 Joint = Callable[[Tensor], tuple[Tensor, Tensor]]
 
-# How sharply a crossing of the threshold counts, in units of the classifier's own spread of logits:
-# sharp enough to read as a probability, soft enough to rank near misses.
+# Slope of the sigmoid that smooths a flip, in units of the standard deviation of the logits: steep
+# enough to read the result as a probability, flat enough to rank near misses.
 _SHARPNESS = 48.0
+# A margin below this is a tie; converting probabilities to logits has errors of this size.
 _TIE = 1e-5
-_MOST_COUNTERFACTUALS = 16_384
-# Draws of the maps for the group that a person most likely belongs to; one for each other group.
+_MAX_COUNTERFACTUALS = 16_384
+# Draws of the maps for the most likely group of a row; every other group has one draw.
 _DRAWS = 3
-# Of the spread of logits: less is what a row's logit differs by from batch to batch.
-_NOTHING = 1e-4
+# Rounding error of a logit between batches, relative to the standard deviation of the logits.
+_ROUNDING = 1e-4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(eq=False, kw_only=True)
 class Sensitivity:
-    """Judges predictions of one classifier.
+    """Computes the scores of predictions of one classifier.
 
     Attributes:
         logit: The classifier, `[n, d]` to `[n]`.
-        status: The status model, `[n, d]` to calibrated logits of all groups of all attributes side
-            by side, `[n, Σk]`.
-        maps: Transport maps of each attribute.
-        spec: Features, attributes and decision.
+        status: The status model, `[n, d]` to the calibrated logits of all groups of all attributes,
+            concatenated, `[n, Σk]`.
+        maps: Transport maps by attribute.
+        spec: Features, protected attributes and decision threshold.
         logit_spread: Standard deviation of f on the training rows.
-        first_layer: The classifier cut after its first linear layer, where it has one: what its
-            counterfactuals share is then computed once.
-        missing: Why no gradient can be taken of the classifier or of the status model; empty where
-            both have one.
+        first_layer: The classifier split after its first linear layer, if it begins with one; the
+            layer's output is then computed once for a row and all its counterfactuals.
+        missing: Reason why the classifier or the status model has no gradient; empty if both have
+            one.
+        width: Number of features, d.
+        columns: Columns of the first tensor of `joint`.
     """
 
     logit: Callable[[Tensor], Tensor]
@@ -67,74 +73,75 @@ class Sensitivity:
     logit_spread: float
     first_layer: FirstLayer | None = None
     missing: str = field(init=False)
-    _slope_of_logit: bool = field(init=False)
-    _most_groups: int = field(init=False)
+    width: int = field(init=False)
+    columns: ScoreColumns = field(init=False)
+    _logit_has_gradient: bool = field(init=False)
+    _max_groups: int = field(init=False)
     _layer_weights: Mapping[str, LayerWeight] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        trial = torch.zeros(2, self.spec.width)
-        missing = _why_no_gradient(self.logit, trial, "the classifier")
-        object.__setattr__(self, "_slope_of_logit", not missing)
-        missing = missing or _why_no_gradient(self.status, trial, "the status model")
-        object.__setattr__(self, "missing", missing)
-        most = max(maps.groups for maps in self.maps.values())
-        object.__setattr__(self, "_most_groups", most)
-        weights = {}
+        # Properties of the spec are computed on every access, so they are stored for the hot path.
+        attributes = self.spec.protected_attributes
+        self.width, self._heads = self.spec.width, self.spec.heads
+        self.columns = ScoreColumns.of({a.name: len(a.groups) for a in attributes})
+        zeros = torch.zeros(2, self.width)
+        no_logit_gradient = _why_no_gradient(self.logit, zeros, "the classifier")
+        self._logit_has_gradient = not no_logit_gradient
+        self.missing = no_logit_gradient or _why_no_gradient(self.status, zeros, "the status model")
+        self._max_groups = max(maps.groups for maps in self.maps.values())
+        self._layer_weights = {}
         if self.first_layer is not None:
-            weights = {n: m.layer_weight(self.first_layer.weight) for n, m in self.maps.items()}
-        object.__setattr__(self, "_layer_weights", weights)
+            weight = self.first_layer.weight
+            self._layer_weights = {n: maps.layer_weight(weight) for n, maps in self.maps.items()}
 
     @property
-    def rows_at_once(self) -> int:
-        """How many predictions to judge at once: each has counterfactuals to be held in memory."""
-        most = self._most_groups
-        return max(16, _MOST_COUNTERFACTUALS // ((most + _DRAWS - 1) * (most - 1)))
-
-    @property
-    def columns(self) -> ScoreColumns:
-        """Where each score stands in what `joint` returns first."""
-        return ScoreColumns.of({a.name: len(a.groups) for a in self.spec.protected_attributes})
+    def max_rows(self) -> int:
+        """Largest number of rows per pass; all counterfactuals of a pass are held in memory."""
+        groups = self._max_groups
+        return max(16, _MAX_COUNTERFACTUALS // ((groups + _DRAWS - 1) * (groups - 1)))
 
     def scores(self, features: Tensor) -> Scores:
-        """Judge n predictions, `[n, d]`; the tensor is left as it is."""
+        """Scores of n predictions, for features `[n, d]`."""
         return self.unpacked(*self.in_parts(self.joint, features))
 
     def in_parts(self, joint: Joint, features: Tensor) -> tuple[Tensor, Tensor]:
-        """What the joint pass, uncompiled or compiled, returns of n predictions, some at once."""
-        if len(features) <= self.rows_at_once:
+        """Result of a joint pass, compiled or not, in parts of at most `max_rows` rows."""
+        if len(features) <= self.max_rows:
             return joint(features)
-        parts = [joint(rows) for rows in features.split(self.rows_at_once)]
+        parts = [joint(rows) for rows in features.split(self.max_rows)]
         packed, contributions = map(torch.cat, zip(*parts, strict=True))
         return packed, contributions
 
     def joint(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Everything about n predictions in one pass, as two tensors.
+        """All scores of n predictions, for features `[n, d]`.
 
         Returns:
-            `[n, w]`: logit, signed margin, boundary distance; for each attribute log prediction
-            sensitivity, flip probability, hard flips, expected change, posterior. And the
-            contributions, `[n, a, d]`. Zeros stand for what cannot be computed.
+            Scores `[n, w]`: logit, signed margin, boundary distance; for every attribute log
+            prediction sensitivity, flip probability, hard flips, expected change, posterior. And
+            contributions `[n, a, d]`. Scores that cannot be computed are zero.
         """
-        # Whatever the caller has switched off: gradients are what this is about.
+        # Gradients are needed even if the caller has disabled them.
         with torch.inference_mode(mode=False), torch.enable_grad():
             return self._joint(features.detach().clone().requires_grad_())
 
     def _joint(self, tracked: Tensor) -> tuple[Tensor, Tensor]:
         f, hidden = self._logit_and_hidden(tracked)
-        gradient = gradient_of(f, tracked) if self._slope_of_logit else torch.zeros_like(tracked)
+        has_gradient = self._logit_has_gradient
+        gradient = gradient_of(f, tracked) if has_gradient else torch.zeros_like(tracked)
         f = f.detach()
         shifted = self.shifted(f)
         logits = self.status(tracked)
-        # Of what is not a number nothing is known but the classifier's own answer.
+        # A row with a feature that is not finite has no scores but the classifier's own logit.
         known = torch.isfinite(tracked.detach()).all(1)
+        # Keeps the boundary distance finite where the gradient is zero.
         norm = gradient.square().sum(1).sqrt().clamp_min(1e-30)
         columns, contributions = [f, shifted, shifted.abs() / norm], []
-        for attribute in self.spec.protected_attributes:
-            heads = logits[:, self.spec.heads[attribute.name]]
-            log_ps, shares = self._gradient_scores(tracked, known, heads, f, gradient)
-            posterior = heads.detach().softmax(1)
-            found = self._counterfactuals(tracked.detach(), hidden, attribute, posterior, shifted)
-            columns += [log_ps, *found, *posterior.unbind(1)]
+        for attribute, head in self._heads.items():
+            own = logits[:, head]
+            log_ps, shares = self._gradient_scores(tracked, known, own, f, gradient)
+            posterior = own.detach().softmax(1)
+            flips = self._counterfactuals(tracked.detach(), hidden, attribute, posterior, shifted)
+            columns += [log_ps, *flips, *posterior.unbind(1)]
             contributions.append(shares)
         packed = torch.stack([column.to(f.dtype) for column in columns], 1)
         packed = torch.cat([packed[:, :2], torch.where(known[:, None], packed[:, 2:], math.nan)], 1)
@@ -146,20 +153,20 @@ class Sensitivity:
             packed,
             contributions,
             has_gradient=not self.missing,
-            has_distance=self._slope_of_logit,
+            has_distance=self._logit_has_gradient,
             missing=self.missing,
         )
 
     def _logit_and_hidden(self, features: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The logit `[n]`, and on the way the first layer's output where the classifier is cut."""
+        """The logit `[n]`, and the output of the first layer if the classifier is split."""
         if self.first_layer is None:
-            # A copy, since a model may write to what it is given; one that was cut does not.
+            # A copy, since a model may write to its input; a split one does not.
             return self.logit(features.clone()), None
         hidden = self.first_layer.head(features)
         return self.first_layer.tail(hidden), hidden
 
     def shifted(self, logit: Tensor) -> Tensor:
-        """The shifted f − logit(τ); a score equal to the threshold survives the logarithms."""
+        """Shifted logit f − logit(τ); 0 for a score equal to the threshold up to rounding."""
         threshold = self.spec.decision.threshold
         shifted = logit - (math.log(threshold) - math.log1p(-threshold))
         return torch.where(shifted.abs() < _TIE, 0.0, shifted)
@@ -168,19 +175,23 @@ class Sensitivity:
         self,
         features: Tensor,
         hidden: Tensor | None,
-        attribute: ProtectedAttribute,
+        attribute: str,
         posterior: Tensor,
         shifted: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """flip(x) = Σ_s P(s|x) · mean over draws of max_t h(f(x), f(G_{s→t}(x))), and its kin.
+        """Flip probability, hard flips and expected change, `[n]` each.
 
-        Every source s has a draw of its own; the likeliest one, on which most depends, has more.
-        All targets t of a draw share their uniforms, as one person's counterfactuals share her
-        noise, so the maximum within a draw is the event that at least one other group flips.
+        flip(x) = Σ_s P(s|x) · mean over draws of max_t h(f(x), f(G_{s→t}(x))), where h is the
+        smoothed indicator of a flip, the indicator, or the absolute change of the logit.
+
+        Every source group s has one draw; the likeliest, which has the largest weight, has more.
+        All target groups t of a draw share their uniforms, since counterfactuals of one person
+        share that person's noise. The maximum over t is then the event that the decision flips for
+        at least one other group.
         """
-        maps, (n, width) = self.maps[attribute.name], features.shape
+        maps, (n, width) = self.maps[attribute], features.shape
         sources, uniforms, weights = _draws(features, posterior, maps.uniforms)
-        # The k − 1 other groups of each draw, `[e, k − 1, n]`.
+        # The k − 1 target groups of every draw, `[e, k − 1, n]`.
         step = torch.arange(1, maps.groups)[:, None]
         targets = (sources[:, None] + step) % maps.groups
         pairs = targets.shape[0] * targets.shape[1]
@@ -192,15 +203,15 @@ class Sensitivity:
         )
         with torch.no_grad():
             if self.first_layer is not None and hidden is not None:
-                near = hidden.detach() + carried.added(self._layer_weights[attribute.name])
+                near = hidden.detach() + carried.added(self._layer_weights[attribute])
                 there = self.first_layer.tail(near.reshape(pairs * n, near.shape[2]))
             else:
                 there = self.logit(carried.features.reshape(pairs * n, width))
         there = self.shifted(there).reshape(targets.shape)
-        # Whom the map does not move, or by nothing but rounding, does not flip, however near the
-        # threshold.
+        # A row that the map does not move, or moves by no more than rounding, does not flip even
+        # if its logit is next to the threshold.
         change = (there - shifted).abs()
-        moved = carried.moved.reshape(targets.shape) & (change > _NOTHING * self.logit_spread)
+        moved = carried.moved.reshape(targets.shape) & (change > _ROUNDING * self.logit_spread)
         sharpness = _SHARPNESS / max(self.logit_spread, 1e-12)
         side = torch.where(shifted >= 0, sharpness, -sharpness)
         soft = (torch.sigmoid(-side * there) * moved).amax(1)
@@ -213,13 +224,13 @@ class Sensitivity:
     def _gradient_scores(
         self, tracked: Tensor, known: Tensor, logits: Tensor, f: Tensor, gradient: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """PS in log space, log σ′(a) + log σ′(f) + log Σⱼ |g_A,j||g_F,j|, and shares of the sum."""
+        """Log PS, log σ′(a) + log σ′(f) + log Σⱼ |g_A,j||g_F,j|, and the shares of the terms."""
         if self.missing:
             return torch.zeros_like(f), torch.zeros_like(gradient)
         groups = logits.shape[1]
         best: Tensor | None = None
         contributions = torch.zeros_like(gradient)
-        # Of two groups either has the same score.
+        # With two groups the logits are each other's negative, so both have the same score.
         for group in range(1 if groups == 2 else groups):
             a = against_others(logits, group)
             terms = gradient_of(a, tracked).abs() * gradient.abs()
@@ -235,13 +246,14 @@ class Sensitivity:
         assert best is not None
         return best, contributions
 
-    def carriers(self, features: Tensor, attribute: str) -> dict[str, float]:
-        """Through which features a group reaches the decision, one-hot groups as one.
+    def feature_shares(self, features: Tensor, attribute: str) -> dict[str, float]:
+        """Share of every feature in the expected change, a one-hot group as one feature.
 
-        Each feature is moved to the other group's value alone; its share is its part of the sum of
-        Σ_s P(s|x) · max_t |f(x with that feature moved) − f(x)| over features and people.
+        One feature at a time is replaced by its counterfactual value. The share is the feature's
+        part in the sum of Σ_s P(s|x) · max_t |f(x with that feature replaced) − f(x)| over all
+        features and rows.
         """
-        maps, heads = self.maps[attribute], self.spec.heads[attribute]
+        maps, heads = self.maps[attribute], self._heads[attribute]
         names = [feature.name for feature in self.spec.features]
         single = [f.name for f in self.spec.features if f.kind != "onehot"]
         units = {name: [names.index(name)] for name in single}
@@ -265,13 +277,13 @@ class Sensitivity:
 
 
 def _draws(features: Tensor, posterior: Tensor, uniforms: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Sources `[e, n]`, their uniforms `[e, n, u]` and their weights `[e, n]`, which add to 1."""
+    """Source groups `[e, n]`, their uniforms `[e, n, u]` and weights `[e, n]`, which sum to 1."""
     groups = posterior.shape[1]
     number = torch.arange(groups + _DRAWS - 1)[:, None]
     likeliest = posterior.argmax(1)
     sources = torch.where(number < groups, number, likeliest)
     first = row_uniforms(features, uniforms)
-    # Arithmetic instead of stacking, for which each part would be compiled on its own.
+    # Arithmetic instead of stacking, which would be compiled part by part.
     shifts = (number - (groups - 1)).clamp_min(0)[:, :, None] / _DRAWS
     shared = torch.where(sources == likeliest, 1 / _DRAWS, 1.0)
     weights = posterior.T.gather(0, sources) * shared
@@ -279,17 +291,17 @@ def _draws(features: Tensor, posterior: Tensor, uniforms: int) -> tuple[Tensor, 
 
 
 def gradient_of(value: Tensor, tracked: Tensor) -> Tensor:
-    """Of one number a row by that row's features, `[n, d]`."""
+    """Gradient of one value per row by the features of that row, `[n, d]`."""
     return torch.autograd.grad(value.sum(), tracked, retain_graph=True)[0]
 
 
-def _why_no_gradient(model: Callable[[Tensor], Tensor], trial: Tensor, name: str) -> str:
-    """Why no gradient of a model can be taken, tried on made-up rows; empty where it can."""
+def _why_no_gradient(model: Callable[[Tensor], Tensor], features: Tensor, name: str) -> str:
+    """Reason why a model has no gradient at these features; empty if it has one."""
     with torch.inference_mode(mode=False), torch.enable_grad():
-        tracked = trial.clone().requires_grad_()
+        tracked = features.clone().requires_grad_()
         output = model(tracked.clone())
         if not output.requires_grad:
-            return f"{name}'s output does not depend on its input by differentiable steps"
+            return f"the output of {name} is not a differentiable function of its input"
         try:
             torch.autograd.grad(output.sum(), tracked)
         except RuntimeError as error:
@@ -298,11 +310,11 @@ def _why_no_gradient(model: Callable[[Tensor], Tensor], trial: Tensor, name: str
 
 
 def against_others(logits: Tensor, group: int) -> Tensor:
-    """The logit of "is in this group": exact for a softmax, so σ′ factors out."""
+    """Logit of "in this group" against all others; exact for a softmax, so σ′ factors out."""
     others = [g for g in range(logits.shape[1]) if g != group]
     return logits[:, group] - logits[:, others].logsumexp(1)
 
 
 def _log_sigmoid_slope(value: Tensor) -> Tensor:
-    """Stable log σ′(v) = −softplus(v) − softplus(−v), which never underflows."""
+    """Log σ′(v) = −softplus(v) − softplus(−v), which does not underflow."""
     return -softplus(value) - softplus(-value)

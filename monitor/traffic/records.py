@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from monitor.policy import Action, Verdict
+from monitor.policy import ACTION_NAMES, VERDICT_NAMES, Action
 from monitor.traffic.columns import SIGNALS, TIME, WORD, TrafficColumns
 from monitor.traffic.privacy import FeatureGuard, Pseudonyms
 from monitor.traffic.segment import Records
@@ -30,10 +30,7 @@ __all__ = ["TrafficEncoder", "hours", "traffic_table"]
 _IDS = struct.Struct("<II")
 _NOTHING = -1
 _SIGNALS_PER_ATTRIBUTE = 3
-# Codes of verdicts in segments, whatever the order of `Verdict`.
-_VERDICTS = pa.array(["within", "above", "unknown"])
-_VERDICT_CODES = np.array([_VERDICTS.to_pylist().index(v.name.lower()) for v in Verdict], np.int8)
-_ACTIONS = pa.array([action.name.lower() for action in Action])
+_VERDICTS, _ACTIONS = pa.array(VERDICT_NAMES), pa.array(ACTION_NAMES)
 
 
 class TrafficEncoder:
@@ -75,7 +72,7 @@ class TrafficEncoder:
             rows["scores"] = result.scores[:, self._places]
             rows["decision"] = _decisions(result.scores[:, self._margin])
             rows["p_values"] = result.p_values
-        rows["verdicts"] = _NOTHING if result.verdicts is None else _VERDICT_CODES[result.verdicts]
+        rows["verdicts"] = _NOTHING if result.verdicts is None else result.verdicts
         rows["action"] = Action.NONE if result.actions is None else result.actions
         name = self._pseudonyms.of
         ids = "\n".join([name(waiting.request_id) for waiting in batch]).encode()

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -26,14 +26,17 @@ from monitor.errors import (
     WithheldError,
 )
 from monitor.logs import without_values
-from monitor.metadata import EXTENSIONS, NAME, ModelCard, server_version
-from monitor.metrics import ServingMetrics
-from monitor.pipeline import Pipeline
-from monitor.settings import ServerConfig
+from monitor.metadata import EXTENSIONS, NAME, server_version
 from monitor.transport.grpc_messages import parsed, read_request, write_response
 from monitor.transport.outcome_messages import outcomes_message, read_outcomes
 from monitor.wire import evenhand_pb2 as own
 from monitor.wire import open_inference_pb2 as wire
+
+if TYPE_CHECKING:
+    from monitor.metadata import ModelCard
+    from monitor.metrics.serving import ServingMetrics
+    from monitor.pipeline import Pipeline
+    from monitor.settings import ServerConfig
 
 __all__ = ["GrpcTransport"]
 

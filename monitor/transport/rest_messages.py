@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import to_json
 
 from monitor.codec import DATATYPES, MOST_TENSORS
-from monitor.drift import Alarm
 from monitor.errors import BadRequestError, TooLargeError
 from monitor.request import InferRequest, InferResponse, InputTensor, OutputTensor
+
+if TYPE_CHECKING:
+    from monitor.drift.alarms import Alarm
 
 __all__ = [
     "HEADER",

@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from fastapi import FastAPI, Request, Response
@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from monitor.drift import Watcher
+from monitor.drift.reference import Watcher
 from monitor.errors import (
     BadRequestError,
     ForbiddenError,
@@ -35,12 +35,7 @@ from monitor.errors import (
     WithheldError,
 )
 from monitor.logs import without_values
-from monitor.metadata import ModelCard, server_version
-from monitor.metrics import ServingMetrics
-from monitor.pipeline import Pipeline
-from monitor.settings import ServerConfig
-from monitor.stream import Stream
-from monitor.traffic.outcomes import Outcome
+from monitor.metadata import server_version
 from monitor.transport.outcome_messages import OutcomesBody, OutcomesReply
 from monitor.transport.rest_messages import (
     HEADER,
@@ -52,6 +47,14 @@ from monitor.transport.rest_messages import (
     write_response,
 )
 from monitor.transport.rest_routes import add_routes
+
+if TYPE_CHECKING:
+    from monitor.metadata import ModelCard
+    from monitor.metrics.serving import ServingMetrics
+    from monitor.pipeline import Pipeline
+    from monitor.settings import ServerConfig
+    from monitor.stream import Stream
+    from monitor.traffic.outcomes import Outcome
 
 __all__ = ["RestTransport"]
 

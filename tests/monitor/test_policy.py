@@ -49,7 +49,7 @@ def slow(config: PolicyConfig, p_values, flips):
 @pytest.mark.parametrize(
     "own", [{}, {"age": {"action": "withhold", "rule": "either", "alpha": 0.5}}]
 )
-def test_a_ruling_is_that_of_one_prediction_after_the_other(rule, on_fault, own):
+def test_a_result_is_that_of_one_prediction_after_the_other(rule, on_fault, own):
     config = PolicyConfig.model_validate(
         {"action": "flag", "rule": rule, "alpha": 0.2, "on_fault": on_fault, "attributes": own}
     )
@@ -57,19 +57,19 @@ def test_a_ruling_is_that_of_one_prediction_after_the_other(rule, on_fault, own)
     p_values, flips = rng.random((400, 2)), rng.random((400, 2))
     p_values[::7, 0], flips[::7, 0], p_values[1, 1], flips[2, 1] = np.nan, np.nan, 0.2, 0.5
     flips[3, 0] = np.nan
-    ruling = Policy(config, NAMES).on(p_values, flips)
+    result = Policy(config, NAMES).apply(p_values, flips)
     verdicts, called, actions = slow(config, p_values, flips)
-    assert np.array_equal(ruling.verdicts, verdicts)
-    assert np.array_equal(ruling.called, called)
-    assert ruling.actions.tolist() == actions
+    assert np.array_equal(result.verdicts, verdicts)
+    assert np.array_equal(result.called, called)
+    assert result.actions.tolist() == actions
     assert set(actions) >= {0, 2}
 
 
 @pytest.mark.parametrize(("on_fault", "action"), [("pass", Action.NONE), ("withhold", 3)])
-def test_what_could_not_be_judged_obeys_on_fault(on_fault, action):
-    ruling = Policy(PolicyConfig(on_fault=on_fault), NAMES).on_fault(4)
-    assert (ruling.verdicts == Verdict.UNKNOWN).all()
-    assert ruling.actions.tolist() == [action] * 4
+def test_predictions_without_scores_get_the_action_of_on_fault(on_fault, action):
+    result = Policy(PolicyConfig(on_fault=on_fault), NAMES).on_fault(4)
+    assert (result.verdicts == Verdict.UNKNOWN).all()
+    assert result.actions.tolist() == [action] * 4
 
 
 def test_an_attribute_that_the_bundle_does_not_have_is_a_mistake():
@@ -88,11 +88,11 @@ def test_a_baseline_that_cannot_show_the_level_or_the_signal_is_refused():
         Policy(PolicyConfig(signal="prediction_sensitivity", alpha=0.5), NAMES).check(baseline)
 
 
-def test_policy_says_in_words_what_holds():
+def test_the_rules_are_printed_on_one_line():
     config = PolicyConfig.model_validate(
         {"action": "flag", "attributes": {"age": {"action": "withhold", "rule": "both"}}}
     )
-    told = Policy(config, NAMES).in_words
-    assert "sex: flag if p-value of expected_change ≤ 0.01;" in told
-    assert "age: withhold if p-value of expected_change ≤ 0.01 and flip probability ≥ 0.5" in told
-    assert told.endswith("without scores: pass")
+    text = Policy(config, NAMES).in_words
+    assert "sex: flag if p-value of expected_change ≤ 0.01;" in text
+    assert "age: withhold if p-value of expected_change ≤ 0.01 and flip probability ≥ 0.5" in text
+    assert text.endswith("without scores: pass")

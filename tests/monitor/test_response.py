@@ -12,8 +12,7 @@ from monitor.batching import Share
 from monitor.errors import BadRequestError, ConfigError, WithheldError
 from monitor.policy import Policy, Verdict
 from monitor.request import InferRequest
-from monitor.response import ResponseBuilder
-from monitor.response_parameters import TopFeatures
+from monitor.response import ResponseBuilder, TopFeatures
 from monitor.scoring.scorer import Scorer
 from tests.serving import ATTRIBUTES, PEOPLE, config
 

@@ -16,7 +16,7 @@ import torch
 
 from monitor import AsyncClient, Bundle, Judge
 from monitor.client import EndpointError
-from monitor.drift import Watcher
+from monitor.drift.reference import Watcher
 from monitor.errors import BundleError, ConfigError, ServeError
 from monitor.server import Server
 from monitor.wire import evenhand_pb2, evenhand_pb2_grpc

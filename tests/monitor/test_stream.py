@@ -12,9 +12,9 @@ from prometheus_client.openmetrics.exposition import generate_latest
 
 from monitor import Bundle, Drift, Judge
 from monitor.batching import Waiting
-from monitor.drift import Watcher
+from monitor.drift.reference import Watcher
 from monitor.errors import NotFoundError
-from monitor.metrics import ServingMetrics
+from monitor.metrics.serving import ServingMetrics
 from monitor.policy import Policy, Verdict
 from monitor.scoring.scorer import Scorer
 from monitor.settings import PolicyConfig

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from monitor import Drift
-from monitor.drift import DriftReference, Predictions, Signals
+from monitor.drift.reference import DriftReference
+from monitor.scoring.scores import Predictions, Signals
 
 DIGEST = "sha256:1"
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from monitor.drift import Watcher
 from monitor.drift.alarms import PATIENCE, Alarms
-from monitor.drift.layout import Layout
+from monitor.drift.reference import Layout, Watcher
 
 CHANGE, SHARE = Watcher("change", "sex"), Watcher("share", "sex")
 MARGIN, STATUS = Watcher("margin"), Watcher("status", "sex")

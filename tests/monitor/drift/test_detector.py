@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from monitor.drift import DriftReference
 from monitor.drift.detector import Detectors
+from monitor.drift.reference import DriftReference
 from tests.monitor.drift.streams import predictions, reference
 from tests.oracle import drift as oracle
 

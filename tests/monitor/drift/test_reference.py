@@ -9,8 +9,9 @@ import pickle
 import numpy as np
 import pytest
 
-from monitor.drift import DriftReference, Signals
+from monitor.drift.reference import DriftReference
 from monitor.errors import BundleError, FitError
+from monitor.scoring.scores import Signals
 from tests.monitor.drift.streams import predictions, reference
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from monitor import Drift
-from monitor.drift import Watcher
+from monitor.drift.reference import Watcher
 from monitor.drift.state import read_state_file, write_state_file
 from monitor.errors import ServeError
 from monitor.npz import read_npz, write_npz

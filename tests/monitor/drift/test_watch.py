@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from monitor import Drift
-from monitor.drift import Predictions, Signals, Watcher
 from monitor.drift.alarms import HINT
+from monitor.drift.reference import Watcher
 from monitor.drift.state import MOST_STREAMS
+from monitor.scoring.scores import Predictions, Signals
 from tests.monitor.drift.streams import DIGEST, part, predictions, reference, watch
 
 CHANGE, SHARE = Watcher("change", "sex"), Watcher("share", "sex")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as open_metrics
 
-from monitor.metrics import BatchHistogram
+from monitor.metrics.histogram import BatchHistogram
 
 BOUNDS = (0.0, 0.5, 1.0, 2.0)
 

@@ -16,10 +16,11 @@ import pytest
 import torch
 
 from monitor import Bundle, Drift, FitData, FitSpec, Judge, Model, World, fit
-from monitor.drift import DriftReference, Signals
+from monitor.drift.reference import DriftReference
 from monitor.errors import BundleError
 from monitor.fitting.spec import Output, ProtectedColumn
 from monitor.scoring.kernel import Target
+from monitor.scoring.scores import Signals
 from tests.commands import evenhand
 from tests.families import seeded
 
@@ -60,7 +61,7 @@ def with_files(bundle: Bundle, **kernels: bytes) -> Bundle:
 def test_a_pinned_bundle_is_judged_by_compiled_code(fitted, caplog):
     judge = Judge.load(pinned(fitted))
     assert judge.kernel is not None
-    assert judge.eager_because == ""
+    assert judge.no_kernel_reason == ""
     assert caplog.records == []
     assert judge.code_in_words == f"compiled code, for torch {HERE.torch} on {HERE.level}"
     expected = judge.sensitivity.scores(ROWS)
@@ -96,7 +97,7 @@ def test_native_code_of_an_unpinned_bundle_is_never_run(fitted, caplog, monkeypa
     with caplog.at_level(logging.WARNING):
         judge = Judge.load(Bundle.read(fitted))
     assert judge.kernel is None
-    assert "pinned" in judge.eager_because
+    assert "pinned" in judge.no_kernel_reason
     assert "uncompiled code: native code runs only from" in caplog.text
     assert len(judge.scores(ROWS).logit) == len(ROWS)
 
@@ -114,7 +115,7 @@ def test_code_that_does_not_fit_is_refused_and_uncompiled_code_serves(fitted, na
     name = name.format(torch=HERE.torch)
     judge = Judge.load(with_files(pinned(fitted), **{name: b"made for something else"}))
     assert judge.kernel is None
-    assert reason in judge.eager_because
+    assert reason in judge.no_kernel_reason
     assert reason in caplog.text
     assert torch.isfinite(judge.scores(ROWS).attributes["sex"].flip_probability).all()
 
@@ -125,7 +126,7 @@ def test_code_of_another_torch_is_not_even_opened(fitted, monkeypatch):
     other = Target("2.12.1", HERE.level).file
     monkeypatch.setattr("monitor.scoring.judge.load_kernel", None)
     judge = Judge.load(with_files(bundle, **{other: bundle.files[HERE.file]}))
-    assert "compiled for torch 2.12.1" in judge.eager_because
+    assert "compiled for torch 2.12.1" in judge.no_kernel_reason
 
 
 def test_code_that_answers_differently_is_refused(fitted, tmp_path):
@@ -135,7 +136,7 @@ def test_code_that_answers_differently_is_refused(fitted, tmp_path):
     mixed = with_files(other.bundle, **{HERE.file: pinned(fitted).files[HERE.file]})
     judge = Judge.load(mixed)
     assert judge.kernel is None
-    assert "differently from the uncompiled one" in judge.eager_because
+    assert "differently from the uncompiled one" in judge.no_kernel_reason
 
 
 def test_a_machine_without_a_compiler_serves_compiled_code(fitted, tmp_path):
@@ -144,7 +145,7 @@ def test_a_machine_without_a_compiler_serves_compiled_code(fitted, tmp_path):
     script = (
         "import sys, torch; from monitor import Bundle, Judge\n"
         "judge = Judge.load(Bundle.read(sys.argv[1], manifest_sha256=sys.argv[2]))\n"
-        "assert judge.kernel is not None, judge.eager_because\n"
+        "assert judge.kernel is not None, judge.no_kernel_reason\n"
         "scores = judge.scores(torch.zeros(3, 25)); print(judge.code_in_words)"
     )
     digest = Bundle.read(moved).manifest_sha256
@@ -192,7 +193,7 @@ def test_bundle_compile_adds_code_for_a_lesser_processor(fitted, tmp_path):
 
 def test_bundle_compile_passes_on_no_code_of_unknown_make(fitted, tmp_path, monkeypatch):
     """A digest that we say to pin must not vouch for what an unpinned bundle brought along."""
-    monkeypatch.setattr("monitor.scoring.kernel.compiling.compile_kernel", lambda *_: b"made here")
+    monkeypatch.setattr("monitor.scoring.compiling.compile_kernel", lambda *_: b"made here")
     monkeypatch.setattr("monitor.scoring.kernel.load_kernel", lambda *_: None)
     path = shutil.copytree(fitted, tmp_path / "bundle")
     other = "avx2" if HERE.level == "avx512" else "avx512"
@@ -250,7 +251,7 @@ def test_fit_goes_on_without_a_compiler_and_says_so(tmp_path, monkeypatch):
     assert "no C++ compiler" in result.not_compiled
     assert "`evenhand bundle compile` adds" in result.compiled_in_words
     judge = Judge.load(result.bundle)
-    assert "holds no compiled code" in judge.eager_because
+    assert "holds no compiled code" in judge.no_kernel_reason
 
 
 def test_the_stream_can_be_watched_from_what_the_bundle_holds(fitted):

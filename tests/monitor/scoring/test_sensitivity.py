@@ -269,7 +269,7 @@ def test_many_rows_are_judged_some_at_once(sensitivity, monkeypatch):
     rows = torch.from_numpy(WORLD.people(300, seed=9).features)
     whole = sensitivity.scores(rows)
     monkeypatch.setattr("monitor.scoring.sensitivity._MOST_COUNTERFACTUALS", 600)
-    assert sensitivity.rows_at_once == 600 // 18
+    assert sensitivity.max_rows == 600 // 18
     sizes = []
 
     def joint(some):
@@ -316,7 +316,7 @@ def test_carriers_name_the_features_through_which_the_group_acts():
     gap, income = names.index("career_gap_months"), names.index("income")
     through_gaps = make(classifier=lambda x: x[:, income] / 1000 - x[:, gap])
     rows = torch.from_numpy(WORLD.people(500, seed=6).features)
-    shares = through_gaps.carriers(rows, "sex")
+    shares = through_gaps.feature_shares(rows, "sex")
     assert max(shares, key=lambda name: shares[name]) == "career_gap_months"
     assert shares["career_gap_months"] > 0.99
     assert math.isclose(sum(shares.values()), 1, rel_tol=1e-6)

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from monitor import ClassifierFile
 from monitor.bundle.classifier import load_classifier
 from monitor.errors import KernelError
+from monitor.scoring.compiling import compile_kernel
 from monitor.scoring.kernel import Kernel, Target, load_kernel
-from monitor.scoring.kernel.compiling import compile_kernel
 from monitor.scoring.sensitivity import Sensitivity
 from monitor.scoring.status_model import StatusModel
 from tests.families import FAMILIES, PEOPLE, loaded, seeded, sensitivity, spec

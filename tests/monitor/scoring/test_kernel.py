@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from monitor import Bundle, write_bundle
-from monitor.scoring.kernel import Target
-from monitor.scoring.kernel.target import fitting_targets
+from monitor.scoring.kernel import Target, matching_targets
 from tests.bundles import exported_classifier, small_spec
 
 OLD, NEW = Target("2.13.0", "avx2"), Target("2.13.0", "avx512")
@@ -42,8 +41,8 @@ def test_a_processor_runs_what_it_has_instructions_for(target, machine, runs):
 
 def test_the_best_that_runs_comes_first():
     files = ["maps.npz", OLD.file, NEW.file, Target("2.12.0", "avx512").file]
-    assert fitting_targets(files, NEW) == [NEW, OLD]
-    assert fitting_targets(files, OLD) == [OLD]
+    assert matching_targets(files, NEW) == [NEW, OLD]
+    assert matching_targets(files, OLD) == [OLD]
 
 
 def test_this_machine_is_known_by_torchs_version_without_its_build():

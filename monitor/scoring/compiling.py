@@ -1,4 +1,7 @@
-"""Compile the joint pass ahead of time: trace, export with a batch of any size, AOTInductor."""
+"""Compile the joint pass ahead of time: trace, export with a dynamic batch size, AOTInductor.
+
+A module of its own, since it imports much of torch's compiler, which serving does not need.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import shutil
 import warnings
 import zipfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, fx
@@ -14,36 +18,37 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from monitor.bundle.classifier import probe_features
 from monitor.errors import KernelError, first_line
-from monitor.scoring.kernel.folder import private_folder
-from monitor.scoring.kernel.target import LEVELS, Target
-from monitor.scoring.sensitivity import Sensitivity
+from monitor.scoring.kernel import LEVELS, Target, private_folder
 from monitor.threads import one_thread
+
+if TYPE_CHECKING:
+    from monitor.scoring.sensitivity import Sensitivity
 
 __all__ = ["compile_kernel"]
 
 _BITS = {"avx2": 256, "avx512": 512}
-# Traced with several rows, since torch takes a batch of 0 or 1 for one that never grows.
+# Traced with several rows: torch specializes on a batch of 0 or 1.
 _TRACED_ROWS = 4
 
 
 def compile_kernel(sensitivity: Sensitivity, target: Target) -> bytes:
-    """The joint pass as native code, for batches of any size on one thread.
+    """Compile the joint pass to native code, for batches of any size on one thread.
 
     Args:
-        sensitivity: What is compiled, with all its parameters.
-        target: For which processors; at most as able as this one, and for the torch that is here.
+        sensitivity: Joint pass to compile, with all its parameters.
+        target: Processor level and torch version; this machine must be able to run them.
 
     Raises:
         KernelError: There is no C++ compiler, or torch cannot compile the pass.
     """
     _check(target)
     features = torch.from_numpy(probe_features(sensitivity.spec, _TRACED_ROWS))
-    # What the compiler leaves behind holds weights and quantiles of people, so it is not left.
+    # The compiler's cache holds weights and quantiles of the training data, so it is deleted.
     with private_folder("TORCHINDUCTOR_CACHE_DIR") as folder, one_thread():
         package = Path(folder, "kernel.pt2")
         try:
             with warnings.catch_warnings():
-                # torch warns of its own habits.
+                # Warnings about torch's own code, which the user cannot act on.
                 warnings.simplefilter("ignore")
                 torch._inductor.aoti_compile_and_package(
                     _exported(sensitivity, features),
@@ -52,12 +57,12 @@ def compile_kernel(sensitivity: Sensitivity, target: Target) -> bytes:
                 )
             return _stripped(package)
         except Exception as error:
-            told = first_line(error)
-            raise KernelError(f"torch cannot compile the joint pass: {told}") from error
+            message = f"torch cannot compile the joint pass: {first_line(error)}"
+            raise KernelError(message) from error
 
 
 def _stripped(package: Path) -> bytes:
-    """The package without its sources, and without the names of this machine's folders."""
+    """Contents of the package without source files and without paths of this machine."""
     folders = (Path(torch.__file__).parent, package.parent)
     out = io.BytesIO()
     with zipfile.ZipFile(package) as archive, zipfile.ZipFile(out, "w") as rebuilt:
@@ -66,7 +71,7 @@ def _stripped(package: Path) -> bytes:
             if name.endswith((".cpp", ".kernel_metadata.json")):
                 continue
             if name.endswith(".so"):
-                # In messages of checks; of the same length, since code points behind them.
+                # Paths occur in messages of checks. The length stays, since offsets follow.
                 for folder in folders:
                     data = data.replace(str(folder).encode(), b"/" * len(str(folder)))
             rebuilt.writestr(zipfile.ZipInfo(name), data)
@@ -76,22 +81,22 @@ def _stripped(package: Path) -> bytes:
 def _check(target: Target) -> None:
     here = Target.here()
     if here is None or not target.runs_on(here):
-        able = "nothing" if here is None else f"{here.level} and torch {here.torch}"
+        machine = "neither" if here is None else f"{here.level} and torch {here.torch}"
         raise KernelError(
-            f"cannot compile for {target.level} and torch {target.torch}: what is compiled is "
-            f"tried before it is stored, and this machine runs {able}"
+            f"cannot compile for {target.level} and torch {target.torch}: this machine has "
+            f"{machine}, and a kernel is tested before it is stored"
         )
     if shutil.which("g++") is None and shutil.which("clang++") is None:
-        raise KernelError("no C++ compiler was found (g++ or clang++)")
+        raise KernelError("no C++ compiler was found; install g++ or clang++")
 
 
 def _exported(sensitivity: Sensitivity, features: Tensor) -> torch.export.ExportedProgram:
-    """The joint pass as one graph, gradients included, that asks nothing of the batch's size."""
+    """The joint pass with its gradients as one graph with a dynamic batch size."""
 
     def joint(features: Tensor) -> tuple[Tensor, Tensor]:
         return sensitivity.joint(features)
 
-    # Not torch.export alone, which does not see through autograd.grad; this traces what runs.
+    # torch.export alone does not trace through autograd.grad; make_fx does.
     traced: fx.GraphModule = make_fx(joint, tracing_mode="symbolic", _allow_non_fake_inputs=True)(
         features
     )
@@ -101,13 +106,13 @@ def _exported(sensitivity: Sensitivity, features: Tensor) -> torch.export.Export
 
 def _options(target: Target) -> dict[str, object]:
     return {
-        # Code for every processor of the level, not for this very one.
+        # Code for every processor of the level, not only for this one.
         "cpp.march": LEVELS[target.level],
         "cpp.simdlen": _BITS[target.level],
-        # A batch of people is too little work to share out.
+        # A batch is too little work for several threads.
         "cpp.threads": 1,
-        # A look-up that is used more than once is stored, not done again within every loop.
+        # Store a look-up that is used more than once, instead of repeating it in every loop.
         "realize_reads_threshold": 1,
-        # No lines of debugging, which name folders of this machine.
+        # Debugging information would contain paths of this machine.
         "aot_inductor.enable_line_tables": False,
     }
