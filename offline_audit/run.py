@@ -8,10 +8,9 @@ from importlib.metadata import version
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
-from offline_audit.correction import Correction
-from offline_audit.crossing import By
 from offline_audit.errors import AuditInputError
-from offline_audit.finding import Finding, Findings
+from offline_audit.finding import Correction, Finding, Findings
+from offline_audit.groups import By
 from offline_audit.progress import Progress
 from offline_audit.window.facts import WindowFacts, computed_by
 from offline_audit.window.window import Window

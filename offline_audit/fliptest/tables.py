@@ -17,9 +17,9 @@ from monitor.bundle import BundleSpec, ProtectedAttribute
 from monitor.traffic.columns import TrafficColumns, group_column
 from offline_audit.errors import AuditInputError, UnknownColumnError
 from offline_audit.fliptest.features import LARGEST, fits_kind
-from offline_audit.formatting import are, count, some
 from offline_audit.maps.columns import Columns
 from offline_audit.maps.transport_map import Features
+from offline_audit.rendering import are, count, some
 from offline_audit.window.window import Window
 
 __all__ = ["TableRows", "rows_of_file", "rows_of_window"]

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offline_audit.errors import ModelFailedError
-from offline_audit.formatting import count
 from offline_audit.model.outputs import (
     Codes,
     Failures,
@@ -17,6 +16,7 @@ from offline_audit.model.outputs import (
     RowsRefusedError,
     Undecided,
 )
+from offline_audit.rendering import count
 
 __all__ = ["Asking", "Progress"]
 

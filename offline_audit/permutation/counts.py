@@ -9,13 +9,12 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from offline_audit.crossing import By
 from offline_audit.errors import AuditInputError
-from offline_audit.formatting import count
-from offline_audit.groups import crossed_name, word_of
+from offline_audit.groups import By, crossed_name, word_of
 from offline_audit.permutation.metrics import UNKNOWN_INDEX
 from offline_audit.permutation.permutations import is_whole
 from offline_audit.permutation.rows import ExpectedGroups, require_expected, rows_of
+from offline_audit.rendering import count
 from offline_audit.validation import finite, is_missing
 
 __all__ = ["CountedGroups", "ScoreCounts", "TableCounts"]

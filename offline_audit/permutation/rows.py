@@ -9,11 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from offline_audit.crossing import By, Crossing, requested_crossings
 from offline_audit.errors import AuditInputError
-from offline_audit.formatting import count
-from offline_audit.groups import UNKNOWN, require_names, to_codes, word_of
+from offline_audit.groups import (
+    UNKNOWN,
+    By,
+    Crossing,
+    requested_crossings,
+    require_names,
+    to_codes,
+    word_of,
+)
 from offline_audit.permutation.metrics import UNKNOWN_INDEX
+from offline_audit.rendering import count
 from offline_audit.validation import binary, finite, require_length, unit_codes
 
 __all__ = [

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offline_audit.errors import AuditInputError
-from offline_audit.formatting import count
 from offline_audit.permutation.auc_test import RankedGroups
 from offline_audit.permutation.counts import ScoreCounts, TableCounts
 from offline_audit.permutation.metrics import UNKNOWN_INDEX, Metric
 from offline_audit.permutation.permutations import Exchange
 from offline_audit.permutation.rows import Rows
+from offline_audit.rendering import count
 
 __all__ = ["GroupSet", "RowSource", "ScoreSource", "Source", "TableSource", "Tally"]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from offline_audit.crossing import By
 from offline_audit.errors import AuditInputError
+from offline_audit.groups import By
 from offline_audit.permutation.comparison import ComparisonRun, Reference
 from offline_audit.permutation.counts import ScoreCounts, TableCounts
 from offline_audit.permutation.custom import CustomMetric, GroupRows

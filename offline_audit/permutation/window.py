@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from offline_audit.crossing import By, requested_attributes
 from offline_audit.errors import AuditInputError
 from offline_audit.finding import Finding
-from offline_audit.groups import crossed_name, too_few_groups
+from offline_audit.groups import By, crossed_name, requested_attributes, too_few_groups
 from offline_audit.permutation.comparison import Reference
 from offline_audit.permutation.counts import ScoreCounts, TableCounts
 from offline_audit.permutation.metrics import METRICS, Metric, metric_named

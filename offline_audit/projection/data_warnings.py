@@ -9,11 +9,11 @@ import numpy as np
 
 from offline_audit.criteria import Criterion
 from offline_audit.errors import AuditInputError
-from offline_audit.formatting import are, count, percent, some
 from offline_audit.projection.boundary import BoundaryDistances
 from offline_audit.projection.cells import Stratum
 from offline_audit.projection.sample import Sample
 from offline_audit.projection.selective_labels import uneven_groups
+from offline_audit.rendering import are, count, percent, some
 
 __all__ = [
     "certificate_warnings",

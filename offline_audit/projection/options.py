@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from offline_audit.criteria import CRITERIA, Criterion, check_criterion, needs_labels
 from offline_audit.errors import AuditInputError
-from offline_audit.formatting import some
 from offline_audit.projection.limiting_law import Law
 from offline_audit.projection.sample import Sample
+from offline_audit.rendering import some
 
 __all__ = ["Options", "favoured_groups", "validate_options"]
 

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offline_audit.criteria import CRITERIA, Criterion
-from offline_audit.formatting import are, count, some
 from offline_audit.projection.cells import Cell, Constraint, CostCurve, Stratum
 from offline_audit.projection.sample import Attribute, Sample
 from offline_audit.projection.selective_labels import selective_groups, unidentified_rows
+from offline_audit.rendering import are, count, some
 
 __all__ = ["GroupCount", "Partition", "partition"]
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from offline_audit.errors import AuditInputError
-from offline_audit.formatting import are, count, some
 from offline_audit.groups import UNKNOWN, require_names, to_codes
+from offline_audit.rendering import are, count, some
 from offline_audit.validation import (
     MISSING,
     binary,

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from offline_audit.criteria import Criterion
-from offline_audit.formatting import are, count
 from offline_audit.projection.boundary import BoundaryDistances, number
 from offline_audit.projection.cells import Stratum
 from offline_audit.projection.common_rate import FairChange, common_rate
@@ -31,6 +30,7 @@ from offline_audit.projection.p_value import p_value_of
 from offline_audit.projection.partition import Partition, partition
 from offline_audit.projection.result import ProjectionResult
 from offline_audit.projection.sample import Groups, Sample
+from offline_audit.rendering import are, count
 
 __all__ = ["projection_test"]
 

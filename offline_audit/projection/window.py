@@ -13,14 +13,20 @@ from pyarrow import compute as pc
 
 from monitor.traffic.columns import group_column
 from offline_audit.criteria import CRITERIA, Criterion
-from offline_audit.crossing import By, Crossing, crossed, requested_attributes
 from offline_audit.finding import Finding
-from offline_audit.formatting import are, count
-from offline_audit.groups import UNKNOWN, too_few_groups
+from offline_audit.groups import (
+    UNKNOWN,
+    By,
+    Crossing,
+    crossed,
+    requested_attributes,
+    too_few_groups,
+)
 from offline_audit.progress import Progress, reporting
 from offline_audit.projection.effects import Effect
 from offline_audit.projection.result import ProjectionResult
 from offline_audit.projection.test import projection_test
+from offline_audit.rendering import are, count
 from offline_audit.window.facts import WindowFacts
 from offline_audit.window.window import Window
 

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from typing import Literal, Self
 
 from offline_audit.errors import AuditInputError
-from offline_audit.formatting import count, moment
+from offline_audit.rendering import count, moment
 from offline_audit.window.provenance import FileUse, Provenance
 
 __all__ = ["WindowFacts", "computed_by"]

@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from offline_audit.formatting import count, moment, percent, size, some, wrapped
+from offline_audit.rendering import count, moment, percent, size, some, wrapped
 
 if TYPE_CHECKING:
     from offline_audit.window.provenance import FileUse, Provenance

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from offline_audit.formatting import are, count, some
+from offline_audit.rendering import are, count, some
 
 if TYPE_CHECKING:
     from offline_audit.window.listing import LogReading

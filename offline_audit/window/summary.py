@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from offline_audit.formatting import count, duration, moment, percent, size, wrapped
+from offline_audit.rendering import count, duration, moment, percent, size, wrapped
 from offline_audit.window.engine import Engine
 from offline_audit.window.listing import LogListing
 from offline_audit.window.provenance import Provenance, plain
