@@ -27,7 +27,7 @@ from offline_audit.rendering import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from offline_audit.window.facts import WindowFacts
+    from offline_audit.window.provenance import WindowFacts
 
 __all__ = ["Correction", "Finding", "Findings", "adjusted_p_values", "guarantee"]
 

@@ -128,7 +128,7 @@ def _log_names(window: Window, manifest: BundleSpec) -> dict[str, str]:
     """Column of the log that each feature stands in, by the feature's name."""
     changed: dict[str, str] = {}
     for file in window.provenance.log.files:
-        listed = file.about.get("columns", {"features": []})["features"]
+        listed = file.metadata.get("columns", {"features": []})["features"]
         changed |= {c["feature"]: c["treatment"] for c in listed if c["treatment"] != "keep"}
     names = {c.feature: c.name for c in TrafficColumns.of(manifest).features}
     lost = [feature for feature, name in names.items() if name not in window.table.columns]

@@ -160,7 +160,7 @@ class TableCounts:
 
 
 class Histogram(Protocol):
-    """Interface of `offline_audit.window.scores.ScoreHistogram`."""
+    """Interface of `offline_audit.window.counts.ScoreHistogram`."""
 
     @property
     def attribute(self) -> str:

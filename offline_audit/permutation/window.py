@@ -15,9 +15,8 @@ from offline_audit.permutation.metrics import METRICS, Metric, metric_named
 from offline_audit.permutation.result import Comparison
 from offline_audit.permutation.test import permutation_test
 from offline_audit.progress import Progress, Reporter, reporting
-from offline_audit.window.counts import Cell
-from offline_audit.window.facts import WindowFacts
-from offline_audit.window.scores import ScoreBars, ScoreHistogram
+from offline_audit.window.counts import Cell, ScoreBars, ScoreHistogram
+from offline_audit.window.provenance import WindowFacts
 from offline_audit.window.window import Window
 
 __all__ = ["DEFAULT_METRICS", "findings"]
@@ -65,7 +64,7 @@ def findings(
     names = [metrics] if isinstance(metrics, str) else metrics
     requested = [metric_named(name) for name in names]
     crossings = requested_attributes(by, list(window.attributes))
-    facts = WindowFacts.of(window.provenance)
+    facts = window.facts
     references = _references(reference, crossings, window)
     counts = window.counts(crossings)
     results: list[Finding] = []

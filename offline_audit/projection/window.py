@@ -27,7 +27,7 @@ from offline_audit.projection.effects import Effect
 from offline_audit.projection.result import ProjectionResult
 from offline_audit.projection.test import projection_test
 from offline_audit.rendering import are, count
-from offline_audit.window.facts import WindowFacts
+from offline_audit.window.provenance import WindowFacts
 from offline_audit.window.window import Window
 
 __all__ = ["findings"]
@@ -75,7 +75,7 @@ def findings(
         UnknownColumnError: There is no such attribute.
     """
     del model
-    facts = WindowFacts.of(window.provenance)
+    facts = window.facts
     requested = requested_attributes(by, list(window.attributes))
     rows = _Rows.read(window, sorted({name for names in requested for name in names}), facts)
     tests = [requested] if jointly else [[names] for names in requested]

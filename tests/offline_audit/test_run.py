@@ -127,7 +127,7 @@ def test_the_favourable_decision_counts_as_positive(known, tmp_path, window):
     write_traffic(
         tmp_path / "log", turned(known.traffic, "decision", "score"), favourable=0, lost=None
     )
-    write_outcomes(tmp_path / "outcomes", turned(known.told, "label"))
+    write_outcomes(tmp_path / "outcomes", turned(known.outcome_rows, "label"))
     with Window.read(tmp_path / "log", tmp_path / "outcomes", SINCE, UNTIL) as other:
         for audit in ("permutation", "projection"):
             pairs = zip(audit_window(window, audit), audit_window(other, audit), strict=True)
@@ -150,10 +150,10 @@ def test_a_favourable_decision_that_changes_is_refused(known, tmp_path):
 def test_labels_of_one_decision_only_give_a_reason(known, tmp_path):
     """Loans that were refused have no outcome, so nobody knows the rate among the good risks."""
     granted = known.traffic.filter(pc.equal(known.traffic["decision"], 1))
-    told = known.told.join(
+    told = known.outcome_rows.join(
         granted.select(["request_id", "row"]), ["request_id", "row"], join_type="left semi"
     )
-    rest = known.told.join(
+    rest = known.outcome_rows.join(
         granted.select(["request_id", "row"]), ["request_id", "row"], join_type="left anti"
     )
     place = rest.schema.get_field_index("label")

@@ -14,8 +14,7 @@ from offline_audit import (
     selection_table,
 )
 from offline_audit.permutation import Comparisons
-from offline_audit.window.counts import Cell, GroupCounts
-from offline_audit.window.scores import ScoreBars, ScoreHistogram
+from offline_audit.window.counts import Cell, GroupCounts, ScoreBars, ScoreHistogram
 
 N = 200
 GROUPS = ["female", "male"] * (N // 2)
