@@ -17,7 +17,7 @@ from torch import nn
 from benchmarks.claims import Claim, Say, Scale, print_wide
 from monitor import World, decide, train_fair, train_subgroup_biased
 from offline_audit import Columns, FlipTestResult, flip_test
-from offline_audit.correction import adjusted_p_values
+from offline_audit.finding import adjusted_p_values
 from offline_audit.fliptest.flipset import Side
 
 __all__ = ["measure_seeds"]

@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from offline_audit.formatting import wrapped
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -20,18 +18,28 @@ if TYPE_CHECKING:
 __all__ = [
     "Estimate",
     "TextTable",
+    "are",
     "blank_figure",
     "bounds",
+    "count",
+    "duration",
     "interval_figure",
     "json_ready",
+    "moment",
     "p_words",
+    "percent",
     "rate",
     "signed",
+    "size",
+    "some",
     "to_html",
     "to_text",
+    "wrapped",
 ]
 
 _NOTHING = "–"
+# Columns of a terminal that text is wrapped to.
+_WIDTH = 100
 # Letters of a line beside a figure.
 _NAME_WIDTH = 28
 
@@ -89,6 +97,62 @@ def to_html(title: str, table: TextTable | None, notes: Sequence[str] = ()) -> s
     below = f"<ul>{listed}</ul>" if notes else ""
     shown = table.to_html() if table else ""
     return f"<div><p><strong>{html.escape(title)}</strong></p>{shown}{below}</div>"
+
+
+def count(n: int, noun: str, plural: str | None = None) -> str:
+    """A number of things: `1 row`, `2,000 rows`."""
+    return f"{n:,} {noun if n == 1 else plural or noun + 's'}"
+
+
+def are(n: int) -> str:
+    """The verb after a number of things."""
+    return "is" if n == 1 else "are"
+
+
+def some(names: Sequence[str], most: int = 3) -> str:
+    """The first of some names, and how many more there are."""
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"
+
+
+def percent(share: float | None) -> str:
+    """A share as people write it."""
+    return "–" if share is None else f"{100 * share:.1f}%"
+
+
+def size(n: int) -> str:
+    """Bytes in a unit that fits."""
+    found = float(n)
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if found < 1000:
+            return f"{found:.0f} {unit}" if unit == "bytes" else f"{found:.1f} {unit}"
+        found /= 1000
+    return f"{found:.1f} TB"
+
+
+def duration(seconds: float) -> str:
+    """Seconds in a unit that fits."""
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if abs(seconds) >= length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def moment(time: dt.datetime) -> str:
+    """A time in UTC."""
+    return f"{time.astimezone(dt.UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def wrapped(line: str, first: str = "", rest: str = "  ") -> str:
+    """A line broken where a terminal ends, with what stands before it and before what follows."""
+    return textwrap.fill(
+        line,
+        _WIDTH,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def rate(value: float | None) -> str:

@@ -8,12 +8,10 @@ from importlib.metadata import version
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
-from offline_audit.correction import Correction
-from offline_audit.crossing import By
 from offline_audit.errors import AuditInputError
-from offline_audit.finding import Finding, Findings
+from offline_audit.finding import Correction, Finding, Findings
+from offline_audit.groups import By
 from offline_audit.progress import Progress
-from offline_audit.window.facts import WindowFacts, computed_by
 from offline_audit.window.window import Window
 
 if TYPE_CHECKING:
@@ -32,7 +30,7 @@ AUDITS: Mapping[str, str] = {
     "projection": "offline_audit.projection.window",
     "fliptest": "offline_audit.fliptest.window",
 }
-# Packages whose versions figures of an audit depend on, beside numpy and scipy.
+# Packages that figures of an audit depend on, in addition to numpy and scipy.
 _PACKAGES: Mapping[str, tuple[str, ...]] = {"fliptest": ("torch", "POT")}
 
 
@@ -72,7 +70,7 @@ def audit_window(
     """
     options = _options(audits)
     findings: list[Finding] = []
-    versions = dict(computed_by())
+    versions = {package: version(package) for package in ("evenhand", "numpy", "scipy")}
     for name, own in options.items():
         adapter = import_module(AUDITS[name])
         findings += adapter.findings(
@@ -83,7 +81,7 @@ def audit_window(
         findings,
         correction=correction,
         alpha=alpha,
-        window=WindowFacts.of(window.provenance) if isinstance(window, Window) else None,
+        window=window.facts if isinstance(window, Window) else None,
         versions=versions,
     )
 

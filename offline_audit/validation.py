@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offline_audit.errors import AuditInputError
-from offline_audit.formatting import count
+from offline_audit.rendering import count
 
 __all__ = [
     "MISSING",

@@ -13,9 +13,8 @@ from offline_audit.fliptest.marginals import Marginals
 from offline_audit.fliptest.resampling import NullSizes, ShareEstimate
 from offline_audit.fliptest.subgroup import Subgroup
 from offline_audit.fliptest.transparency import TransparencyReport
-from offline_audit.formatting import count, percent, wrapped
 from offline_audit.maps.validation import MapValidation
-from offline_audit.rendering import json_ready, p_words, to_html
+from offline_audit.rendering import count, json_ready, p_words, percent, to_html, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

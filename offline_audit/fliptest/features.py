@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from monitor.bundle.manifest import BundleSpec, Feature, OneHotGroup
 from offline_audit.errors import AuditInputError
-from offline_audit.formatting import count, some
 from offline_audit.maps.columns import Columns, Variable
 from offline_audit.maps.transport_map import Features
+from offline_audit.rendering import count, some
 from offline_audit.validation import is_missing
 
 __all__ = [

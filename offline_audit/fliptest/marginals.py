@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from offline_audit.correction import adjusted_p_values
 from offline_audit.errors import AuditInputError
+from offline_audit.finding import adjusted_p_values
 from offline_audit.fliptest.differences import (
     equal_shares_test,
     mean_difference_interval,
@@ -25,11 +25,10 @@ from offline_audit.fliptest.disclosure import (
     range_bins,
 )
 from offline_audit.fliptest.flipset import Flipset, Side
-from offline_audit.formatting import percent
 from offline_audit.intervals import Interval
 from offline_audit.maps.columns import Columns, Variable, category_places
 from offline_audit.maps.transport_map import Features
-from offline_audit.rendering import TextTable, json_ready, p_words, to_html, to_text
+from offline_audit.rendering import TextTable, json_ready, p_words, percent, to_html, to_text
 
 __all__ = ["Marginal", "Marginals", "flipset_marginals"]
 

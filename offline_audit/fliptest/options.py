@@ -9,9 +9,9 @@ import numpy as np
 
 from offline_audit.criteria import CRITERIA, Criterion
 from offline_audit.errors import AuditInputError
-from offline_audit.formatting import some
 from offline_audit.groups import word_of
 from offline_audit.maps.transport_map import MapMethod
+from offline_audit.rendering import some
 
 __all__ = ["Options", "checked_options"]
 

@@ -23,12 +23,12 @@ from offline_audit.fliptest.resampling import (
 from offline_audit.fliptest.sample import pair_warnings
 from offline_audit.fliptest.subgroup import name_subgroup
 from offline_audit.fliptest.transparency import transparency_report
-from offline_audit.formatting import count, percent
 from offline_audit.maps.columns import Columns, Scaling
 from offline_audit.maps.quantile import FAMILY_LEVEL
 from offline_audit.maps.transport_map import SparseMethod
 from offline_audit.maps.validation import ValidatedMap, fit_validated
 from offline_audit.progress import Reporter
+from offline_audit.rendering import count, percent
 
 __all__ = ["Pair", "pair_steps", "rate_mismatch", "unseen_share"]
 

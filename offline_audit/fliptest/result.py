@@ -11,8 +11,7 @@ from offline_audit.criteria import Criterion
 from offline_audit.fliptest.direction import SIDES, FlipDirection
 from offline_audit.fliptest.flipset import Side
 from offline_audit.fliptest.resampling import ShareEstimate
-from offline_audit.formatting import percent
-from offline_audit.rendering import TextTable, json_ready, p_words, to_html, to_text
+from offline_audit.rendering import TextTable, json_ready, p_words, percent, to_html, to_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,9 +13,9 @@ from offline_audit.errors import AuditInputError
 from offline_audit.fliptest.features import People
 from offline_audit.fliptest.flipset import DecidedRows
 from offline_audit.fliptest.options import Options
-from offline_audit.formatting import are, count, some
 from offline_audit.groups import UNKNOWN, require_names, to_codes
 from offline_audit.maps.columns import Columns, category_places
+from offline_audit.rendering import are, count, some
 from offline_audit.validation import MISSING, binary, require_length
 
 __all__ = ["Sample", "pair_warnings"]

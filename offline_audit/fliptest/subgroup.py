@@ -15,11 +15,10 @@ from offline_audit.fliptest.differences import share_difference_interval
 from offline_audit.fliptest.disclosure import Counts, few_people, member_counts, told_counts
 from offline_audit.fliptest.flipset import Flipset, Side
 from offline_audit.fliptest.rules import Condition, all_hold, best_rule
-from offline_audit.formatting import percent
 from offline_audit.intervals import Interval
 from offline_audit.maps.columns import Columns
 from offline_audit.maps.transport_map import Features
-from offline_audit.rendering import TextTable, json_ready, p_words, to_html, to_text
+from offline_audit.rendering import TextTable, json_ready, p_words, percent, to_html, to_text
 
 __all__ = ["Half", "Subgroup", "name_subgroup"]
 

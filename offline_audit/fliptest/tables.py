@@ -17,9 +17,9 @@ from monitor.bundle import BundleSpec, ProtectedAttribute
 from monitor.traffic.columns import TrafficColumns, group_column
 from offline_audit.errors import AuditInputError, UnknownColumnError
 from offline_audit.fliptest.features import LARGEST, fits_kind
-from offline_audit.formatting import are, count, some
 from offline_audit.maps.columns import Columns
 from offline_audit.maps.transport_map import Features
+from offline_audit.rendering import are, count, some
 from offline_audit.window.window import Window
 
 __all__ = ["TableRows", "rows_of_file", "rows_of_window"]
@@ -128,7 +128,7 @@ def _log_names(window: Window, manifest: BundleSpec) -> dict[str, str]:
     """Column of the log that each feature stands in, by the feature's name."""
     changed: dict[str, str] = {}
     for file in window.provenance.log.files:
-        listed = file.about.get("columns", {"features": []})["features"]
+        listed = file.metadata.get("columns", {"features": []})["features"]
         changed |= {c["feature"]: c["treatment"] for c in listed if c["treatment"] != "keep"}
     names = {c.feature: c.name for c in TrafficColumns.of(manifest).features}
     lost = [feature for feature, name in names.items() if name not in window.table.columns]

@@ -17,9 +17,8 @@ from offline_audit.fliptest.feature_changes import (
 )
 from offline_audit.fliptest.flipset import Flipset, Side
 from offline_audit.fliptest.weighted_flips import WeightedFlips
-from offline_audit.formatting import count, percent, some
 from offline_audit.maps.columns import Columns
-from offline_audit.rendering import TextTable, json_ready, to_html, to_text
+from offline_audit.rendering import TextTable, count, json_ready, percent, some, to_html, to_text
 
 __all__ = ["TransparencyReport", "transparency_report"]
 

@@ -20,7 +20,6 @@ from offline_audit.groups import too_few_groups
 from offline_audit.maps import MapMethod
 from offline_audit.model.audited_model import AuditedModel
 from offline_audit.progress import Progress
-from offline_audit.window.facts import WindowFacts
 from offline_audit.window.window import Window
 
 __all__ = ["findings"]
@@ -124,7 +123,7 @@ def _people(
     favourable = manifest.decision.favourable
     if not isinstance(source, Window):
         return rows_of_file(source, manifest, attribute, favourable=favourable)
-    if WindowFacts.of(source.provenance).favourable != favourable:
+    if source.facts.favourable != favourable:
         raise AuditInputError(
             "manifest: its favourable decision is not the one recorded in the log; use the bundle "
             "that was deployed"

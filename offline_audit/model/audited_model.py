@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from monitor.bundle import Bundle, BundleSpec
 from offline_audit.errors import AuditInputError, ModelFailedError, ModelUnreachableError
-from offline_audit.formatting import count
 from offline_audit.model.cache import DecisionCache
 from offline_audit.model.decisions import (
     BatchedCalls,
@@ -26,6 +25,7 @@ from offline_audit.model.decisions import (
     check_favourable,
 )
 from offline_audit.model.local import FunctionModel, as_function, bundle_function
+from offline_audit.rendering import count
 
 __all__ = ["AuditedModel"]
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offline_audit.errors import AuditInputError, ModelFailedError
-from offline_audit.formatting import count
+from offline_audit.rendering import count
 from offline_audit.validation import numbers_of
 
 __all__ = [

@@ -12,7 +12,6 @@ import numpy as np
 from monitor.bundle import BundleSpec
 from monitor.client import Client, EndpointError, Predictions
 from offline_audit.errors import AuditInputError, ModelFailedError, ModelUnreachableError
-from offline_audit.formatting import count, duration
 from offline_audit.model.decisions import (
     Codes,
     DecisionRule,
@@ -21,6 +20,7 @@ from offline_audit.model.decisions import (
     RowsRefusedError,
     Undecided,
 )
+from offline_audit.rendering import count, duration
 
 __all__ = ["EndpointModel", "EndpointRule"]
 

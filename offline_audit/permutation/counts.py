@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from offline_audit.crossing import By
 from offline_audit.errors import AuditInputError
-from offline_audit.formatting import count
-from offline_audit.groups import crossed_name, word_of
+from offline_audit.groups import By, crossed_name, word_of
 from offline_audit.permutation.metrics import UNKNOWN_INDEX, Metric
 from offline_audit.permutation.permutations import Exchange, is_whole
 from offline_audit.permutation.rows import rows_of
@@ -24,11 +22,11 @@ from offline_audit.permutation.sources import (
     Tally,
     require_expected,
 )
+from offline_audit.rendering import count
 from offline_audit.validation import finite, is_missing
 
 if TYPE_CHECKING:
-    from offline_audit.window.counts import Cell
-    from offline_audit.window.scores import ScoreHistogram
+    from offline_audit.window.counts import Cell, ScoreHistogram
 
 __all__ = ["ScoreCounts", "ScoreSource", "TableCounts"]
 

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from offline_audit.formatting import count
 from offline_audit.intervals import Interval, quantile
 from offline_audit.permutation.permutations import Alternative, PermutationResult
 from offline_audit.rendering import (
     Estimate,
     TextTable,
     bounds,
+    count,
     interval_figure,
     json_ready,
     p_words,

@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from offline_audit.crossing import By, Crossing, requested_crossings
 from offline_audit.errors import AuditInputError
-from offline_audit.formatting import count
-from offline_audit.groups import UNKNOWN, to_codes
+from offline_audit.groups import UNKNOWN, By, Crossing, requested_crossings, to_codes
 from offline_audit.permutation.metrics import UNKNOWN_INDEX, Metric
 from offline_audit.permutation.permutations import Exchange
 from offline_audit.permutation.sources import (
@@ -23,6 +21,7 @@ from offline_audit.permutation.sources import (
     Tally,
     require_expected,
 )
+from offline_audit.rendering import count
 from offline_audit.validation import binary, finite, require_length, unit_codes
 
 __all__ = ["RowSource", "Rows", "rows_of"]

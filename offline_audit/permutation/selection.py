@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from offline_audit.crossing import By
 from offline_audit.errors import AuditInputError
-from offline_audit.formatting import count
+from offline_audit.groups import By
 from offline_audit.intervals import rate_ratio_interval, wilson
 from offline_audit.permutation.counts import TableCounts
 from offline_audit.permutation.metrics import UNKNOWN_INDEX
@@ -25,6 +24,7 @@ from offline_audit.permutation.sources import (
 from offline_audit.rendering import (
     Estimate,
     TextTable,
+    count,
     interval_figure,
     json_ready,
     rate,

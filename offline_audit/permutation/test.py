@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from offline_audit.crossing import By
 from offline_audit.errors import AuditInputError
+from offline_audit.groups import By
 from offline_audit.permutation.auc_test import compare_auc
 from offline_audit.permutation.compare_ratio import compare_ratio
 from offline_audit.permutation.counts import ScoreCounts, ScoreSource, TableCounts

@@ -7,19 +7,17 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
-from offline_audit.crossing import By, requested_attributes
 from offline_audit.errors import AuditInputError
 from offline_audit.finding import Finding
-from offline_audit.groups import crossed_name, too_few_groups
+from offline_audit.groups import By, crossed_name, requested_attributes, too_few_groups
 from offline_audit.permutation.counts import ScoreCounts, TableCounts
 from offline_audit.permutation.metrics import METRICS, Metric, metric_named
 from offline_audit.permutation.result import Comparison
 from offline_audit.permutation.sources import Reference
 from offline_audit.permutation.test import permutation_test
 from offline_audit.progress import Progress, reporting
-from offline_audit.window.counts import Cell
-from offline_audit.window.facts import WindowFacts
-from offline_audit.window.scores import ScoreBars, ScoreHistogram
+from offline_audit.window.counts import Cell, ScoreBars, ScoreHistogram
+from offline_audit.window.provenance import WindowFacts
 from offline_audit.window.window import Window
 
 __all__ = ["DEFAULT_METRICS", "findings"]
@@ -67,7 +65,7 @@ def findings(
     names = [metrics] if isinstance(metrics, str) else metrics
     requested = [metric_named(name) for name in names]
     crossings = requested_attributes(by, list(window.attributes))
-    facts = WindowFacts.of(window.provenance)
+    facts = window.facts
     references = _references(reference, crossings, window)
     counts = window.counts(crossings)
     rates = [metric for metric in requested if metric.kind == "rate"]

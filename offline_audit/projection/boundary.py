@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from offline_audit.errors import AuditInputError
-from offline_audit.formatting import count
+from offline_audit.rendering import count
 
 __all__ = ["BoundaryDistances", "Changes", "Refined", "floats", "names_of", "number"]
 

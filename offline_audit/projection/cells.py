@@ -11,8 +11,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from offline_audit.formatting import are, count
 from offline_audit.projection.sample import Sample
+from offline_audit.rendering import are, count
 
 __all__ = ["Cell", "Constraint", "CostCurve", "Stratum", "cells_of", "distance_warnings"]
 

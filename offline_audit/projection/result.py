@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from offline_audit.criteria import Criterion
-from offline_audit.formatting import percent
 from offline_audit.projection.explanation import Explanation, GroupMove
 from offline_audit.projection.gaps import Effect
 from offline_audit.projection.partition import GroupCount
@@ -19,6 +18,7 @@ from offline_audit.rendering import (
     interval_figure,
     json_ready,
     p_words,
+    percent,
     rate,
     signed,
     to_html,

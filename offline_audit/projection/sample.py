@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from offline_audit.criteria import CRITERIA, Criterion, check_criterion, needs_labels
 from offline_audit.errors import AuditInputError
-from offline_audit.formatting import are, count, some
 from offline_audit.groups import UNKNOWN, require_names, to_codes
+from offline_audit.rendering import are, count, some
 from offline_audit.validation import (
     MISSING,
     binary,

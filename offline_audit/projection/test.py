@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from offline_audit.criteria import Criterion
-from offline_audit.formatting import are, count
 from offline_audit.projection.boundary import BoundaryDistances, number
 from offline_audit.projection.cells import Stratum, distance_warnings
 from offline_audit.projection.explanation import changed_rows, explain
@@ -38,6 +37,7 @@ from offline_audit.projection.sample import (
     favoured_groups,
     validate_options,
 )
+from offline_audit.rendering import are, count
 
 __all__ = ["projection_test"]
 

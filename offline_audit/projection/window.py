@@ -13,15 +13,21 @@ from pyarrow import compute as pc
 
 from monitor.traffic.columns import group_column
 from offline_audit.criteria import CRITERIA, Criterion
-from offline_audit.crossing import By, Crossing, crossed, requested_attributes
 from offline_audit.finding import Finding
-from offline_audit.formatting import are, count
-from offline_audit.groups import UNKNOWN, too_few_groups
+from offline_audit.groups import (
+    UNKNOWN,
+    By,
+    Crossing,
+    crossed,
+    requested_attributes,
+    too_few_groups,
+)
 from offline_audit.progress import Progress, reporting
 from offline_audit.projection.gaps import Effect
 from offline_audit.projection.result import ProjectionResult
 from offline_audit.projection.test import projection_test
-from offline_audit.window.facts import WindowFacts
+from offline_audit.rendering import are, count
+from offline_audit.window.provenance import WindowFacts
 from offline_audit.window.window import Window
 
 __all__ = ["findings"]
@@ -70,7 +76,7 @@ def findings(
         UnknownColumnError: There is no such attribute in the window.
     """
     del model
-    facts = WindowFacts.of(window.provenance)
+    facts = window.facts
     requested = requested_attributes(by, list(window.attributes))
     rows = _Rows.read(window, sorted({name for names in requested for name in names}), facts)
     tests = [requested] if jointly else [[names] for names in requested]

@@ -1,6 +1,7 @@
 """Windows: slices of the traffic log, joined with outcomes and read by an engine.
 
-span ─► listing, files, segments ─► schema ─► join ─► engine ─► counts, scores, sample ─► window
+files ─► listing ─► schema ─► join ─► engine ─► counts, sample ─► window
 
-`provenance` and `row_facts` say what is missing; `summary` describes a whole log.
+`provenance` and `row_facts` describe what was read and what is missing; `summary` describes a whole
+log.
 """

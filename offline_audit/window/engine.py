@@ -1,4 +1,4 @@
-"""What computes: DuckDB inside this process, or a Spark session, behind the same expressions."""
+"""Engines that run Ibis expressions: DuckDB in this process, or a Spark session."""
 
 from __future__ import annotations
 
@@ -20,92 +20,93 @@ from offline_audit.errors import EngineError
 __all__ = ["Engine"]
 
 _GLOB = set("*?[]{}\\")
-# Microseconds have 51 bits for a while, so that both times and a small number fit.
+# Microseconds since 1970 fit into 51 bits until 2041, so both times and a small number fit.
 _ORDER = """
 CREATE MACRO evenhand_order(observed_at, received_at, value) AS
 epoch_us(observed_at)::HUGEINT * 100000000000000000000 + epoch_us(received_at) * 1000 + value
 """
-# A word is looked for among the others in turn.
+# Largest number of distinct values that are coded as numbers: `CASE` compares them one by one.
 _MOST_WORDS = 64
 
 
 @ibis.udf.scalar.builtin(name="evenhand_order", signature=((None, None, None), "decimal(38, 0)"))
 def _evenhand_order(observed_at, received_at, value):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """The macro above, as Ibis calls it."""
+    """Ibis binding of the macro above."""
 
 
 class Engine(ABC):
     """Runs Ibis expressions over files of a store.
 
-    A window that was given an engine leaves it open; close it yourself, or use it in a `with`.
+    A window does not close an engine that the caller passed to it: call `close`, or use `with`.
 
     Attributes:
-        asks_for_words: Whether `order` has a use for the words that occur.
+        needs_words: Whether `order` uses the distinct values of a text column.
     """
 
-    asks_for_words = False
+    needs_words = False
 
     @staticmethod
     def duckdb(memory: str = "3GB", threads: int | None = None) -> Engine:
         """DuckDB in this process.
 
         Args:
-            memory: What it may use before it spills to a temporary folder.
-            threads: None for as many as there are cores.
+            memory: Memory limit; beyond it, data are spilled to a temporary folder.
+            threads: Number of threads; None for the number of cores.
         """
         return _DuckDB(memory, threads)
 
     @staticmethod
     def spark(session: Any) -> Engine:
-        """A Spark session, whose executors must reach the log's files by the same paths.
+        """A Spark session; its executors must see the log's files under the same paths.
 
         Ibis sets the session's time zone to UTC. Addresses `s3://…` are read as `s3a://…`, with the
-        credentials that the session is configured with.
+        credentials of the session.
         """
         return _Spark(session)
 
     @abstractmethod
     def files(self, store: Store, paths: Sequence[str], schema: pa.Schema) -> Any:
-        """Parquet files of one schema as an Ibis table; no file has columns from its path."""
+        """Parquet files of one schema as an Ibis table, without columns from their paths."""
 
     @abstractmethod
     def empty(self, schema: pa.Schema) -> Any:
-        """An Ibis table of no rows."""
+        """An Ibis table without rows."""
 
     def order(
         self, observed_at: Any, received_at: Any, value: Any, words: Sequence[str] | None
     ) -> Any:
-        """What is greater for a later word: by one time, then the other, then the value.
+        """Sort key of outcomes: `observed_at`, then `received_at`, then the value.
 
         Args:
-            observed_at: An Ibis column.
-            received_at: Another.
-            value: A column of small numbers or of words; the order is null or irrelevant without.
-            words: All that occur, in their order; None for numbers, and if nobody asks for them.
+            observed_at: Ibis column of times.
+            received_at: Ibis column of times.
+            value: Ibis column of small numbers or of text; the key is not used where it is null.
+            words: Distinct values of a text column, sorted; None for numbers, or if the engine does
+                not need them.
         """
         parts = {"observed_at": observed_at, "received_at": received_at, "value": value}
         return ibis.struct(parts)
 
     def fetch(self, expression: Any) -> pa.Table:
-        """All rows of an expression; make it small first.
+        """All rows of an expression, which must fit into memory.
 
         Raises:
             EngineError: The engine failed.
         """
-        return _alike(self._fetch(expression))
+        return _normalized(self._fetch(expression))
 
     def stream(self, expression: Any, size: int) -> Iterator[pa.RecordBatch]:
-        """Rows of an expression, some at a time.
+        """Rows of an expression in batches.
 
         Raises:
             EngineError: The engine failed.
         """
         for batch in self._stream(expression, size):
-            yield from _alike(pa.Table.from_batches([batch])).to_batches()
+            yield from _normalized(pa.Table.from_batches([batch])).to_batches()
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of what it holds."""
+        """Release connections, views and temporary files."""
 
     def __enter__(self) -> Self:
         return self
@@ -121,7 +122,7 @@ class Engine(ABC):
 
 
 class _DuckDB(Engine):
-    asks_for_words = True
+    needs_words = True
 
     def __init__(self, memory: str, threads: int | None) -> None:
         self._spill = tempfile.TemporaryDirectory(prefix="evenhand-duckdb-")
@@ -129,7 +130,7 @@ class _DuckDB(Engine):
         self._ibis = ibis.duckdb.connect(
             memory_limit=memory,
             temp_directory=self._spill.name,
-            # Nothing is fetched from the network at a user's site.
+            # Extensions must not be downloaded.
             autoinstall_known_extensions=False,
             preserve_insertion_order=False,
             TimeZone="UTC",
@@ -141,12 +142,12 @@ class _DuckDB(Engine):
     def order(
         self, observed_at: Any, received_at: Any, value: Any, words: Sequence[str] | None
     ) -> Any:
-        """One number of 128 bits: a third of the time and half the memory of a struct."""
+        """Sort key as one 128-bit number: a third of the time and half the memory of a struct."""
         if words is not None and len(words) > _MOST_WORDS:
             return super().order(observed_at, received_at, value, words)
         if words is not None:
-            places = ((word, place) for place, word in enumerate(words))
-            value = value.cases(*places) if words else ibis.null("int64")
+            codes = ((word, code) for code, word in enumerate(words))
+            value = value.cases(*codes) if words else ibis.null("int64")
         return _evenhand_order(observed_at, received_at, value)
 
     def files(self, store: Store, paths: Sequence[str], schema: pa.Schema) -> Any:
@@ -154,7 +155,7 @@ class _DuckDB(Engine):
         if not store.is_local or any(_GLOB & set(path) for path in full):
             return self._dataset(dataset.dataset(full, schema, "parquet", store.filesystem))
         name, listed = _view_name(), ", ".join(_quoted(path) for path in full)
-        with _failing("DuckDB", *_duckdb_errors()):
+        with _engine_errors("DuckDB", *_duckdb_errors()):
             self._ibis.con.execute(
                 f"CREATE VIEW {name} AS SELECT * FROM "  # noqa: S608 - paths are quoted
                 f"read_parquet([{listed}], hive_partitioning = false)"
@@ -168,28 +169,28 @@ class _DuckDB(Engine):
         self._ibis.disconnect()
         self._spill.cleanup()
 
-    def _dataset(self, found: dataset.Dataset) -> Any:
+    def _dataset(self, files: dataset.Dataset) -> Any:
         name = _view_name()
-        self._datasets[name] = found
-        self._ibis.con.register(name, found)
+        self._datasets[name] = files
+        self._ibis.con.register(name, files)
         return self._table(name)
 
     def _table(self, name: str) -> Any:
         with warnings.catch_warnings():
-            # Ibis 12 asks DuckDB 2 for the schema in a way that is going away.
+            # Ibis 12 calls a method that DuckDB 2 deprecates.
             warnings.filterwarnings("ignore", "fetch_arrow_table", DeprecationWarning)
             return self._ibis.table(name)
 
     def _fetch(self, expression: Any) -> pa.Table:
-        with _failing("DuckDB", *_duckdb_errors()):
+        with _engine_errors("DuckDB", *_duckdb_errors()):
             return self._ibis.con.sql(self._ibis.compile(expression)).to_arrow_table()
 
     def _stream(self, expression: Any, size: int) -> Iterator[pa.RecordBatch]:
-        # A connection of its own, since the next query would end this one's rows.
+        # A separate cursor, since the next query on the same one would end this result.
         with self._ibis.con.cursor() as cursor:
-            for name, found in self._datasets.items():
-                cursor.register(name, found)
-            with _failing("DuckDB", *_duckdb_errors()):
+            for name, files in self._datasets.items():
+                cursor.register(name, files)
+            with _engine_errors("DuckDB", *_duckdb_errors()):
                 yield from cursor.sql(self._ibis.compile(expression)).to_arrow_reader(size)
 
 
@@ -201,14 +202,14 @@ class _Spark(Engine):
 
     def files(self, store: Store, paths: Sequence[str], schema: pa.Schema) -> Any:
         scheme = "file://" if store.is_local else "s3a://"
-        full = [scheme + _unglobbed(store.path(path)) for path in paths]
-        with _failing("Spark", *_spark_errors()):
+        full = [scheme + _escaped(store.path(path)) for path in paths]
+        with _engine_errors("Spark", *_spark_errors()):
             return self._view(self._session.read.schema(_spark_schema(schema)).parquet(*full))
 
     def empty(self, schema: pa.Schema) -> Any:
         from pyspark.sql import functions
 
-        # Without Python on the executors, which a list of rows would ask for.
+        # A list of rows would need Python on the executors.
         columns = (
             functions.lit(None).cast(field.dataType).alias(field.name)
             for field in _spark_schema(schema)
@@ -216,7 +217,7 @@ class _Spark(Engine):
         return self._view(self._session.range(0).select(*columns))
 
     def close(self) -> None:
-        """Drop the views; the session is its owner's."""
+        """Drop the views; the caller closes the session."""
         for view in self._views:
             self._session.catalog.dropTempView(view)
         self._views.clear()
@@ -228,7 +229,7 @@ class _Spark(Engine):
         return self._ibis.table(name)
 
     def _fetch(self, expression: Any) -> pa.Table:
-        with _failing("Spark", *_spark_errors()):
+        with _engine_errors("Spark", *_spark_errors()):
             return self._session.sql(self._ibis.compile(expression)).toArrow()
 
     def _stream(self, expression: Any, size: int) -> Iterator[pa.RecordBatch]:
@@ -236,15 +237,15 @@ class _Spark(Engine):
 
         frame = self._session.sql(self._ibis.compile(expression))
         schema = to_arrow_schema(frame.schema)
-        with _failing("Spark", *_spark_errors()):
-            # A partition at a time, so that the driver never holds them all.
+        with _engine_errors("Spark", *_spark_errors()):
+            # One partition at a time, so that the driver never holds all rows.
             rows = frame.toLocalIterator(prefetchPartitions=True)
-            while some := [row.asDict() for row in itertools.islice(rows, size)]:
-                yield pa.RecordBatch.from_pylist(some, schema=schema)
+            while batch := [row.asDict() for row in itertools.islice(rows, size)]:
+                yield pa.RecordBatch.from_pylist(batch, schema=schema)
 
 
-class _failing:  # noqa: N801 - reads as a sentence after `with`
-    """Turns an engine's errors into ours."""
+class _engine_errors:  # noqa: N801 - a context manager, used as a function
+    """Convert the errors of an engine into `EngineError`."""
 
     def __init__(self, engine: str, *kinds: type[Exception]) -> None:
         self._engine, self._kinds = engine, kinds
@@ -255,7 +256,7 @@ class _failing:  # noqa: N801 - reads as a sentence after `with`
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if isinstance(error, self._kinds):
             first = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
-            raise EngineError(f"{self._engine} failed: {first}") from error
+            raise EngineError(f"{self._engine} failed while it ran a query: {first}") from error
 
 
 def _duckdb_errors() -> tuple[type[Exception], ...]:
@@ -277,21 +278,21 @@ def _spark_schema(schema: pa.Schema) -> Any:
     return from_arrow_schema(schema)
 
 
-def _alike(table: pa.Table) -> pa.Table:
-    """With the same types whichever engine it comes from."""
-    fields = [pa.field(field.name, _type_alike(field.type)) for field in table.schema]
+def _normalized(table: pa.Table) -> pa.Table:
+    """The table with the same column types on every engine."""
+    fields = [pa.field(field.name, _normalized_type(field.type)) for field in table.schema]
     return table.cast(pa.schema(fields))
 
 
-def _type_alike(found: pa.DataType) -> pa.DataType:
-    if pa.types.is_dictionary(found):
-        return _type_alike(found.value_type)
-    if pa.types.is_timestamp(found):
+def _normalized_type(dtype: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(dtype):
+        return _normalized_type(dtype.value_type)
+    if pa.types.is_timestamp(dtype):
         return pa.timestamp("us", tz="UTC")
-    if pa.types.is_large_string(found) or pa.types.is_string_view(found):
+    if pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype):
         return pa.string()
     # DuckDB sums integers in 128 bits.
-    return pa.int64() if pa.types.is_decimal(found) and found.scale == 0 else found
+    return pa.int64() if pa.types.is_decimal(dtype) and dtype.scale == 0 else dtype
 
 
 def _view_name() -> str:
@@ -302,6 +303,6 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _unglobbed(path: str) -> str:
-    """With a backslash before what Hadoop would take for a pattern."""
+def _escaped(path: str) -> str:
+    """A path with a backslash before the glob characters of Hadoop."""
     return "".join(f"\\{c}" if c in _GLOB else c for c in path)

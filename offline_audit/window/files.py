@@ -1,4 +1,4 @@
-"""Which files of a log a window reads, and what is wrong with the others."""
+"""Files of a log that a span of time covers, checked one by one against the ledger."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,8 +16,19 @@ import pyarrow.parquet as pq
 from monitor.traffic.columns import FORMAT, METADATA_KEY
 from monitor.traffic.ledger import Kind, LedgerFile
 from monitor.traffic.store import Store, StoredFile
+from offline_audit.errors import SpanError
 
-__all__ = ["FlawedFile", "Partition", "ReadFile", "RemovedFile", "check_files", "partition_of"]
+__all__ = [
+    "FlawedFile",
+    "Partition",
+    "ReadFile",
+    "RemovedFile",
+    "Span",
+    "check_files",
+    "partition_of",
+]
+
+_DAY = dt.timedelta(days=1)
 
 _LAYOUT: dict[Kind, re.Pattern[str]] = {
     "traffic": re.compile(
@@ -26,7 +37,7 @@ _LAYOUT: dict[Kind, re.Pattern[str]] = {
     ),
     "outcomes": re.compile(r"model=(?P<model>[^/]+)/date=(?P<date>[\d-]{10})/[^/]+\.parquet"),
 }
-_NEEDED: dict[Kind, set[str]] = {
+_REQUIRED: dict[Kind, set[str]] = {
     "traffic": {"request_id", "row", "time", "decision"},
     "outcomes": {"request_id", "row", "observed_at", "received_at"},
 }
@@ -34,13 +45,13 @@ _NEEDED: dict[Kind, set[str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """What a file's path says of its rows.
+    """The partition that a file's path names.
 
     Attributes:
-        model: Whose predictions.
-        version: Of the model; empty for outcomes.
-        since: When the hour, or the day, begins.
-        until: When it ends.
+        model: Name of the model.
+        version: Version of the model; empty for outcomes.
+        since: Start of the hour, or of the day for outcomes.
+        until: End of the hour or day.
     """
 
     model: str
@@ -50,19 +61,66 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """A half-open span of time in UTC, `[since, until)`; None means unbounded."""
+
+    since: dt.datetime | None = None
+    until: dt.datetime | None = None
+
+    @classmethod
+    def between(cls, since: dt.datetime | None, until: dt.datetime | None) -> Self:
+        """Span between two times of any time zone.
+
+        Raises:
+            SpanError: A time has no time zone, or the end is not after the start.
+        """
+        for name, time in (("since", since), ("until", until)):
+            if time is not None and time.utcoffset() is None:
+                raise SpanError(
+                    f"{name}: {time.isoformat()} has no time zone; add one, such as +00:00"
+                )
+        if since is not None and until is not None and until <= since:
+            raise SpanError(
+                f"until: must be after since; {until.isoformat()} is not after {since.isoformat()}"
+            )
+        start, end = (None if time is None else time.astimezone(dt.UTC) for time in (since, until))
+        return cls(since=start, until=end)
+
+    @property
+    def of_outcomes(self) -> Span:
+        """Span of the outcomes of its predictions.
+
+        Unbounded above; starts one day early to allow for clock skew.
+        """
+        return Span(since=None if self.since is None else self.since - _DAY)
+
+    def overlaps(self, since: dt.datetime, until: dt.datetime) -> bool:
+        """Whether it overlaps the closed interval `[since, until]`."""
+        return (self.until is None or since < self.until) and (
+            self.since is None or until >= self.since
+        )
+
+    def covers(self, partition: Partition) -> bool:
+        """Whether a partition, whose end is exclusive, may hold rows of the span."""
+        return (self.until is None or partition.since < self.until) and (
+            self.since is None or partition.until > self.since
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadFile:
     """A file that is read.
 
     Attributes:
-        path: From the log's root.
-        rows: How many it holds.
-        bytes: Its size.
-        sha256: Its digest as the ledger has it; None if the ledger does not list the file.
-        verified: Whether the bytes were hashed and have that digest.
-        erased: Rows of people who were erased from it.
-        partition: What its path says.
-        schema: Its columns, with words as plain strings.
-        about: What its metadata says.
+        path: Path relative to the log's root.
+        rows: Number of rows.
+        bytes: Size in bytes.
+        sha256: Digest in the ledger; None if the ledger does not list the file.
+        verified: Whether the file was hashed and matches that digest.
+        erased: Number of rows that were erased on request.
+        partition: Partition of the file.
+        schema: Schema, with dictionary columns as plain strings.
+        metadata: Metadata that the sidecar wrote into the file.
     """
 
     path: str
@@ -73,32 +131,32 @@ class ReadFile:
     erased: int
     partition: Partition = field(repr=False)
     schema: pa.Schema = field(repr=False)
-    about: Mapping[str, Any] = field(repr=False)
+    metadata: Mapping[str, Any] = field(repr=False)
 
     @property
     def key(self) -> str | None:
-        """Fingerprint of the key that request ids were made with; None for ids as they are."""
-        return self.about.get("pseudonyms")
+        """Fingerprint of the pseudonym key of request ids; None if ids are not pseudonymized."""
+        return self.metadata.get("pseudonyms")
 
     @property
     def treatments(self) -> dict[str, str]:
-        """What was written of the features, by column; a hash is no other key's."""
+        """Treatment of each feature, by column; hashes by different keys differ."""
         return {
             name: f"hash by {'no key' if self.key is None else f'key {self.key}'}"
             if treatment == "hash"
             else treatment
-            for name, treatment in _treatments(self.about).items()
+            for name, treatment in _treatments(self.metadata).items()
         }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlawedFile:
-    """A file that is missing, or that is there and not read.
+    """A file that is missing, or that exists and was not read.
 
     Attributes:
-        path: From the log's root.
-        rows: That the ledger says it held; None if the ledger does not list it.
-        reason: In words.
+        path: Path relative to the log's root.
+        rows: Number of rows in the ledger; None if the ledger does not list the file.
+        reason: Reason in words.
     """
 
     path: str
@@ -108,13 +166,13 @@ class FlawedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemovedFile:
-    """A file that was taken away on purpose.
+    """A file that was deleted on purpose.
 
     Attributes:
-        path: From the log's root.
-        rows: That it held when it was taken away.
-        why: `expired`, `quota` or `erased`.
-        erased: Rows of people who were erased from it.
+        path: Path relative to the log's root.
+        rows: Number of rows when it was deleted.
+        why: Reason of the deletion: `expired`, `quota` or `erased`.
+        erased: Number of rows that were erased on request.
     """
 
     path: str
@@ -124,18 +182,18 @@ class RemovedFile:
 
 
 def partition_of(path: str, kind: Kind) -> Partition | None:
-    """What a path says, or None if it is not laid out as a log's."""
-    found = _LAYOUT[kind].fullmatch(path)
-    if found is None:
+    """Partition that a path names; None if the path does not follow the log's layout."""
+    match = _LAYOUT[kind].fullmatch(path)
+    if match is None:
         return None
-    parts = found.groupdict()
+    parts = match.groupdict()
     try:
         day = dt.datetime.fromisoformat(f"{parts['date']}T{parts.get('hour', '00')}:00:00+00:00")
     except ValueError:
         return None
-    span = dt.timedelta(hours=1) if "hour" in parts else dt.timedelta(days=1)
+    length = dt.timedelta(hours=1) if "hour" in parts else _DAY
     version = parts.get("version", "")
-    return Partition(model=parts["model"], version=version, since=day, until=day + span)
+    return Partition(model=parts["model"], version=version, since=day, until=day + length)
 
 
 def check_files(
@@ -146,14 +204,14 @@ def check_files(
     *,
     verify: bool,
 ) -> list[ReadFile | FlawedFile]:
-    """Look at files one by one: size, digest, footer.
+    """Check the size, digest and footer of each file.
 
     Args:
-        store: Where they are.
-        kind: Which log they are of; their paths are laid out as its.
-        files: As the store lists them.
-        listed: What the ledger says, by path.
-        verify: Hash the bytes of listed files and decode those of unlisted ones.
+        store: Store of the log.
+        kind: Kind of the log.
+        files: Files as the store lists them; their paths follow the log's layout.
+        listed: Entries of the ledger, by path.
+        verify: Whether to hash the files that the ledger lists, and to decode the others.
     """
 
     def check(file: StoredFile) -> ReadFile | FlawedFile:
@@ -164,7 +222,7 @@ def check_files(
             first = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
             return FlawedFile(path=file.path, rows=entry.rows if entry else None, reason=first)
 
-    # Hashing lets go of the interpreter's lock; more threads would starve the sidecar beside it.
+    # Hashing releases the GIL; more threads would take CPU from a sidecar on the same machine.
     with ThreadPoolExecutor(2) as pool:
         return list(pool.map(check, files))
 
@@ -177,9 +235,9 @@ def _checked(
     store: Store, kind: Kind, file: StoredFile, entry: LedgerFile | None, *, verify: bool
 ) -> ReadFile:
     if entry is not None and entry.bytes != file.bytes:
-        raise _FlawError(f"it has {file.bytes:,} bytes, the ledger says {entry.bytes:,}")
+        raise _FlawError(f"{file.bytes:,} bytes; the ledger has {entry.bytes:,}")
     if entry is not None and verify and store.sha256(file.path) != entry.sha256:
-        raise _FlawError("its bytes are not those that the ledger has the digest of")
+        raise _FlawError("its digest differs from the ledger's; the file was changed")
     with store.open_file(file.path) as opened:
         try:
             parquet = pq.ParquetFile(opened)
@@ -187,12 +245,12 @@ def _checked(
                 for _ in parquet.iter_batches():
                     pass
         except (pa.ArrowException, OSError) as error:
-            raise _FlawError(f"it cannot be read as Parquet: {error}") from None
+            raise _FlawError(f"not readable as Parquet: {error}") from None
         rows, schema = parquet.metadata.num_rows, parquet.schema_arrow
     if entry is not None and entry.rows != rows:
-        raise _FlawError(f"it has {rows:,} rows, the ledger says {entry.rows:,}")
-    about = json.loads((schema.metadata or {}).get(METADATA_KEY, b"{}"))
-    _suits(kind, schema, about)
+        raise _FlawError(f"{rows:,} rows; the ledger has {entry.rows:,}")
+    metadata = json.loads((schema.metadata or {}).get(METADATA_KEY, b"{}"))
+    _require_format(kind, schema, metadata)
     partition = partition_of(file.path, kind)
     assert partition is not None
     return ReadFile(
@@ -204,29 +262,31 @@ def _checked(
         erased=entry.erased if entry else 0,
         partition=partition,
         schema=pa.schema([(column.name, _plain(column.type)) for column in schema]),
-        about=about,
+        metadata=metadata,
     )
 
 
-def _suits(kind: Kind, schema: pa.Schema, about: Any) -> None:
+def _require_format(kind: Kind, schema: pa.Schema, metadata: Any) -> None:
     try:
-        _treatments(about)
+        _treatments(metadata)
     except (AttributeError, KeyError, TypeError):
-        raise _FlawError("its metadata is not what a log's file has") from None
-    if about.get("format", FORMAT) != FORMAT:
-        raise _FlawError(f"it has format {about['format']}, this evenhand reads {FORMAT}")
-    if about.get("kind", kind) != kind:
-        raise _FlawError(f"it holds {about['kind']}, not {kind}")
-    if lacking := sorted(_NEEDED[kind] - set(schema.names)):
-        raise _FlawError(f"it lacks {', '.join(lacking)}")
+        raise _FlawError("its metadata is not that of a log file") from None
+    if metadata.get("format", FORMAT) != FORMAT:
+        raise _FlawError(
+            f"format {metadata['format']}; this version of evenhand reads format {FORMAT}"
+        )
+    if metadata.get("kind", kind) != kind:
+        raise _FlawError(f"contains {metadata['kind']}, not {kind}")
+    if missing := sorted(_REQUIRED[kind] - set(schema.names)):
+        raise _FlawError(f"columns are missing: {', '.join(missing)}")
 
 
-def _treatments(about: Mapping[str, Any]) -> dict[str, str]:
-    features = about.get("columns", {}).get("features", [])
+def _treatments(metadata: Mapping[str, Any]) -> dict[str, str]:
+    features = metadata.get("columns", {}).get("features", [])
     return {column["name"]: column["treatment"] for column in features}
 
 
-def _plain(found: pa.DataType) -> pa.DataType:
-    if pa.types.is_dictionary(found):
-        return _plain(found.value_type)
-    return pa.string() if pa.types.is_large_string(found) else found
+def _plain(dtype: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(dtype):
+        return _plain(dtype.value_type)
+    return pa.string() if pa.types.is_large_string(dtype) else dtype

@@ -1,33 +1,40 @@
-"""Log and outcomes of one model as Ibis tables, joined where that is asked for and only there."""
+"""Log and outcomes of one model as Ibis tables, joined only where a query needs outcomes.
+
+Outcomes arrive late, in parts, more than once, and may conflict. For each field by itself the value
+with the latest `observed_at` is used; among ties the latest `received_at`, then the larger value.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from functools import cache, cached_property
 from typing import Any
 
 import ibis
+import ibis.expr.datatypes as types
 import pyarrow as pa
 
 from monitor.traffic.columns import TrafficColumns, group_column, outcome_schema
 from offline_audit.errors import EngineError
 from offline_audit.window.engine import Engine
+from offline_audit.window.files import Span
 from offline_audit.window.listing import LogListing, LogReading
-from offline_audit.window.outcomes import KEYS, latest
 from offline_audit.window.sample import DIGEST, STRATUM_ROWS
-from offline_audit.window.schema import Unified, unify
-from offline_audit.window.span import Span
+from offline_audit.window.schema import MergedSchema, merge_schemas
 
-__all__ = ["JoinedLog"]
+__all__ = ["KEYS", "JoinedLog", "latest", "outcomes_per_prediction"]
+
+KEYS = ("request_id", "row")
 
 
 class JoinedLog:
-    """The rows of a span, and everything that was ever told of them.
+    """Rows of a span, and all outcomes of their model.
 
     Attributes:
-        traffic: What was found of the log.
-        given: What was found of the outcomes; None if none were asked for.
-        attributes: Protected attributes and the groups that the files name.
+        traffic_files: Files of the traffic log.
+        outcome_files: Files of the outcomes; None if no outcomes were requested.
+        attributes: Protected attributes, with the groups that the files name.
+        group_columns: Names of the group columns, by protected attribute.
     """
 
     def __init__(
@@ -42,39 +49,35 @@ class JoinedLog:
     ) -> None:
         self._engine, self._log, self._outcomes = engine, log, outcomes
         self._model, self._version, self._span = model, version, log.span
-        self.traffic = log.read(model, version, verify=verify)
-        self.given: LogReading | None = None
+        self.traffic_files = log.read(model, version, verify=verify)
+        self.outcome_files: LogReading | None = None
         if outcomes is not None:
-            self.given = outcomes.read(model, None, verify=verify)
-        self.attributes = _attributes(self.traffic, self.given)
+            self.outcome_files = outcomes.read(model, None, verify=verify)
+        self.attributes = _attributes(self.traffic_files, self.outcome_files)
+        self.group_columns = {attribute: group_column(attribute) for attribute in self.attributes}
         self._known_words: dict[str, list[str]] = {}
 
     @property
-    def group_columns(self) -> dict[str, str]:
-        """Names of the columns of groups, by protected attribute."""
-        return {attribute: group_column(attribute) for attribute in self.attributes}
-
-    @property
     def fields(self) -> list[str]:
-        """What outcomes may tell: the label and the groups."""
+        """Columns that come from outcomes: the label and the groups."""
         return ["label", *self.group_columns.values()]
 
     @cached_property
-    def traffic_columns(self) -> Unified:
-        """The log's columns."""
+    def traffic_schema(self) -> MergedSchema:
+        """Columns of the log."""
         reserved = {field.casefold() for field in self.fields} | {"version", STRATUM_ROWS, DIGEST}
-        return unify(self.traffic.files, _least(), frozenset(reserved))
+        return merge_schemas(self.traffic_files.files, _required_columns(), frozenset(reserved))
 
     @cached_property
-    def outcome_columns(self) -> Unified:
-        """The outcomes' columns."""
-        files = () if self.given is None else self.given.files
-        return unify(files, _plain(outcome_schema(tuple(self.attributes))))
+    def outcome_schema(self) -> MergedSchema:
+        """Columns of the outcomes."""
+        files = () if self.outcome_files is None else self.outcome_files.files
+        return merge_schemas(files, _plain(outcome_schema(tuple(self.attributes))))
 
     @cached_property
     def rows(self) -> Any:
-        """The log's columns and `version`, of the span's rows."""
-        rows = self.traffic_columns.table(self._engine, self._log.store)
+        """Rows of the span: the log's columns and `version`."""
+        rows = self.traffic_schema.table(self._engine, self._log.store)
         if self._span.since is not None:
             rows = rows.filter(rows.time >= self._span.since)
         if self._span.until is not None:
@@ -82,75 +85,123 @@ class JoinedLog:
         return rows
 
     @cached_property
-    def told(self) -> Any:
-        """All outcomes, as they came."""
+    def outcomes(self) -> Any:
+        """All outcomes, with repetitions."""
         assert self._outcomes is not None
-        return self.outcome_columns.table(self._engine, self._outcomes.store)
+        return self.outcome_schema.table(self._engine, self._outcomes.store)
 
     @property
-    def anything_told(self) -> bool:
-        """Whether there is any file of outcomes to join."""
-        return self.given is not None and bool(self.given.files)
+    def has_outcomes(self) -> bool:
+        """Whether there is a file of outcomes to join."""
+        return self.outcome_files is not None and bool(self.outcome_files.files)
 
     def joined(self, columns: Sequence[str], fields: Sequence[str]) -> Any:
         """Some columns of the log and some fields of the outcomes; nothing else is read.
 
-        There is one join, or none where no field is asked for or nothing was told.
+        There is one join, or none if no field is requested or there are no outcomes.
         """
-        if not self.anything_told or not fields:
+        if not self.has_outcomes or not fields:
             nulls = {f: ibis.null("int8" if f == "label" else "string") for f in fields}
             return self.rows.select(*columns, **nulls)
         rows = self.rows.select(*KEYS, *(name for name in columns if name not in KEYS))
-        known = latest(self._engine, self.told, {field: self._words(field) for field in fields})
+        words = {field: self._words(field) for field in fields}
+        known = latest(self._engine, self.outcomes, words)
         joined = rows.left_join(known, KEYS)
         return joined.select(*(rows[name] for name in columns), *(known[f] for f in fields))
 
     def _words(self, field: str) -> list[str] | None:
-        """All that were told of a field, in their order; None where nobody asks for them."""
-        if field == "label" or not self._engine.asks_for_words:
+        """Sorted distinct values of a text field; None for numbers, or if the engine needs none."""
+        if field == "label" or not self._engine.needs_words:
             return None
         if field not in self._known_words:
-            found = self._engine.fetch(self.told.select(field).distinct())[field]
-            self._known_words[field] = sorted(set(found.to_pylist()) - {None})
+            values = self._engine.fetch(self.outcomes.select(field).distinct())[field]
+            self._known_words[field] = sorted(set(values.to_pylist()) - {None})
         return self._known_words[field]
 
     def without_prediction(self) -> int | None:
-        """How many predictions outcomes tell of that are nowhere in the model's log.
+        """Number of predictions that have outcomes and are nowhere in the model's log.
 
-        None where a file of the log outside the span turns out to be damaged.
+        None if a file of the log outside the span is damaged.
 
         Raises:
-            LogUnreadableError: The log cannot be listed any more.
+            LogUnreadableError: The log can no longer be listed.
         """
-        if not self.anything_told:
+        if not self.has_outcomes:
             return 0
-        whole = self.traffic
+        whole = self.traffic_files
         if self._span != Span() or self._version is not None:
             whole = self._log.whole().read(self._model, None, verify=False)
-        known_bad = {file.path for file in self.traffic.corrupt}
-        files = [file for file in whole.files if file.path not in known_bad]
-        every = unify(files, _least()).table(self._engine, self._log.store).select(*KEYS)
-        strange = self.told.select(*KEYS).distinct().anti_join(every, KEYS)
+        # Files outside the span are not hashed, so those known to be corrupt are left out here.
+        corrupt = {file.path for file in self.traffic_files.corrupt}
+        files = [file for file in whole.files if file.path not in corrupt]
+        schema = merge_schemas(files, _required_columns())
+        predictions = schema.table(self._engine, self._log.store).select(*KEYS)
+        unmatched = self.outcomes.select(*KEYS).distinct().anti_join(predictions, KEYS)
         try:
-            return int(self._engine.fetch(strange.agg(n=strange.count()))["n"][0].as_py())
+            return int(self._engine.fetch(unmatched.agg(n=unmatched.count()))["n"][0].as_py())
         except EngineError:
             return None
 
 
-def _attributes(traffic: LogReading, given: LogReading | None) -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
+def latest(engine: Engine, outcomes: Any, fields: Mapping[str, Sequence[str] | None]) -> Any:
+    """One row for each prediction that has an outcome, with the latest value of each field.
+
+    Args:
+        engine: Engine that runs the query.
+        outcomes: Ibis table of outcomes.
+        fields: Columns to reduce, each with its distinct values, or None for a number.
+    """
+    return outcomes.group_by(KEYS).agg(
+        **{field: _latest(engine, outcomes, field, words) for field, words in fields.items()}
+    )
+
+
+def outcomes_per_prediction(outcomes: Any, fields: Sequence[str]) -> Any:
+    """Number of outcomes of each prediction, and whether their values of a field differ.
+
+    Columns: the keys, `times`, and for each field `conflict_<index>` as 0 or 1.
+    """
+    differing = {
+        f"conflict_{index}": (outcomes[field].min() < outcomes[field].max())
+        .cast("int64")
+        .fill_null(0)
+        for index, field in enumerate(fields)
+    }
+    return outcomes.group_by(KEYS).agg(times=outcomes.count(), **differing)
+
+
+def _latest(engine: Engine, outcomes: Any, field: str, words: Sequence[str] | None) -> Any:
+    value = outcomes[field]
+    order = engine.order(outcomes.observed_at, outcomes.received_at, value, words)
+    return _max_by(value.type(), order.type())(value, order, where=value.notnull())
+
+
+@cache
+def _max_by(value_type: types.DataType, order_type: types.DataType) -> Any:
+    """Value of the greatest order, without the sort that Ibis's `argmax` causes on DuckDB."""
+
+    def max_by(value: Any, order: Any, where: bool = True) -> Any:  # noqa: FBT001, FBT002 - Ibis's signature
+        raise NotImplementedError
+
+    annotations = {"value": value_type, "order": order_type, "where": types.boolean}
+    max_by.__annotations__ = {**annotations, "return": value_type}
+    return ibis.udf.agg.builtin(max_by)
+
+
+def _attributes(traffic: LogReading, outcomes: LogReading | None) -> dict[str, tuple[str, ...]]:
+    groups_of: dict[str, tuple[str, ...]] = {}
     for file in reversed(traffic.files):
-        for attribute, groups in file.about.get("attributes", {}).items():
-            held = found.get(attribute, ())
-            found[attribute] = (*held, *(group for group in groups if group not in held))
-    for file in () if given is None else given.files:
+        for attribute, groups in file.metadata.get("attributes", {}).items():
+            known = groups_of.get(attribute, ())
+            groups_of[attribute] = (*known, *(group for group in groups if group not in known))
+    for file in () if outcomes is None else outcomes.files:
         for name in file.schema.names:
             if name.startswith(group_column("")):
-                found.setdefault(name.removeprefix(group_column("")), ())
-    return found
+                groups_of.setdefault(name.removeprefix(group_column("")), ())
+    return groups_of
 
 
-def _least() -> pa.Schema:
+def _required_columns() -> pa.Schema:
     return _plain(TrafficColumns(features=(), attributes=()).schema)
 
 

@@ -1,33 +1,42 @@
-"""Where a window's rows come from, and what is not among them."""
+"""Provenance of a window: the files and rows that it was read from, and those that are missing."""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from offline_audit.window.files import FlawedFile, ReadFile, RemovedFile
+from offline_audit.errors import AuditInputError
+from offline_audit.rendering import count, moment, percent, size, some, wrapped
+from offline_audit.window.files import ReadFile
 from offline_audit.window.listing import LogReading
-from offline_audit.window.provenance_text import text_of
-from offline_audit.window.provenance_warnings import TREATMENT, warnings_of
-from offline_audit.window.row_facts import OutcomeFacts, RowFacts
-from offline_audit.window.schema import SchemaVariant
+from offline_audit.window.provenance_warnings import TREATMENT, provenance_warnings
 
-__all__ = ["FileUse", "Provenance", "plain"]
+if TYPE_CHECKING:
+    from offline_audit.window.files import FlawedFile, RemovedFile
+    from offline_audit.window.row_facts import OutcomeFacts, RowFacts
+    from offline_audit.window.schema import SchemaVariant
+
+__all__ = ["FileUse", "Provenance", "WindowFacts", "json_form"]
 
 _HOUR = dt.timedelta(hours=1)
+_DERIVED = (
+    *("complete", "label_share", "group_shares", "selective_labels"),
+    *("joinable", "hours_without_files", "changes"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileUse:
-    """Which files of one log were read, and which were not.
+    """Files of one log that were read, and those that were not.
 
     Attributes:
-        reading: What was found.
-        variants: Files whose columns are not those of the whole.
+        reading: Result of listing and checking the files.
+        variants: Files whose columns differ from those of the whole window.
     """
 
     reading: LogReading
@@ -35,47 +44,48 @@ class FileUse:
 
     @property
     def files(self) -> tuple[ReadFile, ...]:
-        """That were read."""
+        """Files that were read."""
         return self.reading.files
 
     @property
     def missing(self) -> tuple[FlawedFile, ...]:
-        """That the ledger lists and that are not there."""
+        """Files that the ledger lists and that do not exist."""
         return self.reading.missing
 
     @property
     def corrupt(self) -> tuple[FlawedFile, ...]:
-        """That are there and were not read."""
+        """Files that exist and failed a check."""
         return self.reading.corrupt
 
     @property
     def removed(self) -> tuple[RemovedFile, ...]:
-        """That were taken away on purpose."""
+        """Files that were deleted on purpose."""
         return self.reading.removed
 
     @property
     def complete(self) -> bool:
-        """Whether all that the store shows of the span was read, but for erased people."""
+        """Whether all rows of the span that the store lists were read, except erased ones."""
         r = self.reading
-        on_purpose = all(file.why == "erased" for file in r.removed)
-        flaws = r.missing or r.corrupt or r.unreadable_entries or r.lost
-        return r.found and on_purpose and not (flaws or r.waiting or r.set_aside)
+        only_erased = all(file.why == "erased" for file in r.removed)
+        flaws = r.missing or r.corrupt or r.unreadable_entries or r.lost_rows
+        segments = r.pending_segments or r.quarantined_segments
+        return r.exists and only_erased and not (flaws or segments)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Provenance:
-    """What a window was read from.
+    """Files and rows that a window was read from.
 
     Attributes:
-        model: Whose predictions; None if the log holds none yet.
-        version: That was asked for; None for all.
-        since: Start of the window.
-        until: Its end, which is not in it.
-        verified: Whether digests were to be checked.
+        model: Name of the model; None if the log is empty.
+        version: Requested version of the model; None for all versions.
+        since: Start of the window; None if it is unbounded.
+        until: End of the window, exclusive; None if it is unbounded.
+        verified: Whether the digests of the files were verified.
         log: Files of the traffic log.
-        outcomes: Files of the outcomes; None if none were asked for.
+        outcomes: Files of the outcomes; None if no outcomes were requested.
         rows: Facts about the predictions.
-        told: Facts about the outcomes.
+        outcome_facts: Facts about the outcomes; None if no outcomes were requested.
     """
 
     model: str | None
@@ -86,13 +96,13 @@ class Provenance:
     log: FileUse
     outcomes: FileUse | None
     rows: RowFacts
-    told: OutcomeFacts | None
+    outcome_facts: OutcomeFacts | None
 
     @property
     def complete(self) -> bool:
-        """Whether all that the stores show of the window was read, but for erased people.
+        """Whether all rows of the window that the stores list were read, except erased ones.
 
-        What a sidecar elsewhere has not put into a shared store yet cannot be seen.
+        Rows that a sidecar has not yet written to a shared store cannot be seen.
         """
         return self.log.complete and (self.outcomes is None or self.outcomes.complete)
 
@@ -106,7 +116,7 @@ class Provenance:
         """Share of rows whose group is known, by protected attribute."""
         n = self.rows.rows
         return {
-            attribute: found / n if n else None for attribute, found in self.rows.grouped.items()
+            attribute: known / n if n else None for attribute, known in self.rows.grouped.items()
         }
 
     @property
@@ -116,90 +126,209 @@ class Provenance:
 
     @property
     def selective_labels(self) -> bool:
-        """Whether labels exist for one decision only, although both were made."""
+        """Whether labels exist for one decision only, although both decisions occur."""
         shares = [s for d, s in self.label_share_by_decision.items() if d is not None]
         return len(shares) > 1 and max(shares) > 0 and min(shares) == 0
 
     @property
     def joinable(self) -> bool:
-        """Whether log and outcomes call a request by the same name."""
+        """Whether log and outcomes share a pseudonym key of request ids."""
         if self.outcomes is None or not self.outcomes.files or not self.log.files:
             return True
-        return bool(self.log.reading.pseudonyms & self.outcomes.reading.pseudonyms)
+        return bool(self.log.reading.pseudonym_keys & self.outcomes.reading.pseudonym_keys)
 
     @property
     def hours_without_files(self) -> tuple[str, ...]:
-        """Hours between the first and the last file of which there is none."""
+        """Hours without a file between the first and the last file."""
         hours = {file.partition.since for file in self.log.files}
         if not hours:
             return ()
         between = range((max(hours) - min(hours)) // _HOUR)
-        every = (min(hours) + place * _HOUR for place in between)
+        every = (min(hours) + index * _HOUR for index in between)
         return tuple(f"{hour:%Y-%m-%d %H}h" for hour in every if hour not in hours)
 
     @property
     def changes(self) -> dict[str, tuple[str, ...]]:
-        """What the log's files say differently of their model, the oldest first.
+        """Properties of the model whose values differ between files, the oldest value first.
 
-        `class_names`, `favourable`, `threshold`; `pseudonyms`, the key of request ids; and
-        `treatment of …`, what was written of a feature.
+        Keys: `class_names`, `favourable`, `threshold`; `pseudonyms`, the key of request ids; and
+        `treatment of …`, the logged form of a feature.
         """
-        said: dict[str, dict[str, None]] = {}
+        values: dict[str, dict[str, None]] = {}
         for file in self.log.files:
-            for what, word in _said(file).items():
-                said.setdefault(what, {})[word] = None
-        return {what: tuple(words) for what, words in said.items() if len(words) > 1}
+            for name, value in _model_properties(file).items():
+                values.setdefault(name, {})[value] = None
+        return {name: tuple(different) for name, different in values.items() if len(different) > 1}
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:
-        """What to know before a figure of this window is believed, in plain sentences."""
-        return warnings_of(self)
+        """Warnings about the data, as sentences."""
+        return provenance_warnings(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, for JSON."""
-        found = {field.name: plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
-        derived = (
-            "complete",
-            "label_share",
-            "group_shares",
-            "selective_labels",
-            "joinable",
-            "hours_without_files",
-            "changes",
-        )
-        found |= {name: plain(getattr(self, name)) for name in derived}
+        """All values in JSON form."""
+        values = {f.name: json_form(getattr(self, f.name)) for f in dataclasses.fields(self)}
+        values |= {name: json_form(getattr(self, name)) for name in _DERIVED}
         by_decision = self.label_share_by_decision.items()
-        found["label_share_by_decision"] = [{"decision": d, "share": s} for d, s in by_decision]
-        found["warnings"] = list(self.warnings)
-        return found
+        values["label_share_by_decision"] = [{"decision": d, "share": s} for d, s in by_decision]
+        values["warnings"] = list(self.warnings)
+        return values
 
     def __str__(self) -> str:
-        return text_of(self)
+        lines = [_head(self), *_file_lines(self), *_outcome_lines(self)]
+        if empty := self.hours_without_files:
+            lines.append(
+                f"{count(len(empty), 'hour')} between the first and the last file without a file: "
+                f"{some(empty)}."
+            )
+        status = "Complete." if self.complete else "NOT complete."
+        lines.append(status if self.warnings else f"{status} No warnings.")
+        lines += [f"! {warning}" for warning in self.warnings]
+        return "\n".join(wrapped(line) for line in lines)
 
 
-def _said(file: ReadFile) -> dict[str, str]:
-    """What a file says that others should say too."""
-    model = ("class_names", "favourable", "threshold")
-    said = {key: str(file.about[key]) for key in model if key in file.about}
-    said["pseudonyms"] = file.key or "no key"
-    # Names that differ in case stand in one column.
-    return said | {f"{TREATMENT}{n.casefold()}": word for n, word in file.treatments.items()}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowFacts:
+    """Short description of a window, stored with findings; its provenance has the details.
+
+    Attributes:
+        model: Name of the model.
+        versions: Versions of the model in the window.
+        since: Start of the window, or time of its first prediction.
+        until: End of the window, or time of its last prediction.
+        rows: Number of predictions.
+        files: Number of files that were read, of log and outcomes.
+        sha256: Digest of the paths, digests and row counts of those files.
+        favourable: Decision and label that audits count as positive.
+        complete: Whether no rows are known to be missing.
+        warnings: Warnings about the data.
+    """
+
+    model: str | None
+    versions: tuple[str, ...]
+    since: dt.datetime | None
+    until: dt.datetime | None
+    rows: int
+    files: int
+    sha256: str
+    favourable: Literal[0, 1]
+    complete: bool
+    warnings: tuple[str, ...]
+
+    @classmethod
+    def of(cls, provenance: Provenance) -> Self:
+        """Facts of the window with this provenance.
+
+        Raises:
+            AuditInputError: The favourable decision changed within the window.
+        """
+        p = provenance
+        uses = [use for use in (p.log, p.outcomes) if use is not None]
+        return cls(
+            model=p.model,
+            versions=tuple(p.rows.by_version),
+            since=p.rows.first if p.since is None else p.since,
+            until=p.rows.last if p.until is None else p.until,
+            rows=p.rows.rows,
+            files=sum(len(use.files) for use in uses),
+            sha256=_digest(uses),
+            favourable=_favourable(p),
+            complete=p.complete,
+            warnings=p.warnings,
+        )
+
+    def __str__(self) -> str:
+        span = ""
+        if self.since is not None and self.until is not None:
+            span = f", {moment(self.since)} to {moment(self.until)}"
+        return f"{self.model or 'no model'}{span}, {count(self.rows, 'prediction')}"
 
 
-def plain(value: Any) -> Any:
-    """As JSON has it."""
+def json_form(value: Any) -> Any:
+    """A value of a provenance in JSON form; files without their schema and metadata."""
     if isinstance(value, FileUse):
-        return {**plain(value.reading), "variants": plain(value.variants)}
+        return {**json_form(value.reading), "variants": json_form(value.variants)}
     if isinstance(value, ReadFile):
         names = ("path", "rows", "bytes", "sha256", "verified", "erased")
         return {name: getattr(value, name) for name in names}
     if isinstance(value, LogReading):
-        found = {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        return found | {"unlisted": [file.path for file in value.unlisted]}
+        fields = {f.name: json_form(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return fields | {"unlisted": [file.path for file in value.unlisted]}
     if dataclasses.is_dataclass(value):
-        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {f.name: json_form(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {"" if key is None else str(key): plain(item) for key, item in value.items()}
+        return {"" if key is None else str(key): json_form(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [json_form(item) for item in value]
     return value.isoformat() if isinstance(value, dt.datetime) else value
+
+
+def _model_properties(file: ReadFile) -> dict[str, str]:
+    """Properties of the model that should be the same in all files."""
+    names = ("class_names", "favourable", "threshold")
+    values = {name: str(file.metadata[name]) for name in names if name in file.metadata}
+    values["pseudonyms"] = file.key or "no key"
+    # Names that differ in case are read as one column.
+    treatments = file.treatments.items()
+    return values | {f"{TREATMENT}{name.casefold()}": value for name, value in treatments}
+
+
+def _favourable(p: Provenance) -> Literal[0, 1]:
+    values = {f.metadata["favourable"] for f in p.log.files if "favourable" in f.metadata}
+    if len(values) > 1:
+        raise AuditInputError(
+            "window: the favourable decision changed within the window; audit each version by "
+            "itself"
+        )
+    return 0 if values == {0} else 1
+
+
+def _digest(uses: list[FileUse]) -> str:
+    digest = hashlib.sha256()
+    for use in uses:
+        for file in sorted(use.files, key=lambda file: file.path):
+            digest.update(f"{file.path} {file.sha256} {file.rows}\n".encode())
+    return digest.hexdigest()
+
+
+def _head(p: Provenance) -> str:
+    rows = count(p.rows.rows, "row")
+    if p.model is None:
+        return f"The log has no predictions yet: {rows}."
+    version = "all versions" if p.version is None else f"version {p.version}"
+    return f"Model {p.model}, {version}, {_span(p.since, p.until)}: {rows}."
+
+
+def _span(since: dt.datetime | None, until: dt.datetime | None) -> str:
+    start = "" if since is None else f"from {moment(since)}"
+    end = "" if until is None else f"{'to' if start else 'before'} {moment(until)}"
+    return f"{start} {end}".strip() or "all times"
+
+
+def _file_lines(p: Provenance) -> Iterator[str]:
+    if p.rows.first is not None and p.rows.last is not None:
+        yield f"First row at {moment(p.rows.first)}, last row at {moment(p.rows.last)}."
+    uses = {"Traffic log": p.log} | ({} if p.outcomes is None else {"Outcomes": p.outcomes})
+    for name, use in uses.items():
+        files = use.files
+        verified = p.verified and files and not use.reading.unlisted
+        total = size(sum(file.bytes for file in files))
+        yield (
+            f"{name} at {use.reading.address}: {count(len(files), 'file')}, {total}"
+            f"{', digests verified' if verified else ''}."
+        )
+
+
+def _outcome_lines(p: Provenance) -> Iterator[str]:
+    facts = p.outcome_facts
+    if facts is None:
+        return
+    yield (
+        f"{count(facts.rows, 'outcome')} of {count(facts.predictions, 'prediction')}; "
+        f"{facts.in_window:,} of predictions in the window, {facts.late:,} received after its end."
+    )
+    if p.rows.rows:
+        shares = p.label_share_by_decision.items()
+        labels = ", ".join(f"decision {decision} {percent(share)}" for decision, share in shares)
+        groups = ", ".join(f"{name} {percent(share)}" for name, share in p.group_shares.items())
+        yield f"Known labels: {percent(p.label_share)} ({labels}); known groups: {groups}."

@@ -1,30 +1,31 @@
-"""Files of several schemas as one table: columns that a file lacks are null there."""
+"""Schema evolution: files of several schemas as one table, with nulls for columns a file lacks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ibis
 import pyarrow as pa
 
-from monitor.traffic.store import Store
-from offline_audit.window.engine import Engine
-from offline_audit.window.files import ReadFile
+if TYPE_CHECKING:
+    from monitor.traffic.store import Store
+    from offline_audit.window.engine import Engine
+    from offline_audit.window.files import ReadFile
 
-__all__ = ["SchemaVariant", "Unified", "unify"]
+__all__ = ["MergedSchema", "SchemaVariant", "merge_schemas"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaVariant:
-    """Files whose columns are not those of the whole window.
+    """Files whose columns differ from those of the whole window.
 
     Attributes:
-        paths: Of the files.
-        lacks: Columns that are null in their rows.
-        differs: Columns of another type, each with that type and the one it is read as; a value
-            that the newer type cannot hold is null.
+        paths: Paths of the files.
+        lacks: Columns that the files lack; null in their rows.
+        differs: Columns of another type: name, type in the files, type as read. A value that the
+            newer type cannot represent is read as null.
     """
 
     paths: tuple[str, ...]
@@ -33,14 +34,14 @@ class SchemaVariant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unified:
-    """The columns of all files together.
+class MergedSchema:
+    """Columns of all files together.
 
     Attributes:
-        schema: Each with the name and the type that the newest file with it gives it.
-        sources: For each distinct schema and version: the files, and which of their columns stands
-            where; None where they have none.
-        variants: Those that differ from the whole.
+        schema: All columns, with the name and type that the newest file gives them.
+        sources: For each distinct schema and version: the files, and the name of their column for
+            each column of `schema`; None where they have none.
+        variants: Files whose columns differ from `schema`.
     """
 
     schema: pa.Schema
@@ -48,7 +49,7 @@ class Unified:
     variants: tuple[SchemaVariant, ...]
 
     def table(self, engine: Engine, store: Store) -> Any:
-        """One Ibis table over all files, with the version that their paths say as a column."""
+        """One Ibis table over all files, with the model version of their paths as a column."""
         if not self.sources:
             return engine.empty(self.schema.append(pa.field("version", pa.string())))
         return ibis.union(*(self._part(engine, store, *source) for source in self.sources))
@@ -62,46 +63,46 @@ class Unified:
     ) -> Any:
         raw = engine.files(store, [file.path for file in files], files[0].schema)
         columns = {}
-        for wanted, name in zip(self.schema, names, strict=True):
+        for target, name in zip(self.schema, names, strict=True):
             if name is None:
-                columns[wanted.name] = ibis.null(ibis.dtype(wanted.type))
-            elif files[0].schema.field(name).type == wanted.type:
-                columns[wanted.name] = raw[name]
+                columns[target.name] = ibis.null(ibis.dtype(target.type))
+            elif files[0].schema.field(name).type == target.type:
+                columns[target.name] = raw[name]
             else:
-                columns[wanted.name] = raw[name].try_cast(ibis.dtype(wanted.type))
+                columns[target.name] = raw[name].try_cast(ibis.dtype(target.type))
         return raw.select(**columns, version=ibis.literal(files[0].partition.version))
 
 
-def unify(
-    files: Sequence[ReadFile], least: pa.Schema, reserved: frozenset[str] = frozenset()
-) -> Unified:
-    """Bring files under one schema.
+def merge_schemas(
+    files: Sequence[ReadFile], required: pa.Schema, reserved: frozenset[str] = frozenset()
+) -> MergedSchema:
+    """Merge the schemas of files.
 
     Args:
-        files: The oldest first.
-        least: Columns that the result has whatever the files have.
-        reserved: Names, in lower case, that a column of a file must not have: `feature_` is put
-            before it.
+        files: Files, the oldest first.
+        required: Columns that the result has even if no file has them.
+        reserved: Names in lower case that a column of a file must not have; such a column gets the
+            prefix `feature_`.
     """
-    # Engines do not tell names apart by case.
+    # Engines compare column names without regard to case.
     fields: dict[str, pa.Field] = {}
     for file in reversed(files):
         for column in file.schema:
             name = _free(column.name, reserved)
             fields.setdefault(name.casefold(), column.with_name(name))
-    for column in least:
+    for column in required:
         fields.setdefault(column.name.casefold(), column)
     schema = pa.schema([field.remove_metadata() for field in fields.values()])
-    alike: dict[tuple[str, pa.Schema], list[ReadFile]] = {}
+    by_schema: dict[tuple[str, pa.Schema], list[ReadFile]] = {}
     for file in files:
-        alike.setdefault((file.partition.version, file.schema), []).append(file)
+        by_schema.setdefault((file.partition.version, file.schema), []).append(file)
     sources, variants = [], []
-    for (_, found), group in alike.items():
-        named = {_free(name, reserved).casefold(): name for name in found.names}
+    for (_, own), members in by_schema.items():
+        named = {_free(name, reserved).casefold(): name for name in own.names}
         names = tuple(named.get(field.name.casefold()) for field in schema)
-        sources.append((tuple(group), names))
-        variants.append(_variant(group, found, schema, names))
-    return Unified(
+        sources.append((tuple(members), names))
+        variants.append(_variant(members, own, schema, names))
+    return MergedSchema(
         schema=schema,
         sources=tuple(sources),
         variants=tuple(v for v in variants if v.lacks or v.differs),
@@ -109,16 +110,16 @@ def unify(
 
 
 def _variant(
-    files: list[ReadFile], found: pa.Schema, schema: pa.Schema, names: tuple[str | None, ...]
+    files: list[ReadFile], own: pa.Schema, schema: pa.Schema, names: tuple[str | None, ...]
 ) -> SchemaVariant:
-    both = list(zip(schema, names, strict=True))
+    columns = list(zip(schema, names, strict=True))
     return SchemaVariant(
         paths=tuple(file.path for file in files),
-        lacks=tuple(wanted.name for wanted, name in both if name is None),
+        lacks=tuple(target.name for target, name in columns if name is None),
         differs=tuple(
-            (wanted.name, str(found.field(name).type), str(wanted.type))
-            for wanted, name in both
-            if name is not None and found.field(name).type != wanted.type
+            (target.name, str(own.field(name).type), str(target.type))
+            for target, name in columns
+            if name is not None and own.field(name).type != target.type
         ),
     )
 

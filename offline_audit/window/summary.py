@@ -1,4 +1,4 @@
-"""A whole log at a glance: what `evenhand log inspect` prints."""
+"""Summary of a whole log, as `evenhand log inspect` prints it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from offline_audit.formatting import count, duration, moment, percent, size, wrapped
+from offline_audit.rendering import count, duration, moment, percent, size, wrapped
+from offline_audit.window.counts import VerdictCounts
 from offline_audit.window.engine import Engine
 from offline_audit.window.listing import LogListing
-from offline_audit.window.provenance import Provenance, plain
+from offline_audit.window.provenance import Provenance, json_form
 from offline_audit.window.row_facts import OutcomeFacts
-from offline_audit.window.verdict_counts import VerdictCounts
 from offline_audit.window.window import Window
 
 __all__ = ["LogSummary", "ModelSummary", "summarise"]
@@ -23,10 +23,10 @@ _INDENT = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSummary:
-    """What a log holds of one model.
+    """Summary of one model.
 
     Attributes:
-        model: Its name.
+        model: Name of the model.
         provenance: Files, rows and outcomes.
         verdicts: Verdicts and actions.
     """
@@ -38,40 +38,40 @@ class ModelSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSummary:
-    """What a log holds.
+    """Summary of a log.
 
     Attributes:
-        log: Path or address.
-        outcomes: Path or address of the outcomes; None if none were asked for.
-        waiting: Segments in the store that are not compacted yet.
-        models: In the order of their names.
+        log: Path or address of the log.
+        outcomes: Path or address of the outcomes; None if no outcomes were requested.
+        pending_segments: Number of segments in the store that are not compacted yet.
+        models: Models in the order of their names.
     """
 
     log: str
     outcomes: str | None
-    waiting: int
+    pending_segments: int
     models: tuple[ModelSummary, ...]
 
     @property
     def rows(self) -> int:
-        """Of all models."""
+        """Number of rows of all models."""
         return sum(model.provenance.rows.rows for model in self.models)
 
     @property
     def bytes(self) -> int:
-        """Of all files that were read."""
+        """Size of all files that were read."""
         return sum(f.bytes for model in self.models for f in model.provenance.log.files)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, for JSON."""
+        """All values in JSON form."""
         return {
             "log": self.log,
             "outcomes": self.outcomes,
-            "waiting": self.waiting,
+            "pending_segments": self.pending_segments,
             "rows": self.rows,
             "bytes": self.bytes,
             "models": {
-                m.model: {**m.provenance.to_dict(), "verdicts": plain(m.verdicts)}
+                m.model: {**m.provenance.to_dict(), "verdicts": json_form(m.verdicts)}
                 for m in self.models
             },
         }
@@ -79,10 +79,10 @@ class LogSummary:
     def __str__(self) -> str:
         head = f"Log {self.log}: {count(len(self.models), 'model')}, {count(self.rows, 'row')}"
         lines = [f"{head}, {size(self.bytes)}."]
-        if self.waiting:
-            lines.append(f"{count(self.waiting, 'segment')} not compacted yet.")
+        if self.pending_segments:
+            lines.append(f"{count(self.pending_segments, 'segment')} not compacted yet.")
         if not self.models:
-            lines.append("No predictions are in it yet.")
+            lines.append("The log has no predictions yet.")
         for model in self.models:
             lines += ["", model.model, *_model_lines(model)]
         return "\n".join(lines)
@@ -97,20 +97,20 @@ def summarise(
     engine: Engine | None = None,
     verify: bool = True,
 ) -> LogSummary:
-    """Look at every model of a log; flaws of its files are told, not raised.
+    """Summarise every model of a log. Missing and corrupt files are reported, not raised.
 
     Args:
         log: Path or address of the traffic log.
         outcomes: Path or address of the outcomes.
-        since: Start of what is looked at, with a time zone.
-        until: Its end, which is not in it.
-        engine: None for DuckDB in this process.
-        verify: Hash every file and hold it against the ledger.
+        since: Start of the span, with a time zone.
+        until: End of the span, exclusive, with a time zone.
+        engine: Engine; None for DuckDB in this process.
+        verify: Whether to hash every file and compare the digest with the ledger.
 
     Raises:
-        LogNotFoundError: There is no log.
+        LogNotFoundError: There is no log at the address.
         LogUnreadableError: An address cannot be used, or files cannot be listed.
-        SpanError: A time has no zone, or the end is before the start.
+        SpanError: A time has no time zone, or the end is not after the start.
     """
     listing = LogListing(log, "traffic")
     listing.require()
@@ -122,14 +122,14 @@ def summarise(
         with Window.read(
             log, outcomes, since, until, model, engine=engine, verify=verify
         ) as window:
-            found = ModelSummary(
+            summary = ModelSummary(
                 model=model, provenance=window.provenance, verdicts=window.verdicts()
             )
-            models.append(found)
+            models.append(summary)
     return LogSummary(
         log=str(log),
         outcomes=None if outcomes is None else str(outcomes),
-        waiting=len(listing.left.waiting),
+        pending_segments=len(listing.segments.pending),
         models=tuple(models),
     )
 
@@ -141,18 +141,20 @@ def _model_lines(model: ModelSummary) -> Iterator[str]:
     versions = ", ".join(f"version {v}: {n:,}" for v, n in p.rows.by_version.items())
     yield _line("rows", f"{p.rows.rows:,}" + (f" ({versions})" if versions else ""))
     yield _line("files", _files(p))
-    for name, lost in (("lost", p.log.reading.lost), ("", p.outcomes and p.outcomes.reading.lost)):
+    losses = {"": p.log.reading.lost_rows}
+    if p.outcomes is not None:
+        losses["of outcomes: "] = p.outcomes.reading.lost_rows
+    for prefix, lost in losses.items():
         if lost:
-            of = "" if name else "of outcomes: "
-            yield _line(name or "lost", f"{of}{sum(lost.values()):,} rows ({_list(lost)})")
+            yield _line("lost", f"{prefix}{sum(lost.values()):,} rows ({_list(lost)})")
     name = "verdicts"
-    for attribute, found in model.verdicts.verdicts.items():
-        yield _line(name, f"{attribute}: {_shares(found)}")
+    for attribute, counts in model.verdicts.verdicts.items():
+        yield _line(name, f"{attribute}: {_shares(counts)}")
         name = ""
     if p.rows.rows:
         yield _line("actions", _shares(model.verdicts.actions))
-    if p.told is not None:
-        yield from _outcome_lines(p, p.told)
+    if p.outcome_facts is not None:
+        yield from _outcome_lines(p, p.outcome_facts)
     yield from (wrapped(warning, "  ! ", "    ") for warning in p.warnings)
 
 
@@ -162,32 +164,33 @@ def _files(p: Provenance) -> str:
         "missing": len(r.missing),
         "corrupt": len(r.corrupt),
         "not in the ledger": len(r.unlisted),
-        "removed on purpose": len(r.removed),
+        "deleted on purpose": len(r.removed),
     }
-    told = ", ".join(f"{n:,} {what}" for what, n in flaws.items() if n)
+    listed = ", ".join(f"{n:,} {flaw}" for flaw, n in flaws.items() if n)
     total = f"{len(r.files):,}, {size(sum(f.bytes for f in r.files))}"
-    return f"{total}; {told}" if told else total
+    return f"{total}; {listed}" if listed else total
 
 
-def _outcome_lines(p: Provenance, told: OutcomeFacts) -> Iterator[str]:
-    sources = f" ({_list(told.sources)})" if told.sources else ""
-    yield _line("outcomes", f"{told.rows:,}, on {count(told.predictions, 'prediction')}{sources}")
-    names = {field: field.removeprefix("group_") for field in told.told}
-    yield _line("", "tell " + ", ".join(f"{names[f]} {n:,}" for f, n in told.told.items()))
-    conflicts = ", ".join(f"{names[f]} {n:,}" for f, n in told.conflicts.items() if n)
-    without = "unknown" if told.without_prediction is None else f"{told.without_prediction:,}"
+def _outcome_lines(p: Provenance, facts: OutcomeFacts) -> Iterator[str]:
+    sources = f" ({_list(facts.sources)})" if facts.sources else ""
+    predictions = count(facts.predictions, "prediction")
+    yield _line("outcomes", f"{facts.rows:,}, of {predictions}{sources}")
+    names = {field: field.removeprefix("group_") for field in facts.values}
+    yield _line("", "with " + ", ".join(f"{names[f]} {n:,}" for f, n in facts.values.items()))
+    conflicts = ", ".join(f"{names[f]} {n:,}" for f, n in facts.conflicts.items() if n)
+    unmatched = "unknown" if facts.without_prediction is None else f"{facts.without_prediction:,}"
     yield _line(
         "",
-        f"repeated for {count(told.repeated, 'prediction')}; conflicting: {conflicts or 'none'}; "
-        f"without a prediction: {without}",
+        f"repeated for {count(facts.repeated, 'prediction')}; conflicting: {conflicts or 'none'}; "
+        f"without a prediction: {unmatched}",
     )
     if p.rows.rows:
-        lacking = {"label": p.rows.rows - p.rows.labelled}
-        lacking |= {a: p.rows.rows - n for a, n in p.rows.grouped.items()}
-        shares = ", ".join(f"{a} {n:,} ({percent(n / p.rows.rows)})" for a, n in lacking.items())
+        missing = {"label": p.rows.rows - p.rows.labelled}
+        missing |= {a: p.rows.rows - n for a, n in p.rows.grouped.items()}
+        shares = ", ".join(f"{a} {n:,} ({percent(n / p.rows.rows)})" for a, n in missing.items())
         yield _line("", f"predictions without: {shares}")
-    if told.median_delay is not None and told.longest_delay is not None:
-        median, longest = duration(told.median_delay), duration(told.longest_delay)
+    if facts.median_delay is not None and facts.longest_delay is not None:
+        median, longest = duration(facts.median_delay), duration(facts.longest_delay)
         yield _line("", f"received {median} after the prediction (median), {longest} at most")
 
 
@@ -195,11 +198,11 @@ def _line(name: str, text: str) -> str:
     return wrapped(text, f"  {name:<{_INDENT - 2}}", " " * _INDENT)
 
 
-def _list(found: Mapping[Any, int]) -> str:
-    return ", ".join(f"{name or 'unknown'} {n:,}" for name, n in found.items())
+def _list(counts: Mapping[Any, int]) -> str:
+    return ", ".join(f"{name or 'unknown'} {n:,}" for name, n in counts.items())
 
 
-def _shares(found: Mapping[str | None, int]) -> str:
-    total = sum(found.values())
-    parts = (f"{name or 'without'} {n:,} ({percent(n / total)})" for name, n in found.items())
+def _shares(counts: Mapping[str | None, int]) -> str:
+    total = sum(counts.values())
+    parts = (f"{name or 'without'} {n:,} ({percent(n / total)})" for name, n in counts.items())
     return ", ".join(parts) or "none"

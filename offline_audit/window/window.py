@@ -1,4 +1,4 @@
-"""A slice of logged traffic, joined with what became known later, read by an engine."""
+"""A slice of the traffic log, joined with outcomes and read by an engine."""
 
 from __future__ import annotations
 
@@ -10,14 +10,22 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from monitor.traffic.columns import group_column
 from offline_audit.errors import UnknownColumnError
-from offline_audit.window.counts import GroupCounts, marginal_cells, passes
+from offline_audit.window.counts import (
+    GroupCounts,
+    ScoreHistogram,
+    VerdictCounts,
+    binned,
+    histogram_of,
+    marginal_cells,
+    passes,
+    verdict_counts,
+)
 from offline_audit.window.engine import Engine
-from offline_audit.window.join import JoinedLog
+from offline_audit.window.files import Span
+from offline_audit.window.join import KEYS, JoinedLog
 from offline_audit.window.listing import LogListing
-from offline_audit.window.outcomes import KEYS
-from offline_audit.window.provenance import FileUse, Provenance
+from offline_audit.window.provenance import FileUse, Provenance, WindowFacts
 from offline_audit.window.row_facts import outcome_facts, row_facts
 from offline_audit.window.sample import (
     DIGEST,
@@ -26,16 +34,12 @@ from offline_audit.window.sample import (
     stratum_sizes,
     with_stratum_sizes,
 )
-from offline_audit.window.score_ranks import ScoreRanks, rank_sums, ranks_of
-from offline_audit.window.scores import ScoreHistogram, binned, histogram_of
-from offline_audit.window.span import Span
-from offline_audit.window.verdict_counts import VerdictCounts, verdicts_of
 
 __all__ = ["Window"]
 
 
 class Window:
-    """Predictions of one model in a span of time.
+    """Predictions of one model in a span of time, with their labels and groups.
 
     Example:
         >>> with Window.read("log", "outcomes", since, until) as window:  # doctest: +SKIP
@@ -43,9 +47,9 @@ class Window:
         ...     counts = window.counts("sex")
 
     Attributes:
-        model: Its name; None if the log holds no predictions yet.
-        version: That was asked for; None for all.
-        span: The span of time.
+        model: Name of the model; None if the log is empty.
+        version: Requested version of the model; None for all versions.
+        span: Span of time.
     """
 
     def __init__(
@@ -83,41 +87,44 @@ class Window:
         engine: Engine | None = None,
         verify: bool = True,
     ) -> Self:
-        """Read a window; missing, corrupt and old files are in its provenance, not an error.
+        """Open a window. Missing, corrupt and old files are no error: see its provenance.
 
         Args:
             log: Path or address of the traffic log.
-            outcomes: Path or address of the outcomes; None to do without labels and groups.
-            since: Its start, with a time zone; None for the log's.
-            until: Its end, which is not in it.
-            model: May be left out if the log holds one.
-            version: None for all.
-            engine: None for DuckDB in this process, closed with the window.
-            verify: Hash every file and hold it against the ledger.
+            outcomes: Path or address of the outcomes; None for a window without labels and groups.
+            since: Start of the window, with a time zone; None for the start of the log.
+            until: End of the window, exclusive, with a time zone; None for the end of the log.
+            model: Name of the model; may be omitted if the log has only one.
+            version: Version of the model; None for all versions.
+            engine: Engine; None for DuckDB in this process, which is closed with the window.
+            verify: Whether to hash every file and compare the digest with the ledger.
 
         Raises:
-            LogNotFoundError: There is no log.
+            LogNotFoundError: There is no log at the address.
             LogUnreadableError: An address cannot be used, or files cannot be listed.
-            ModelChoiceError: The model, or the version, is left open or is not there.
-            SpanError: A time has no zone, or the end is before the start.
+            ModelChoiceError: No model is named and the log has several, or there is no such model
+                or version.
+            SpanError: A time has no time zone, or the end is not after the start.
         """
         span = Span.between(since, until)
         listing = LogListing(log, "traffic", span)
         listing.require()
         model = listing.chosen_model(model, version)
-        given = None if outcomes is None else LogListing(outcomes, "outcomes", span.of_outcomes)
+        outcome_listing = None
+        if outcomes is not None:
+            outcome_listing = LogListing(outcomes, "outcomes", span.of_outcomes)
         return cls(
             engine=engine or Engine.duckdb(),
             owned=engine is None,
             log=listing,
-            outcomes=given,
+            outcomes=outcome_listing,
             model=model,
             version=version,
             verify=verify,
         )
 
     def close(self) -> None:
-        """Let go of an engine that the window made for itself."""
+        """Close the engine, unless the caller passed it."""
         if self._owned:
             self._engine.close()
 
@@ -129,25 +136,28 @@ class Window:
 
     @property
     def attributes(self) -> dict[str, tuple[str, ...]]:
-        """Protected attributes, and the groups that the model's files name."""
+        """Protected attributes, with the groups that the files of the model name."""
         return self._log.attributes
 
     @cached_property
     def table(self) -> Any:
-        """All columns of the log, with `version`, `label` and `group_…`, as an Ibis table."""
+        """Ibis table of all columns of the log, `version`, `label` and `group_…`."""
         return self._log.joined(self._log.rows.columns, self._log.fields)
 
     @cached_property
     def provenance(self) -> Provenance:
-        """Where the rows come from, and what is not among them."""
-        log, told, use = self._log, None, None
-        if log.given is not None:
-            rows = log.rows.select(*KEYS, "time")
-            strangers = log.without_prediction()
-            told = outcome_facts(
-                self._engine, log.told, rows, log.fields, self.span.until, strangers
+        """Files and rows that the window was read from, and those that are missing."""
+        log, facts, outcomes = self._log, None, None
+        if log.outcome_files is not None:
+            facts = outcome_facts(
+                self._engine,
+                log.outcomes,
+                log.rows.select(*KEYS, "time"),
+                log.fields,
+                self.span.until,
+                log.without_prediction(),
             )
-            use = FileUse(reading=log.given, variants=log.outcome_columns.variants)
+            outcomes = FileUse(reading=log.outcome_files, variants=log.outcome_schema.variants)
         joined = log.joined(["time", "version", "decision"], log.fields)
         return Provenance(
             model=self.model,
@@ -155,26 +165,35 @@ class Window:
             since=self.span.since,
             until=self.span.until,
             verified=self._verify,
-            log=FileUse(reading=log.traffic, variants=log.traffic_columns.variants),
-            outcomes=use,
+            log=FileUse(reading=log.traffic_files, variants=log.traffic_schema.variants),
+            outcomes=outcomes,
             rows=row_facts(self._engine, joined, log.rows, log.group_columns),
-            told=told,
+            outcome_facts=facts,
         )
+
+    @cached_property
+    def facts(self) -> WindowFacts:
+        """Short description of the window, stored with findings.
+
+        Raises:
+            AuditInputError: The favourable decision changed within the window.
+        """
+        return WindowFacts.of(self.provenance)
 
     def counts(self, by: str | Sequence[str | tuple[str, ...]] | None = None) -> GroupCounts:
         """Count predictions by group, label and decision.
 
         Args:
-            by: A protected attribute; a tuple of some, which are crossed; or a list of attributes
-                and tuples, each counted on its own. None for every attribute.
+            by: Protected attribute; a tuple means the crossing of its attributes; a list of these
+                counts each by itself. None: every attribute by itself.
 
         Raises:
             UnknownColumnError: There is no such attribute.
         """
-        asked = self._asked(by)
-        found = {attribute: len(groups) for attribute, groups in self.attributes.items()}
+        crossings = self._crossings(by)
+        sizes = {attribute: len(groups) for attribute, groups in self.attributes.items()}
         cells = []
-        for together in passes(asked, found):
+        for together in passes(crossings, sizes):
             columns = {a: self._group_column(a) for crossing in together for a in crossing}
             counted = self._counted(["label", *columns.values()])
             for crossing in together:
@@ -182,7 +201,7 @@ class Window:
         return GroupCounts(cells=tuple(cells))
 
     def verdicts(self) -> VerdictCounts:
-        """Count verdicts and actions; outcomes are not needed."""
+        """Count verdicts and actions; does not need outcomes."""
         names = {
             a: f"verdict_{a}" for a in self.attributes if f"verdict_{a}" in self._log.rows.columns
         }
@@ -190,10 +209,14 @@ class Window:
         counted = self._engine.fetch(
             rows.group_by(*names.values(), "action").agg(rows=rows.count())
         )
-        return verdicts_of(counted, names)
+        return verdict_counts(counted, names)
 
     def score_histogram(self, attribute: str, bins: int = 50) -> ScoreHistogram:
-        """Scores in equal bins by group, label and decision.
+        """Histogram of scores by group, label and decision.
+
+        Args:
+            attribute: Protected attribute.
+            bins: Number of equal bins from 0 to 1.
 
         Raises:
             UnknownColumnError: There is no such attribute.
@@ -201,34 +224,24 @@ class Window:
         rows = self._grouped(attribute, ["score", "decision"])
         return histogram_of(attribute, bins, self._engine.fetch(binned(rows, bins)))
 
-    def ranks(self, attribute: str) -> ScoreRanks:
-        """How well logits rank labels in each group: exact AUC and its variance.
-
-        Raises:
-            UnknownColumnError: There is no such attribute.
-        """
-        rows = self._grouped(attribute, ["logit"])
-        return ranks_of(attribute, self._engine.fetch(rank_sums(rows)))
-
     def sample(self, n: int, by: Sequence[str] = (), seed: int = 0) -> pa.Table:
-        """Rows of each stratum, the same ones on every engine.
+        """Draw a stratified sample of rows, the same on every engine.
 
         Args:
-            n: Of each stratum; all of it where it has fewer.
+            n: Largest number of rows of each stratum.
             by: Protected attributes and columns, such as `decision` or `label`, whose values
-                together define a stratum. None: the whole window is one.
-            seed: Another one draws other rows.
+                together define a stratum. Empty: the whole window is one stratum.
+            seed: Seed of the sample.
 
         Returns:
-            All columns of `table`, and `stratum_rows`: how many rows the stratum has.
+            Table with all columns of `table`, and `stratum_rows`, the size of the row's stratum.
 
         Raises:
             UnknownColumnError: There is no such attribute or column.
         """
         strata = [self._stratum(name) for name in by]
-        told = [name for name in strata if name in self._log.fields]
-        logged = [name for name in strata if name not in told]
-        keyed = self._log.joined([*KEYS, *(n for n in logged if n not in KEYS)], told)
+        fields, logged = self._split(strata)
+        keyed = self._log.joined([*KEYS, *(n for n in logged if n not in KEYS)], fields)
         narrow = keyed.select(*strata, **{DIGEST: digest(keyed, seed)})
         wide = self.table.mutate(**{DIGEST: digest(self.table, seed)})
         chosen = self._engine.fetch(chosen_rows(wide, narrow, strata, n))
@@ -238,26 +251,30 @@ class Window:
     def batches(
         self, columns: Sequence[str] | None = None, size: int = 100_000
     ) -> Iterator[pa.RecordBatch]:
-        """All rows, some at a time, in no particular order.
+        """All rows in batches, in no particular order.
 
         Args:
-            columns: Of `table`; None for all.
-            size: Rows of a batch at most.
+            columns: Columns of `table`; None for all.
+            size: Largest number of rows of a batch.
 
         Raises:
             UnknownColumnError: There is no such column.
         """
-        wanted = list(self.table.columns) if columns is None else list(columns)
-        for name in wanted:
+        names = list(self.table.columns) if columns is None else list(columns)
+        for name in names:
             self._known_column(name)
-        told = [name for name in wanted if name in self._log.fields]
-        logged = [name for name in wanted if name not in self._log.fields]
-        rows = self._log.joined(logged, told).select(*wanted)
+        fields, logged = self._split(names)
+        rows = self._log.joined(logged, fields).select(*names)
         return self._engine.stream(rows, size)
 
+    def _split(self, names: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Columns that come from outcomes, and columns that come from the log."""
+        fields = [name for name in names if name in self._log.fields]
+        return fields, [name for name in names if name not in fields]
+
     def _counted(self, fields: Sequence[str]) -> pa.Table:
-        """Rows by decision and by what is known of them."""
-        known = list(fields) if self._log.anything_told else []
+        """Number of rows by decision and by fields of the outcomes."""
+        known = list(fields) if self._log.has_outcomes else []
         rows = self._log.joined(["decision"], known)
         counted = self._engine.fetch(rows.group_by("decision", *known).agg(rows=rows.count()))
         for field in fields[len(known) :]:
@@ -269,27 +286,30 @@ class Window:
         rows = self._log.joined(columns, ["label", column])
         return rows.rename(group=column)
 
-    def _asked(self, by: str | Sequence[str | tuple[str, ...]] | None) -> list[tuple[str, ...]]:
+    def _crossings(self, by: str | Sequence[str | tuple[str, ...]] | None) -> list[tuple[str, ...]]:
+        """Distinct crossings that `by` requests; a single attribute is a tuple of one."""
         if by is None:
             by = list(self.attributes)
-        each = [by] if isinstance(by, str | tuple) else list(by)
-        asked = [(one,) if isinstance(one, str) else tuple(one) for one in each]
-        for attribute in (a for crossing in asked for a in crossing):
+        entries = [by] if isinstance(by, str | tuple) else list(by)
+        crossings = [(entry,) if isinstance(entry, str) else tuple(entry) for entry in entries]
+        for attribute in (a for crossing in crossings for a in crossing):
             self._group_column(str(attribute))
-        return list(dict.fromkeys(asked))
+        return list(dict.fromkeys(crossings))
 
     def _group_column(self, attribute: str) -> str:
         if attribute not in self.attributes:
-            there = ", ".join(self.attributes) or "none"
-            raise UnknownColumnError(f"no protected attribute {attribute!r}; there is: {there}")
-        return group_column(attribute)
+            known = ", ".join(self.attributes) or "none"
+            raise UnknownColumnError(
+                f"no protected attribute {attribute!r}; the window has: {known}"
+            )
+        return self._log.group_columns[attribute]
 
     def _stratum(self, name: str) -> str:
-        return group_column(name) if name in self.attributes else self._known_column(name)
+        return self._log.group_columns.get(name) or self._known_column(name)
 
     def _known_column(self, name: str) -> str:
         if name not in self.table.columns:
             raise UnknownColumnError(
-                f"no column {name!r}; there is: {', '.join(self.table.columns)}"
+                f"no column {name!r}; the window has: {', '.join(self.table.columns)}"
             )
         return name

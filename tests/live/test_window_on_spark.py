@@ -136,13 +136,6 @@ def test_histograms_agree(pair):
     assert sum(sum(bars.counts) + bars.missing for bars in found.bars) == ROWS + 1_000
 
 
-def test_ranks_agree_to_the_last_digit(pair):
-    found = pair.agree(lambda w: w.ranks("sex"))
-    # Squares of placements have more than 31 bits, so that both halves of the sums are in use.
-    assert all((2 * group.negatives) ** 2 > 2**31 for group in found.groups)
-    assert all(0.7 < group.auc < 0.8 for group in found.groups)
-
-
 def test_samples_are_the_same_rows(pair):
     found = pair.agree(lambda w: w.sample(50, ("sex", "decision", "label"), seed=4).to_pylist())
     assert len(found) == 3 * 2 * 3 * 50
@@ -150,10 +143,10 @@ def test_samples_are_the_same_rows(pair):
 
 def test_facts_of_the_provenance_agree(pair):
     rows = pair.agree(lambda w: w.provenance.rows)
-    told = pair.agree(lambda w: w.provenance.told)
+    outcomes = pair.agree(lambda w: w.provenance.outcome_facts)
     assert (rows.rows, rows.duplicated) == (ROWS + 1_000, 1_000)
-    assert told.without_prediction > 300
-    assert all(told.conflicts.values())
+    assert outcomes.without_prediction > 300
+    assert all(outcomes.conflicts.values())
     assert str(pair.duckdb.provenance) == str(pair.spark.provenance)
     assert pair.duckdb.provenance.to_dict() == pair.spark.provenance.to_dict()
 
@@ -180,7 +173,7 @@ def test_an_empty_window_is_empty_on_spark_too(place, session):
         far = START + dt.timedelta(days=99)
         with Window.read(place / "log", place / "outcomes", far, engine=engine) as window:
             assert window.counts().cells == ()
-            assert "The window is empty." in window.provenance.warnings
+            assert "The window has no predictions." in window.provenance.warnings
 
 
 def test_a_failure_of_spark_is_an_error_of_ours(tmp_path, session):

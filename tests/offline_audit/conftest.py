@@ -1,4 +1,4 @@
-"""One sound log that tests of statistics read, and must not spoil."""
+"""A complete log that tests share and must not change."""
 
 from __future__ import annotations
 
@@ -21,31 +21,35 @@ UNTIL = START + dt.timedelta(hours=3, minutes=10)
 
 @dataclass(frozen=True, kw_only=True)
 class KnownLog:
-    """A log, and the rows that went into it."""
+    """A log and its rows."""
 
     log: Path
     outcomes: Path
     traffic: pa.Table
-    told: pa.Table
+    outcome_rows: pa.Table
     rows: list[dict[str, Any]]
 
 
 @pytest.fixture(scope="session")
 def known(tmp_path_factory: pytest.TempPathFactory) -> KnownLog:
-    """Two thousand predictions over four hours, of which a window holds two and a half."""
+    """Two thousand predictions over four hours; the window covers two and a half."""
     root = tmp_path_factory.mktemp("known")
     traffic = traffic_rows(2_000)
-    told = outcome_rows(traffic)
+    outcomes = outcome_rows(traffic)
     write_traffic(root / "log", traffic)
-    write_outcomes(root / "outcomes", told)
-    rows = joined_rows(traffic, told, SINCE, UNTIL)
+    write_outcomes(root / "outcomes", outcomes)
+    rows = joined_rows(traffic, outcomes, SINCE, UNTIL)
     return KnownLog(
-        log=root / "log", outcomes=root / "outcomes", traffic=traffic, told=told, rows=rows
+        log=root / "log",
+        outcomes=root / "outcomes",
+        traffic=traffic,
+        outcome_rows=outcomes,
+        rows=rows,
     )
 
 
 @pytest.fixture(scope="session")
 def window(known: KnownLog) -> Iterator[Window]:
-    """A window of it."""
-    with Window.read(known.log, known.outcomes, SINCE, UNTIL) as found:
-        yield found
+    """A window of the log."""
+    with Window.read(known.log, known.outcomes, SINCE, UNTIL) as opened:
+        yield opened

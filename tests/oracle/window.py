@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 
 __all__ = [
-    "auc_and_variance",
     "conflicts",
     "group_cells",
     "histogram",
@@ -76,24 +75,6 @@ def histogram(rows: Sequence[Row], attribute: str, bins: int) -> Counter[tuple[A
         )
         for r in rows
     )
-
-
-def auc_and_variance(rows: Sequence[Row]) -> tuple[float, float]:
-    """Of labelled rows, over all pairs (DeLong, DeLong and Clarke-Pearson 1988)."""
-    positives = [r["logit"] for r in rows if r["label"] == 1 and r["logit"] is not None]
-    negatives = [r["logit"] for r in rows if r["label"] == 0 and r["logit"] is not None]
-
-    def wins(x: float, y: float) -> float:
-        return 1.0 if x > y else 0.5 if x == y else 0.0
-
-    of_positive = [sum(wins(x, y) for y in negatives) / len(negatives) for x in positives]
-    of_negative = [sum(wins(x, y) for x in positives) / len(positives) for y in negatives]
-    auc = sum(of_positive) / len(positives)
-
-    def variance(placements: list[float]) -> float:
-        return sum((v - auc) ** 2 for v in placements) / (len(placements) - 1) / len(placements)
-
-    return auc, variance(of_positive) + variance(of_negative)
 
 
 def sampled(rows: Sequence[Row], n: int, by: Sequence[str], seed: int) -> set[tuple[str, int]]:

@@ -21,7 +21,7 @@ from offline_audit import (
     permutation_test,
     projection_test,
 )
-from offline_audit.correction import adjusted_p_values, guarantee
+from offline_audit.finding import adjusted_p_values, guarantee
 from offline_audit.maps.wgan import WganMethod
 from offline_audit.window.summary import summarise
 from tests.offline_audit.maps.two_groups import mixed

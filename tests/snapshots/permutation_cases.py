@@ -16,7 +16,7 @@ from offline_audit import (
     permutation_test,
     selection_table,
 )
-from offline_audit.window.scores import ScoreBars, ScoreHistogram
+from offline_audit.window.counts import ScoreBars, ScoreHistogram
 from tests.snapshots.case import case
 
 

@@ -16,7 +16,6 @@ from monitor.traffic.erasure import LogPlace, erase
 from monitor.traffic.privacy import Pseudonyms
 from monitor.traffic.store import Store
 from offline_audit import Findings, Window, audit_window
-from offline_audit.window.facts import WindowFacts
 from offline_audit.window.summary import summarise
 from tests.commands import evenhand
 from tests.offline_audit.fliptest.test_fliptest_findings import Scores as LoanScores
@@ -68,7 +67,7 @@ def window_without_outcomes() -> Any:
 @case
 def window_facts() -> Any:
     with _window() as window:
-        facts = WindowFacts.of(window.provenance)
+        facts = window.facts
         return Shown(text=str(facts), data=plain(facts))
 
 
@@ -81,7 +80,6 @@ def window_statistics() -> Any:
                 "counts": _ordered(plain(window.counts(["sex", ("sex", "ethnicity")]))["cells"]),
                 "verdicts": plain(window.verdicts()),
                 "histogram": plain(window.score_histogram("sex", 5)),
-                "ranks": plain(window.ranks("ethnicity")),
                 "sample": sorted(sample.column("logit").to_pylist()),
                 "strata": sorted(sample.column("stratum_rows").to_pylist()),
             }

@@ -12,8 +12,7 @@ from offline_audit import (
     permutation_test,
     selection_table,
 )
-from offline_audit.window.counts import Cell, GroupCounts
-from offline_audit.window.scores import ScoreBars, ScoreHistogram
+from offline_audit.window.counts import Cell, GroupCounts, ScoreBars, ScoreHistogram
 
 N = 200
 GROUPS = ["female", "male"] * (N // 2)

@@ -1,4 +1,4 @@
-"""A window says what it was read from, and what is not in it."""
+"""The provenance of a window lists what was read and what is missing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ V1 = f"model={MODEL}/version=1"
 
 @pytest.fixture
 def log(tmp_path):
-    """A log of 400 rows in four hours, that the test may spoil."""
+    """A log of 400 rows in four hours, which the test may change."""
     write_traffic(tmp_path / "log", traffic_rows(400))
     return tmp_path / "log"
 
@@ -42,8 +42,8 @@ def provenance(log, *args, **options):
         return window.provenance
 
 
-def said(found, *words):
-    return any(all(word in warning for word in words) for warning in found.warnings)
+def warned(provenance, *words):
+    return any(all(word in warning for word in words) for warning in provenance.warnings)
 
 
 def flip(path, place=300):
@@ -52,7 +52,7 @@ def flip(path, place=300):
     path.write_bytes(data)
 
 
-def test_a_sound_log_is_complete_with_nothing_to_warn_of(log):
+def test_an_undamaged_log_is_complete_without_warnings(log):
     found = provenance(log)
     assert found.complete
     assert found.warnings == ()
@@ -60,15 +60,15 @@ def test_a_sound_log_is_complete_with_nothing_to_warn_of(log):
     assert all(file.verified and file.sha256 for file in found.log.files)
     assert found.rows.rows == 400
     assert (found.label_share, found.group_shares) == (0, {"sex": 0, "ethnicity": 0})
-    assert "Nothing to warn of." in str(found)
+    assert "No warnings." in str(found)
 
 
-def test_a_missing_partition_a_corrupt_file_and_an_old_schema_are_told_at_once(log, tmp_path):
+def test_a_missing_partition_a_corrupt_file_and_an_old_schema_are_all_reported(log, tmp_path):
     older = traffic_columns("age", attributes=("sex",), hashed=("age",))
     before = traffic_rows(60, seed=5, columns=older, since=START - dt.timedelta(hours=2), hours=1)
     write_traffic(log, before, columns=older, segment="s0", version="0")
     kept = traffic_rows(400).slice(200)
-    told = outcome_rows(
+    outcomes = outcome_rows(
         pa.concat_tables(
             [
                 before.select([*kept.schema.names[:3], "logit"]),
@@ -76,7 +76,7 @@ def test_a_missing_partition_a_corrupt_file_and_an_old_schema_are_told_at_once(l
             ]
         )
     )
-    write_outcomes(tmp_path / "outcomes", told)
+    write_outcomes(tmp_path / "outcomes", outcomes)
     shutil.rmtree(log / V1 / HOURS[0])
     flip(log / V1 / HOURS[1] / "s1.parquet")
     found = provenance(log, tmp_path / "outcomes")
@@ -87,11 +87,11 @@ def test_a_missing_partition_a_corrupt_file_and_an_old_schema_are_told_at_once(l
     assert variant.paths == (f"model={MODEL}/version=0/date=2026-03-01/hour=20/s0.parquet",)
     assert set(variant.lacks) >= {"income", "verdict_ethnicity"}
     assert variant.differs == (("age", "string", "float"),)
-    assert said(found, "missing", HOURS[0], "100 rows")
-    assert said(found, "corrupt", HOURS[1], "digest")
-    assert said(found, "another schema", "income", "age as string, read as float")
+    assert warned(found, "missing", HOURS[0], "100 rows")
+    assert warned(found, "corrupt", HOURS[1], "digest")
+    assert warned(found, "another schema", "income", "age is string, read as float")
     assert found.rows.by_version == {"0": 60, "1": 200}
-    rows = joined_rows(before, told) + joined_rows(kept, told)
+    rows = joined_rows(before, outcomes) + joined_rows(kept, outcomes)
     with Window.read(log, tmp_path / "outcomes") as window:
         counted = {(c.groups, c.label, c.decision): c.rows for c in window.counts("sex").cells}
         assert window.verdicts().verdicts["ethnicity"][None] >= 60
@@ -102,29 +102,29 @@ def test_a_missing_partition_a_corrupt_file_and_an_old_schema_are_told_at_once(l
 
 
 @pytest.mark.parametrize(
-    ("spoil", "reason"),
+    ("damage", "reason"),
     [
-        (lambda f: f.write_bytes(f.read_bytes()[:-9]), "bytes, the ledger says"),
-        (lambda f: f.write_bytes(b""), "0 bytes, the ledger says"),
-        (flip, "not those that the ledger has the digest of"),
+        (lambda f: f.write_bytes(f.read_bytes()[:-9]), " bytes; the ledger has"),
+        (lambda f: f.write_bytes(b""), "0 bytes; the ledger has"),
+        (flip, "digest differs from the ledger's"),
     ],
     ids=["truncated", "empty", "a bit flipped"],
 )
-def test_a_file_whose_bytes_changed_is_left_out_with_a_reason(log, spoil, reason):
-    spoil(log / V1 / HOURS[0] / "s1.parquet")
+def test_a_file_that_was_changed_is_not_read_and_has_a_reason(log, damage, reason):
+    damage(log / V1 / HOURS[0] / "s1.parquet")
     found = provenance(log)
     assert [reason in file.reason for file in found.log.corrupt] == [True]
     assert found.rows.rows == 300
     assert not found.complete
 
 
-def test_without_verification_digests_are_not_checked_and_that_is_said(log):
+def test_without_verification_there_is_a_warning(log):
     found = provenance(log, verify=False)
     assert not any(file.verified for file in found.log.files)
-    assert said(found, "not checked")
+    assert warned(found, "not verified")
 
 
-def test_an_unlisted_file_is_read_and_told_and_an_unlisted_corrupt_one_is_not_read(log):
+def test_a_file_that_is_not_in_the_ledger_is_read_unless_it_is_corrupt(log):
     write_traffic(log, traffic_rows(20, seed=3, hours=1), segment="s2", listed=False)
     shutil.copy(log / V1 / HOURS[0] / "s2.parquet", log / V1 / HOURS[0] / "s3.parquet")
     whole = (log / V1 / HOURS[0] / "s3.parquet").read_bytes()
@@ -133,8 +133,8 @@ def test_an_unlisted_file_is_read_and_told_and_an_unlisted_corrupt_one_is_not_re
     assert [file.path for file in found.log.reading.unlisted] == [f"{V1}/{HOURS[0]}/s2.parquet"]
     assert [file.path for file in found.log.corrupt] == [f"{V1}/{HOURS[0]}/s3.parquet"]
     assert found.rows.rows == 420
-    assert said(found, "does not list 1 file")
-    assert said(found, "s3.parquet", "cannot be read as Parquet")
+    assert warned(found, "does not list 1 file")
+    assert warned(found, "s3.parquet", "not readable as Parquet")
 
 
 def rewrite(path, change):
@@ -151,11 +151,11 @@ def renewed(table, **about):
     ("change", "reason"),
     [
         (lambda t: renewed(t, format=2), "format 2"),
-        (lambda t: renewed(t, kind="outcomes"), "holds outcomes"),
-        (lambda t: t.drop_columns(["decision", "time"]), "lacks decision, time"),
+        (lambda t: renewed(t, kind="outcomes"), "contains outcomes"),
+        (lambda t: t.drop_columns(["decision", "time"]), "columns are missing: decision, time"),
     ],
 )
-def test_a_file_that_is_no_part_of_this_log_is_left_out_with_a_reason(log, change, reason):
+def test_a_file_of_another_format_or_kind_is_not_read_and_has_a_reason(log, change, reason):
     shutil.rmtree(log / "_ledger")
     rewrite(log / V1 / HOURS[0] / "s1.parquet", change)
     (flaw,) = provenance(log).log.corrupt
@@ -165,7 +165,7 @@ def test_a_file_that_is_no_part_of_this_log_is_left_out_with_a_reason(log, chang
 @pytest.mark.parametrize(
     ("why", "complete"), [("expired", False), ("quota", False), ("erased", True)]
 )
-def test_files_that_were_taken_away_on_purpose_are_told_apart_from_missing_ones(log, why, complete):
+def test_files_that_were_deleted_on_purpose_do_not_count_as_missing(log, why, complete):
     entry = ledger_entry(log)
     first, *rest = entry.files
     gone = first.model_copy(update={"removed": why})
@@ -176,8 +176,8 @@ def test_files_that_were_taken_away_on_purpose_are_told_apart_from_missing_ones(
     assert found.log.missing == ()
     assert [(f.path, f.rows, f.why) for f in found.log.removed] == [(first.path, 100, why)]
     assert found.complete == complete
-    assert said(found, "on purpose", why)
-    assert said(found, "4 rows", "erased")
+    assert warned(found, "on purpose", why)
+    assert warned(found, "4 rows", "erased")
 
 
 def ledger_entry(log) -> SegmentEntry:
@@ -185,23 +185,23 @@ def ledger_entry(log) -> SegmentEntry:
     return SegmentEntry.model_validate_json(path.read_bytes())
 
 
-def test_losses_and_unreadable_entries_and_strays_are_told(log):
+def test_lost_rows_unreadable_entries_and_unrecognized_files_give_warnings(log):
     write_traffic(log, traffic_rows(10, seed=2), segment="s2", lost={"torn": 3, "slow": 1})
     (log / "_ledger/date=2026-03-01/broken.json").write_text("{")
     shutil.copy(log / V1 / HOURS[0] / "s1.parquet", log / "copy.parquet")
     found = provenance(log)
-    assert found.log.reading.lost == {"slow": 1, "torn": 3}
-    assert said(found, "lost 3 rows", "a crash cut them off")
-    assert said(found, "1 entry of the ledger", "broken.json")
-    assert said(found, "copy.parquet", "not read")
+    assert found.log.reading.lost_rows == {"slow": 1, "torn": 3}
+    assert warned(found, "lost 3 rows", "killed during a write")
+    assert warned(found, "1 entry of the ledger", "broken.json")
+    assert warned(found, "copy.parquet", "not read")
     assert not found.complete
 
 
-def test_losses_of_segments_outside_the_window_are_not_told(log):
+def test_lost_rows_of_segments_outside_the_window_do_not_count(log):
     after = START + dt.timedelta(hours=6)
     write_traffic(log, traffic_rows(10, seed=2, since=after), segment="s2", lost={"torn": 3})
-    assert provenance(log, until=after).log.reading.lost == {}
-    assert provenance(log).log.reading.lost == {"torn": 3}
+    assert provenance(log, until=after).log.reading.lost_rows == {}
+    assert provenance(log).log.reading.lost_rows == {"torn": 3}
 
 
 def segment_file(log, begun, suffix=".segment"):
@@ -214,60 +214,58 @@ def segment_file(log, begun, suffix=".segment"):
 END = START + dt.timedelta(hours=6)
 
 
-def test_an_older_segment_that_waits_makes_a_window_incomplete_though_later_ones_are_compacted(log):
+def test_a_pending_segment_makes_a_window_incomplete_although_later_ones_are_compacted(log):
     segment = segment_file(log, START + dt.timedelta(hours=1))
     write_traffic(log, traffic_rows(10, seed=2, since=END), segment="s2")
     found = provenance(log, until=END)
-    assert found.log.reading.waiting == 1
-    assert said(found, "1 segment of the log", "not compacted")
+    assert found.log.reading.pending_segments == 1
+    assert warned(found, "1 segment of the traffic log", "not compacted")
     assert not found.complete
     segment.unlink()
     assert provenance(log, until=END).complete
 
 
-def test_a_segment_that_began_at_the_end_of_a_window_or_later_leaves_it_complete(log):
+def test_a_pending_segment_that_began_at_the_end_of_the_window_does_not_matter(log):
     segment_file(log, END)
     assert provenance(log, until=END).complete
-    assert provenance(log, until=END).log.reading.waiting == 0
+    assert provenance(log, until=END).log.reading.pending_segments == 0
     assert not provenance(log, until=END + dt.timedelta(microseconds=1)).complete
     assert not provenance(log).complete
 
 
-def test_a_segment_whose_name_tells_no_time_may_hold_rows_of_any_window(log):
+def test_a_segment_without_a_time_in_its_name_may_hold_rows_of_any_window(log):
     (log / "_segments").mkdir()
     (log / "_segments/now.segment").write_bytes(b"rows")
     assert not provenance(log, until=START + dt.timedelta(hours=1)).complete
 
 
-def test_a_segment_of_outcomes_that_waits_makes_a_window_incomplete_whenever_it_began(
-    log, tmp_path
-):
+def test_a_pending_segment_of_outcomes_makes_a_window_incomplete_whenever_it_began(log, tmp_path):
     write_outcomes(tmp_path / "outcomes", outcome_rows(traffic_rows(400)))
     assert provenance(log, tmp_path / "outcomes", until=END).complete
     segment_file(tmp_path / "outcomes", END + dt.timedelta(days=30))
     found = provenance(log, tmp_path / "outcomes", until=END)
-    assert said(found, "1 segment of the outcomes", "not compacted")
+    assert warned(found, "1 segment of the outcomes", "not compacted")
     assert not found.complete
 
 
-def test_segments_that_were_set_aside_are_told_where_they_may_hold_rows_of_the_window(log):
+def test_quarantined_segments_give_a_warning_if_they_may_hold_rows_of_the_window(log):
     path = segment_file(log, START, ".unreadable")
     for span in ({}, {"since": START + dt.timedelta(hours=1), "until": END}):
         found = provenance(log, **span)
-        assert found.log.reading.set_aside == (f"_segments/{path.name}",)
-        assert said(found, "1 segment of the log", "set aside", path.name)
+        assert found.log.reading.quarantined_segments == (f"_segments/{path.name}",)
+        assert warned(found, "1 segment of the traffic log", "quarantined", path.name)
         assert not found.complete
-        assert json.loads(json.dumps(found.to_dict()))["log"]["set_aside"]
+        assert json.loads(json.dumps(found.to_dict()))["log"]["quarantined_segments"]
     for span in ({"until": START}, {"since": START + dt.timedelta(days=3)}):
-        assert provenance(log, **span).log.reading.set_aside == ()
+        assert provenance(log, **span).log.reading.quarantined_segments == ()
 
 
 LOST = (START + dt.timedelta(hours=5), START + dt.timedelta(hours=9))
 
 
-@pytest.mark.parametrize("files", [True, False], ids=["beside rows", "in a log without a file"])
+@pytest.mark.parametrize("files", [True, False], ids=["with files", "without files"])
 @pytest.mark.parametrize(
-    ("since", "until", "told"),
+    ("since", "until", "expected"),
     [
         (None, None, True),
         (LOST[0] + dt.timedelta(hours=1), LOST[0] + dt.timedelta(hours=2), True),
@@ -277,8 +275,8 @@ LOST = (START + dt.timedelta(hours=5), START + dt.timedelta(hours=9))
         (START - dt.timedelta(hours=1), LOST[0], False),
     ],
 )
-def test_losses_of_a_segment_without_a_file_are_told_of_every_hour_that_it_reports(
-    tmp_path, files, since, until, told
+def test_lost_rows_of_a_segment_without_files_count_in_every_span_that_it_overlaps(
+    tmp_path, files, since, until, expected
 ):
     if files:
         write_traffic(tmp_path, traffic_rows(40))
@@ -294,26 +292,26 @@ def test_losses_of_a_segment_without_a_file_are_told_of_every_hour_that_it_repor
     )
     write_entry(Store.open(tmp_path), entry)
     found = provenance(tmp_path, since=since, until=until)
-    assert found.log.reading.lost == ({"disk": 7} if told else {})
-    assert said(found, "lost 7 rows", "the disk refused them") == told
-    assert found.complete != told
+    assert found.log.reading.lost_rows == ({"disk": 7} if expected else {})
+    assert warned(found, "lost 7 rows", "a disk error") == expected
+    assert found.complete != expected
 
 
-def test_the_outcomes_files_are_checked_in_the_same_way(log, tmp_path):
+def test_files_of_outcomes_are_checked_in_the_same_way(log, tmp_path):
     write_outcomes(tmp_path / "outcomes", outcome_rows(traffic_rows(400)))
     first, second, *_ = sorted((tmp_path / "outcomes").rglob("*.parquet"))
     first.unlink()
     flip(second)
     found = provenance(log, tmp_path / "outcomes")
     assert len(found.outcomes.missing) == len(found.outcomes.corrupt) == 1
-    assert said(found, "of the outcomes", "missing")
+    assert warned(found, "of the outcomes", "missing")
     assert not found.complete
 
 
-def test_an_outcomes_folder_that_is_not_there_is_told(log, tmp_path):
+def test_a_missing_folder_of_outcomes_gives_a_warning(log, tmp_path):
     found = provenance(log, tmp_path / "nowhere")
-    assert said(found, "no outcomes at", "nowhere")
-    assert (found.complete, found.told.rows) == (False, 0)
+    assert warned(found, "no outcomes at", "nowhere")
+    assert (found.complete, found.outcome_facts.rows) == (False, 0)
 
 
 def test_hours_without_a_file_are_named(log):
@@ -324,10 +322,10 @@ def test_hours_without_a_file_are_named(log):
     assert "2026-03-01 23h" in str(found)
 
 
-def test_a_model_that_changes_its_mind_on_what_is_favourable_is_told(log):
+def test_a_change_of_the_favourable_decision_gives_a_warning(log):
     shutil.rmtree(log / "_ledger")
     rewrite(log / V1 / HOURS[2] / "s1.parquet", lambda t: renewed(t, favourable=0))
-    assert said(provenance(log), "favourable changed within the window")
+    assert warned(provenance(log), "favourable decision changed within the window")
 
 
 def treated(name, *treatments):
@@ -351,37 +349,37 @@ def hourly(log, columns, keys):
     return provenance(log)
 
 
-def test_a_feature_that_is_treated_in_another_way_is_told(tmp_path):
+def test_a_change_of_the_treatment_of_a_feature_gives_a_warning(tmp_path):
     found = hourly(tmp_path, treated("age", "keep", "bucket", "bucket"), [None] * 3)
     assert found.changes == {"treatment of age": ("keep", "bucket")}
-    assert said(found, "What is written of age changed", "keep, then bucket", "compared")
+    assert warned(found, "The logged form of age changed", "keep, then bucket", "compared")
     assert found.to_dict()["changes"] == {"treatment of age": ["keep", "bucket"]}
 
 
-def test_a_hashed_feature_is_told_if_the_key_changed_and_one_that_is_kept_is_not(tmp_path):
+def test_a_change_of_the_key_matters_to_hashed_features_only(tmp_path):
     found = hourly(tmp_path / "hashed", treated("age", "hash", "hash"), ["k1", "k2"])
     assert found.changes["treatment of age"] == ("hash by key k1", "hash by key k2")
     assert found.changes["pseudonyms"] == ("k1", "k2")
-    assert said(found, "pseudonym", "changed", "k1, then k2")
+    assert warned(found, "pseudonym", "changed", "k1, then k2")
     found = hourly(tmp_path / "kept", treated("age", "keep", "keep"), [None, "k2"])
     assert found.changes == {"pseudonyms": ("no key", "k2")}
 
 
-def test_treatments_are_compared_of_names_that_stand_in_one_column(tmp_path):
+def test_treatments_are_compared_without_regard_to_the_case_of_names(tmp_path):
     (older,), (newer,) = treated("Age", "keep"), treated("age", "bucket")
     found = hourly(tmp_path, [older, newer], [None, None])
     assert found.changes == {"treatment of age": ("keep", "bucket")}
 
 
 @pytest.mark.parametrize("about", [{"columns": 3}, {"columns": {"features": [{}]}}])
-def test_a_file_whose_metadata_is_of_another_kind_is_left_out(log, about):
+def test_a_file_with_invalid_metadata_is_not_read(log, about):
     shutil.rmtree(log / "_ledger")
     rewrite(log / V1 / HOURS[0] / "s1.parquet", lambda t: renewed(t, **about))
     (flaw,) = provenance(log).log.corrupt
     assert "metadata" in flaw.reason
 
 
-def test_names_that_differ_in_case_or_are_those_of_outcomes_can_be_told_apart(tmp_path):
+def test_column_names_that_differ_in_case_or_clash_with_outcomes_are_resolved(tmp_path):
     for segment, names in (("s1", ("Age", "label")), ("s2", ("age", "label"))):
         columns = traffic_columns(*names)
         since = START + dt.timedelta(hours=int(segment[1]))
@@ -398,12 +396,12 @@ def test_provenance_is_json_and_fits_a_terminal(log, tmp_path):
     write_outcomes(tmp_path / "outcomes", outcome_rows(traffic_rows(400)))
     (log / V1 / HOURS[0] / "s1.parquet").unlink()
     found = provenance(log, tmp_path / "outcomes", since=START, until=START + dt.timedelta(hours=3))
-    told = json.loads(json.dumps(found.to_dict()))
-    assert told["log"]["missing"][0]["rows"] == 100
-    assert told["complete"] is False
-    assert told["warnings"] == list(found.warnings)
-    assert told["log"]["files"][0].keys() == {
+    values = json.loads(json.dumps(found.to_dict()))
+    assert values["log"]["missing"][0]["rows"] == 100
+    assert values["complete"] is False
+    assert values["warnings"] == list(found.warnings)
+    assert values["log"]["files"][0].keys() == {
         "path", "rows", "bytes", "sha256", "verified", "erased",
     }  # fmt: skip
-    place = str(tmp_path)
-    assert all(len(line) <= 100 for line in str(found).splitlines() if place not in line)
+    folder = str(tmp_path)
+    assert all(len(line) <= 100 for line in str(found).splitlines() if folder not in line)

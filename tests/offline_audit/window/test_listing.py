@@ -1,4 +1,4 @@
-"""A window of a log that is written, or thinned out, while it is read."""
+"""A log may be compacted, or lose files to its quota, while it is listed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from monitor.traffic.store import Store
 from offline_audit import Window
 from tests.traffic_logs import START, traffic_rows, write_traffic
 
-# A listing asks for segments, for the ledger and for all files.
+# A listing reads the segments, the ledger and all files, one after the other.
 MOMENTS = range(4)
 
 
@@ -23,14 +23,14 @@ def log(tmp_path):
 
 @pytest.fixture
 def meanwhile(monkeypatch):
-    """Do something once, right before the store is listed for the nth time."""
+    """Run an action once, right before the store is listed for the nth time."""
 
-    def plan(place, what):
+    def plan(moment, action):
         calls, listed = iter(range(100)), Store.files
 
         def files(self, *args):
-            if next(calls) == place:
-                what()
+            if next(calls) == moment:
+                action()
             return listed(self, *args)
 
         monkeypatch.setattr(Store, "files", files)
@@ -38,19 +38,17 @@ def meanwhile(monkeypatch):
     return plan
 
 
-@pytest.mark.parametrize("place", MOMENTS)
-def test_a_segment_that_is_compacted_meanwhile_is_never_missing(log, meanwhile, place):
-    meanwhile(place, lambda: write_traffic(log, traffic_rows(20, seed=2, hours=1), segment="s2"))
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_segment_that_is_compacted_meanwhile_is_not_missing(log, meanwhile, moment):
+    meanwhile(moment, lambda: write_traffic(log, traffic_rows(20, seed=2, hours=1), segment="s2"))
     with Window.read(log) as window:
-        found = window.provenance
-        assert found.log.missing == found.log.corrupt == ()
-        assert found.rows.rows in (100, 120)
+        provenance = window.provenance
+        assert provenance.log.missing == provenance.log.corrupt == ()
+        assert provenance.rows.rows in (100, 120)
 
 
-@pytest.mark.parametrize("place", MOMENTS)
-def test_a_window_without_the_rows_of_a_segment_that_is_compacted_meanwhile_is_not_complete(
-    log, meanwhile, place
-):
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_window_that_misses_a_segment_compacted_meanwhile_is_not_complete(log, meanwhile, moment):
     segment = log / "_segments" / f"{START:%Y%m%dT%H%M%SZ}-0a1b-00001.segment"
     segment.parent.mkdir()
     segment.write_bytes(b"rows")
@@ -59,21 +57,21 @@ def test_a_window_without_the_rows_of_a_segment_that_is_compacted_meanwhile_is_n
         write_traffic(log, traffic_rows(20, seed=2, hours=1), segment="s2", lost={"torn": 1})
         segment.unlink()
 
-    meanwhile(place, compact)
+    meanwhile(moment, compact)
     with Window.read(log, until=START + dt.timedelta(hours=1)) as window:
         assert not window.provenance.complete
 
 
-@pytest.mark.parametrize("place", MOMENTS)
-def test_a_file_that_gives_way_meanwhile_is_not_missing(log, meanwhile, place):
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_file_that_is_evicted_meanwhile_is_not_missing(log, meanwhile, moment):
     second = write_traffic(log, traffic_rows(20, seed=2, hours=1), segment="s2")
 
-    def give_way():
+    def evict():
         store = Store.open(log)
         mark_removed(store, second, {second.files[0].path}, "quota")
         store.remove(second.files[0].path)
 
-    meanwhile(place, give_way)
+    meanwhile(moment, evict)
     with Window.read(log) as window:
         assert window.provenance.log.missing == ()
         if window.provenance.rows.rows == 100:

@@ -1,4 +1,4 @@
-"""Which rows a window holds: by time, model and version; and what is refused."""
+"""Rows of a window by time, model and version; errors of `Window.read`."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def test_the_start_is_in_the_window_and_the_end_is_not(known, since, until):
     times = known.traffic["time"].to_pylist()
     since = since and next(t for t in times if t >= since)
     until = until and next(t for t in times if t >= until)
-    wanted = [t for t in times if (not since or t >= since) and (not until or t < until)]
+    expected = [t for t in times if (not since or t >= since) and (not until or t < until)]
     with Window.read(known.log, since=since, until=until) as window:
-        found = window.provenance.rows
-    assert (found.rows, found.first, found.last) == (len(wanted), wanted[0], wanted[-1])
+        rows = window.provenance.rows
+    assert (rows.rows, rows.first, rows.last) == (len(expected), expected[0], expected[-1])
 
 
 def test_only_files_of_the_span_are_opened(known):
@@ -45,7 +45,7 @@ def test_only_files_of_the_span_are_opened(known):
     assert file.path.endswith("date=2026-03-01/hour=23/s1.parquet")
 
 
-def test_times_may_be_of_any_zone(known):
+def test_times_may_have_any_time_zone(known):
     zone = dt.timezone(dt.timedelta(hours=-7))
     with (
         Window.read(known.log, since=START + HOUR) as one,
@@ -55,32 +55,32 @@ def test_times_may_be_of_any_zone(known):
 
 
 @pytest.mark.parametrize("name", ["since", "until"])
-def test_a_time_without_a_zone_is_refused(known, name):
+def test_a_time_without_a_time_zone_is_an_error(known, name):
     times: dict[str, Any] = {name: START.replace(tzinfo=None)}
-    with pytest.raises(SpanError, match=f"{name} has no time zone"):
+    with pytest.raises(SpanError, match=f"{name}: .* has no time zone"):
         Window.read(known.log, **times)
 
 
-def test_a_window_that_ends_before_it_begins_is_refused(known):
+def test_an_end_that_is_not_after_the_start_is_an_error(known):
     with pytest.raises(SpanError, match="is not after"):
         Window.read(known.log, since=START, until=START)
 
 
-def test_a_log_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(LogNotFoundError, match="nowhere: there is no log"):
+def test_a_missing_log_is_an_error_that_names_the_path(tmp_path):
+    with pytest.raises(LogNotFoundError, match="nowhere: no traffic log at this path"):
         Window.read(tmp_path / "nowhere")
     assert issubclass(LogNotFoundError, OfflineAuditError)
 
 
 @pytest.mark.parametrize("address", ["carrier://pigeon/log", "s3://key:secret@bucket/log"])
-def test_an_address_that_cannot_be_used_is_an_error_of_ours(known, address):
+def test_an_invalid_address_is_an_error_without_its_secrets(known, address):
     for places in ((address,), (known.log, address)):
         with pytest.raises(LogUnreadableError) as error:
             Window.read(*places)
         assert "secret" not in str(error.value)
 
 
-def test_a_ledger_that_cannot_be_listed_is_an_error_of_ours(tmp_path):
+def test_a_ledger_that_cannot_be_listed_is_an_error(tmp_path):
     write_traffic(tmp_path, traffic_rows(10), listed=False)
     (tmp_path / "_ledger").write_text("no folder")
     with pytest.raises(LogUnreadableError, match="ledger cannot be listed"):
@@ -95,38 +95,37 @@ def two_models(tmp_path):
     return tmp_path
 
 
-def test_a_model_must_be_named_where_there_are_several(two_models):
-    with pytest.raises(ModelChoiceError, match="several models, name one: credit, fraud"):
+def test_the_model_is_required_if_the_log_has_several(two_models):
+    with pytest.raises(ModelChoiceError, match="several models; choose one of credit, fraud"):
         Window.read(two_models)
 
 
-def test_a_model_or_a_version_that_is_not_there_is_refused_with_those_that_are(two_models):
-    with pytest.raises(ModelChoiceError, match="no model loans, but: credit, fraud"):
+def test_an_unknown_model_or_version_is_an_error_that_lists_the_known_ones(two_models):
+    with pytest.raises(ModelChoiceError, match="no model loans; choose one of credit, fraud"):
         Window.read(two_models, model="loans")
-    with pytest.raises(ModelChoiceError, match="credit has no version 3, but: 1, 2"):
+    with pytest.raises(ModelChoiceError, match="no version 3 of credit; choose one of 1, 2"):
         Window.read(two_models, model="credit", version="3")
 
 
 @pytest.mark.parametrize(("version", "rows"), [(None, 20), ("2", 10)])
-def test_a_window_holds_one_version_or_all(two_models, version, rows):
+def test_a_window_has_one_version_or_all(two_models, version, rows):
     with Window.read(two_models, model="credit", version=version) as window:
         assert window.provenance.rows.rows == rows
 
 
-def test_an_empty_window_has_no_rows_and_says_so(known):
+def test_an_empty_window_has_no_rows_and_a_warning(known):
     with Window.read(known.log, known.outcomes, since=START + 100 * HOUR) as window:
         assert window.counts().rows == 0
-        assert window.ranks("sex").groups == ()
         assert window.score_histogram("sex").bars == ()
         assert window.sample(3, ("sex",)).num_rows == 0
         assert window.sample(3).num_rows == 0
         assert list(window.batches()) == []
-        assert "The window is empty." in window.provenance.warnings
+        assert "The window has no predictions." in window.provenance.warnings
         assert window.provenance.label_share is None
         assert "0 rows" in str(window.provenance)
 
 
-def test_a_log_of_segments_only_is_an_empty_window_of_no_model(tmp_path):
+def test_a_log_of_segments_only_is_an_empty_window_without_a_model(tmp_path):
     (tmp_path / "_segments").mkdir()
     (tmp_path / "_segments/now.segment").write_bytes(b"rows")
     with Window.read(tmp_path) as window:
@@ -135,7 +134,7 @@ def test_a_log_of_segments_only_is_an_empty_window_of_no_model(tmp_path):
         assert window.verdicts().actions == {}
 
 
-def test_a_model_whose_files_are_all_gone_is_still_known_from_the_ledger(tmp_path):
+def test_a_model_without_files_is_known_from_the_ledger(tmp_path):
     entry = write_traffic(tmp_path, traffic_rows(10))
     for file in entry.files:
         (tmp_path / file.path).unlink()
@@ -145,7 +144,7 @@ def test_a_model_whose_files_are_all_gone_is_still_known_from_the_ledger(tmp_pat
 
 
 @pytest.mark.parametrize("folder", ["it's", "a[b]", "a*", "ünïcode {x}"])
-def test_the_path_of_a_log_may_hold_any_character(tmp_path, folder):
+def test_the_path_of_a_log_may_contain_any_character(tmp_path, folder):
     write_traffic(tmp_path / folder, traffic_rows(10))
     write_traffic(tmp_path / "ab", traffic_rows(20))
     with Window.read(tmp_path / folder) as window:
@@ -153,7 +152,7 @@ def test_the_path_of_a_log_may_hold_any_character(tmp_path, folder):
         assert sum(batch.num_rows for batch in window.batches(["logit"])) == 10
 
 
-def test_an_engine_that_was_given_stays_open_and_one_of_its_own_is_closed(known):
+def test_a_window_closes_its_own_engine_and_not_the_callers(known):
     with Engine.duckdb(memory="1GB", threads=1) as engine:
         for _ in range(2):
             with Window.read(known.log, engine=engine) as window:
@@ -164,7 +163,7 @@ def test_an_engine_that_was_given_stays_open_and_one_of_its_own_is_closed(known)
         window.counts("sex")
 
 
-def test_a_file_that_vanishes_after_the_window_was_read_is_an_error_that_says_so(tmp_path):
+def test_a_file_that_is_deleted_after_the_window_was_opened_is_an_error(tmp_path):
     entry = write_traffic(tmp_path, traffic_rows(10, hours=1))
     with Window.read(tmp_path) as window:
         (tmp_path / entry.files[0].path).unlink()

@@ -1,0 +1,213 @@
+"""From windows to findings: the same figures as from rows, and reasons where there are none."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import compute as pc
+
+from offline_audit import (
+    AuditInputError,
+    Findings,
+    Window,
+    audit_window,
+    permutation_test,
+    projection_test,
+)
+from offline_audit.errors import UnknownColumnError
+from tests.offline_audit.conftest import SINCE, UNTIL
+from tests.traffic_logs import traffic_rows, write_outcomes, write_traffic
+
+
+def column(rows, name):
+    return [row[name] for row in rows]
+
+
+@pytest.fixture(scope="module")
+def found(window) -> Findings:
+    return audit_window(window, by=["sex", "ethnicity", ("sex", "ethnicity")])
+
+
+def test_rates_are_those_of_the_rows(known, found):
+    arrays = {
+        "groups": {a: column(known.rows, f"group_{a}") for a in ("sex", "ethnicity")},
+        "decisions": column(known.rows, "decision"),
+        "labels": column(known.rows, "label"),
+    }
+    direct = permutation_test(metrics=["selection_rate", "tpr"], **arrays)
+    by_key = {(f.metric, f.attributes, f.groups): f for f in found}
+    for one in direct:
+        assert one.other is not None
+        same = by_key[one.metric, (one.attribute,), (one.group.name, one.other.name)]
+        assert same.effect == pytest.approx(one.effect)
+        assert same.p_value == pytest.approx(one.p_value)
+        assert same.rows == {one.group.name: one.group.rows, one.other.name: one.other.rows}
+
+
+def test_binned_scores_say_nearly_the_same(known, found):
+    rows = [row for row in known.rows if row["score"] is not None]
+    direct = permutation_test(
+        metrics=["auc", "calibration_gap"],
+        groups={"sex": column(rows, "group_sex")},
+        labels=column(rows, "label"),
+        scores=column(rows, "score"),
+    )
+    for one in direct:
+        (same,) = [f for f in found if f.metric == one.metric and f.attributes == ("sex",)]
+        assert same.effect == pytest.approx(one.effect, abs=2e-3)
+        assert same.p_value == pytest.approx(one.p_value, abs=0.03)
+
+
+def test_crossed_attributes_are_compared_by_rates(found):
+    crossed = [f for f in found if f.attributes == ("sex", "ethnicity")]
+    assert {f.metric for f in crossed} == {"selection_rate", "tpr", "fpr", "ppv"}
+    assert "female × a" in {f.groups[0] for f in crossed}
+
+
+def test_every_p_value_allows_for_the_others(found):
+    tested = [f for f in found if f.p_value is not None]
+    assert len(tested) > 10
+    assert all(f.adjusted_p_value >= f.p_value for f in tested)
+
+
+def test_findings_are_json_and_hold_no_row(found, known):
+    text = json.dumps(found.to_dict())
+    said = json.loads(text)
+    assert said["window"]["rows"] == len(known.rows)
+    assert len(said["window"]["sha256"]) == 64
+    assert said["versions"]["numpy"] == np.__version__
+    assert known.rows[0]["request_id"] not in text
+
+
+def test_the_text_answers_in_a_table_and_says_what_it_guarantees(found):
+    text = str(found)
+    assert "0 of 48 tests show a" in text
+    assert "Benjamini" in text
+    assert "selection_rate" in found._repr_html_()
+
+
+def test_the_projection_is_that_of_the_rows(known, window):
+    (found,) = audit_window(window, {"projection": {"criteria": ["equalized_odds"]}}, "sex")
+    direct = projection_test(
+        groups={"sex": column(known.rows, "group_sex")},
+        decisions=np.array(column(known.rows, "decision")),
+        distances=np.array(column(known.rows, "boundary_distance")),
+        labels=column(known.rows, "label"),
+        criterion="equalized_odds",
+    )
+    assert found.statistic == pytest.approx(direct.statistic, rel=1e-5)
+    assert found.p_value == pytest.approx(direct.p_value, rel=1e-4)
+    assert found.evidence["explanation"]["rows_moved"] > 0
+
+
+def test_two_attributes_at_once_are_one_finding(window):
+    (found,) = audit_window(
+        window,
+        {"projection": {"criteria": ["statistical_parity"], "jointly": True}},
+        ["sex", "ethnicity"],
+    )
+    assert found.attributes == ("sex", "ethnicity")
+    assert found.p_value is not None
+    assert {name.split(":")[0] for name in found.rows} == {"sex", "ethnicity"}
+
+
+def turned(table: pa.Table, *names: str) -> pa.Table:
+    """The same rows with 0 for 1 and 1 for 0."""
+    for name in names:
+        place = table.schema.get_field_index(name)
+        other = pc.subtract(pa.scalar(1, table.schema.field(name).type), table[name])
+        table = table.set_column(place, table.schema.field(name), other)
+    return table
+
+
+def test_the_favourable_decision_counts_as_positive(known, tmp_path, window):
+    write_traffic(
+        tmp_path / "log", turned(known.traffic, "decision", "score"), favourable=0, lost=None
+    )
+    write_outcomes(tmp_path / "outcomes", turned(known.outcome_rows, "label"))
+    with Window.read(tmp_path / "log", tmp_path / "outcomes", SINCE, UNTIL) as other:
+        for audit in ("permutation", "projection"):
+            pairs = zip(audit_window(window, audit), audit_window(other, audit), strict=True)
+            for one, same in pairs:
+                assert (same.metric, same.groups) == (one.metric, one.groups)
+                assert same.effect == pytest.approx(one.effect, abs=1e-3)
+                assert same.p_value == pytest.approx(one.p_value, abs=0.02)
+
+
+def test_a_favourable_decision_that_changes_is_refused(known, tmp_path):
+    write_traffic(tmp_path, known.traffic)
+    write_traffic(tmp_path, traffic_rows(50, seed=9), segment="s2", version="2", favourable=0)
+    with (
+        Window.read(tmp_path) as window,
+        pytest.raises(AuditInputError, match="favourable changed within the window"),
+    ):
+        audit_window(window)
+
+
+def test_labels_of_one_decision_only_give_a_reason(known, tmp_path):
+    """Loans that were refused have no outcome, so nobody knows the rate among the good risks."""
+    granted = known.traffic.filter(pc.equal(known.traffic["decision"], 1))
+    told = known.outcome_rows.join(
+        granted.select(["request_id", "row"]), ["request_id", "row"], join_type="left semi"
+    )
+    rest = known.outcome_rows.join(
+        granted.select(["request_id", "row"]), ["request_id", "row"], join_type="left anti"
+    )
+    place = rest.schema.get_field_index("label")
+    rest = rest.set_column(place, rest.schema.field("label"), pa.nulls(len(rest), pa.int8()))
+    write_traffic(tmp_path / "log", known.traffic)
+    write_outcomes(tmp_path / "outcomes", pa.concat_tables([told, rest]))
+    with Window.read(tmp_path / "log", tmp_path / "outcomes") as window:
+        found = {f.metric: f for f in audit_window(window, by=["sex"])}
+        assert found["selection_rate"].p_value is not None
+        assert found["ppv"].p_value is not None
+        for metric in ("tpr", "fpr", "auc"):
+            assert found[metric].outcome == "not enough data"
+            assert "not identified" in (found[metric].reason or "")
+        (odds,) = audit_window(window, {"projection": {"criteria": ["equalized_odds"]}}, "sex")
+        assert odds.p_value is None
+        assert "not identified" in (odds.reason or "")
+
+
+def test_without_outcomes_there_is_a_reason_and_no_figure(known):
+    with Window.read(known.log) as window:
+        for audit in ("permutation", "projection"):
+            findings = audit_window(window, audit)
+            assert {f.outcome for f in findings} == {"not enough data"}
+            assert all("none is known" in (f.reason or "") for f in findings)
+            assert all(f.effect is None for f in findings)
+
+
+def test_a_reference_is_compared_with_by_the_attribute_that_has_it(window):
+    for reference in ("male", {"sex": "male"}):
+        found = audit_window(
+            window, {"permutation": {"metrics": ["selection_rate"], "reference": reference}}
+        )
+        assert {f.groups for f in found if f.attributes == ("sex",)} == {("female", "male")}
+        assert len([f for f in found if f.attributes == ("ethnicity",)]) == 3
+    for reference in ("nobody", {"sexx": "male"}):
+        with pytest.raises(AuditInputError, match="reference"):
+            audit_window(
+                window, {"permutation": {"metrics": ["selection_rate"], "reference": reference}}
+            )
+
+
+def test_intervals_are_of_95_percent_whatever_the_level(window):
+    found = [audit_window(window, "projection", by=["sex"], alpha=alpha) for alpha in (0.05, 0.2)]
+    assert [f.interval for f in found[0]] == [f.interval for f in found[1]]
+    assert {f.alpha for f in found[1]} == {0.2}
+
+
+def test_findings_are_drawn_in_their_order(found):
+    (axes,) = found.plot().axes
+    assert len(axes.get_yticklabels()) == len([f for f in found if f.effect is not None])
+
+
+def test_an_unknown_attribute_or_metric_is_refused(window):
+    with pytest.raises(UnknownColumnError, match="no protected attribute 'age'"):
+        audit_window(window, by=["age"])
+    with pytest.raises(AuditInputError, match="'tprr'"):
+        audit_window(window, {"permutation": {"metrics": ["tprr"]}})
