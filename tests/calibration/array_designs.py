@@ -12,8 +12,8 @@ from scipy import stats
 
 from offline_audit import GroupRows, correlation_test, permutation_test
 from offline_audit.permutation import Comparison
-from offline_audit.permutation.permutations import draw_subsets
 from offline_audit.permutation.auc_test import auc_moments
+from offline_audit.permutation.permutations import draw_subsets
 from tests.calibration.designs import ALPHA, Design, Tries
 
 __all__ = ["Sample", "array_design", "auc_rivals", "correlation_design", "mean_rivals",
