@@ -56,7 +56,7 @@ class GroupEstimate:
     Attributes:
         name: Name of the group; "not …" for all other groups.
         rows: Rows of the group.
-        counted: Rows that the metric counts: true positives for a TPR, all rows for a mean score.
+        counted: Rows that the metric counts: those with label 1 for a TPR, all for a mean score.
         hits: Successes among them for a rate, positives for an AUC, else None.
         units: Persons, or other units, that the counted rows belong to.
         estimate: Value of the metric; None without counted rows.
