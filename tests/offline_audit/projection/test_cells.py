@@ -36,9 +36,9 @@ def test_only_the_nearest_rows_are_sorted():
 
 def test_rows_at_an_infinite_distance_never_change_and_give_a_warning():
     distances = np.where(RNG.random(N) < 0.3, math.inf, DISTANCES)
-    found = projected(DECISIONS, distances, GROUPS, smallest_cell=1)
-    assert math.isfinite(found.statistic)
+    result = projected(DECISIONS, distances, GROUPS, smallest_cell=1)
+    assert math.isfinite(result.statistic)
     assert any(
         "at an infinite distance: their decisions never change" in warning
-        for warning in found.warnings
+        for warning in result.warnings
     )

@@ -1,4 +1,4 @@
-"""Distances reach the boundary and no farther, for each kind of classifier."""
+"""Distances are those to the boundary, for each kind of classifier."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from offline_audit import (
 from tests.offline_audit.projection.projected import projected
 
 
-def changes_of(found, rows):
-    return found.changes(rows)
+def changes_of(result, rows):
+    return result.changes(rows)
 
 
 RNG = np.random.default_rng(0)
@@ -30,28 +30,28 @@ W, B = np.array([1.0, -0.5, 0.25]), 0.2
 ALL = np.arange(len(X))
 
 
-def test_a_linear_classifiers_changes_end_on_the_boundary_and_are_as_long_as_the_distances():
-    found = linear_distances(X, W, B, feature_names=["a", "b", "c"])
-    changes = changes_of(found, ALL)
+def test_feature_changes_of_a_linear_classifier_reach_the_boundary():
+    result = linear_distances(X, W, B, feature_names=["a", "b", "c"])
+    changes = changes_of(result, ALL)
     np.testing.assert_allclose((X + changes) @ W + B, 0, atol=1e-12)
-    np.testing.assert_allclose(np.linalg.norm(changes, axis=1), found.distances)
+    np.testing.assert_allclose(np.linalg.norm(changes, axis=1), result.distances)
 
 
-def test_discrete_features_jump_as_cheaply_as_trying_all_combinations_shows():
+def test_the_cost_with_discrete_features_is_that_of_exhaustive_search():
     levels = RNG.integers(0, 3, (300, 2)).astype(float)
     x = np.hstack([X[:, :1], levels])
     w, jump = np.array([0.8, 0.6, -0.9]), 0.5
-    found = discrete_distances(x, w, B, discrete=[1, 2], jump=jump)
+    result = discrete_distances(x, w, B, discrete=[1, 2], jump=jump)
     score = x @ w + B
     combinations = np.unique(levels, axis=0)
     for row in range(60):
-        tried = [abs(score[row]) / 0.8]
+        costs = [abs(score[row]) / 0.8]
         for combination in combinations:
             after = score[row] + (combination - levels[row]) @ w[1:]
-            turned = (after >= 0) != (score[row] >= 0)
-            tried.append(jump + (0.0 if turned else abs(after) / 0.8))
-        assert found.distances[row] == pytest.approx(min(tried))
-    ended = (x + 1.000001 * changes_of(found, ALL)) @ w + B
+            changed = (after >= 0) != (score[row] >= 0)
+            costs.append(jump + (0.0 if changed else abs(after) / 0.8))
+        assert result.distances[row] == pytest.approx(min(costs))
+    ended = (x + 1.000001 * changes_of(result, ALL)) @ w + B
     reached = ((ended >= 0) != (score >= 0)) | (np.abs(ended) < 1e-5)
     assert reached.all()
 
@@ -65,8 +65,8 @@ def test_allowed_combinations_are_in_the_order_of_the_columns():
 
 def test_without_a_continuous_weight_decisions_change_by_a_jump_or_never():
     x = np.array([[0.3, 0.0], [0.1, 1.0], [0.2, 0.0]])
-    found = discrete_distances(x, [0.0, 1.0], -0.5, discrete=[1], jump=2.0)
-    assert found.distances.tolist() == [2.0, 2.0, 2.0]
+    result = discrete_distances(x, [0.0, 1.0], -0.5, discrete=[1], jump=2.0)
+    assert result.distances.tolist() == [2.0, 2.0, 2.0]
     stuck = discrete_distances(x, [0.0, 0.1], -0.5, discrete=[1], jump=2.0)
     assert np.isinf(stuck.distances).all()
 
@@ -74,13 +74,13 @@ def test_without_a_continuous_weight_decisions_change_by_a_jump_or_never():
 def test_the_distance_of_a_support_vector_machine_is_the_square_root_of_the_papers():
     labels = X[:, 0] ** 2 + X[:, 1] > 0.5
     svm = SVC(gamma=0.3).fit(X, labels)
-    found = kernel_distances(
+    result = kernel_distances(
         X, svm.support_vectors_, svm.dual_coef_, float(svm.intercept_[0]), gamma=0.3
     )
     s = svm.support_vectors_
     gram = np.exp(-0.3 * ((s[:, None] - s[None]) ** 2).sum(axis=2))
     squared = svm.decision_function(X) ** 2 / (svm.dual_coef_[0] @ gram @ svm.dual_coef_[0])
-    np.testing.assert_allclose(found.distances**2, squared, rtol=1e-9)
+    np.testing.assert_allclose(result.distances**2, squared, rtol=1e-9)
     linear = kernel_distances(X, np.eye(3), W, B, kernel=lambda a, b: a @ b.T)
     np.testing.assert_allclose(linear.distances, linear_distances(X, W, B).distances)
 
@@ -128,7 +128,7 @@ def test_invalid_classifier_parameters_are_refused(call, message):
 
 
 def boundaries():
-    """The same linear classifier by each of the ways."""
+    """Distances of the same linear classifier, by each function."""
     w = torch.tensor(W, dtype=torch.float32)
     return {
         "linear": linear_distances(X, W, B),
@@ -139,7 +139,7 @@ def boundaries():
 
 
 @pytest.mark.parametrize("kind", ["linear", "discrete", "kernel", "network"])
-def test_decisions_are_those_of_the_classifier(kind):
+def test_decisions_that_differ_from_the_classifier_are_counted_or_refused(kind):
     boundary = boundaries()[kind]
     decisions = (X @ W + B >= 0).astype(int)
     groups = np.where(RNG.random(len(X)) < 0.5, "a", "b")
@@ -147,13 +147,13 @@ def test_decisions_are_those_of_the_classifier(kind):
     assert not any("from the classifier's" in warning for warning in same.warnings)
     some = decisions.copy()
     some[np.argsort(-np.abs(X @ W + B))[:7]] ^= 1
-    found = projected(some, boundary, groups)
-    assert any("7 decisions differ from the classifier's" in warning for warning in found.warnings)
+    result = projected(some, boundary, groups)
+    assert any("7 decisions differ from the classifier's" in warning for warning in result.warnings)
     with pytest.raises(AuditInputError, match="300 of 300 differ from those of the classifier"):
         projected(1 - decisions, boundary, groups)
 
 
-def test_on_the_boundary_either_decision_is_the_classifiers():
+def test_on_the_boundary_either_decision_is_accepted():
     x = np.where(np.arange(300)[:, None] < 30, 0.0, X)
     decisions = (x @ W >= 0).astype(int)
     decisions[:30] = np.arange(30) % 2

@@ -1,4 +1,4 @@
-"""The fast solvers find what the paper's linear program and brute force find."""
+"""The fast solvers agree with the linear program of the paper and with exhaustive search."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SLOW = settings(max_examples=60, deadline=None)
 
 @st.composite
 def rows(draw, *, most_groups=4, attributes=1, least=12, most=60):
-    """Decisions, distances (with ties, zeros and infinite ones) and groups that are all there."""
+    """Decisions, distances (with ties, zeros or infinite ones) and groups, none of them empty."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     n = draw(st.integers(least, most))
     decisions = (rng.random(n) < draw(st.sampled_from([0.2, 0.5, 0.8]))).astype(float)
@@ -41,8 +41,8 @@ def rows(draw, *, most_groups=4, attributes=1, least=12, most=60):
 
 
 def least_cost(decisions, distances, groups, *, tolerance=0.0, favoured=None):
-    named = {f"attribute {i}": codes for i, codes in enumerate(groups)}
-    sample = Sample.read(groups=named, decisions=decisions, distances=distances)
+    by_attribute = {f"attribute {i}": codes for i, codes in enumerate(groups)}
+    sample = Sample.read(groups=by_attribute, decisions=decisions, distances=distances)
     several = len(groups) > 1
     parts = partition(sample, "statistical_parity", smallest_expected=0, all_distances=several)
     stratum = parts.strata[0]
@@ -51,30 +51,30 @@ def least_cost(decisions, distances, groups, *, tolerance=0.0, favoured=None):
     return common_rate(stratum.cells, tolerance=tolerance, favoured=favoured).cost
 
 
-def same(found: float, wanted: float, precision: float = 1e-9) -> bool:
-    """HiGHS itself is exact to about 1e-9 of the problem's numbers."""
-    return found == wanted or abs(found - wanted) <= precision * max(wanted, 1.0)
+def is_close(result: float, expected: float, precision: float = 1e-9) -> bool:
+    """Equality up to the precision of HiGHS, which is about 1e-9."""
+    return result == expected or abs(result - expected) <= precision * max(expected, 1.0)
 
 
 @given(rows())
 @SLOW
 def test_the_cost_of_a_common_rate_is_that_of_the_full_program(case):
     decisions, distances, groups = case
-    assert same(least_cost(*case), full_program(decisions, distances, groups))
+    assert is_close(least_cost(*case), full_program(decisions, distances, groups))
 
 
 @given(rows(), st.sampled_from([0.01, 0.1, 0.3]))
 @SLOW
 def test_the_cost_with_a_tolerance_is_that_of_the_full_program(case, tolerance):
-    wanted = full_program(*case, tolerance=tolerance)
-    assert same(least_cost(*case, tolerance=tolerance), wanted)
+    expected = full_program(*case, tolerance=tolerance)
+    assert is_close(least_cost(*case, tolerance=tolerance), expected)
 
 
 @given(rows(most_groups=3), st.sampled_from([0.0, 0.05, 0.2]))
 @SLOW
 def test_a_favoured_group_is_bounded_on_one_side_only(case, tolerance):
-    wanted = full_program(*case, tolerance=tolerance, favoured=1)
-    assert same(least_cost(*case, tolerance=tolerance, favoured=1), wanted)
+    expected = full_program(*case, tolerance=tolerance, favoured=1)
+    assert is_close(least_cost(*case, tolerance=tolerance, favoured=1), expected)
 
 
 @given(rows(most_groups=2, least=4, most=9))
@@ -82,8 +82,8 @@ def test_a_favoured_group_is_bounded_on_one_side_only(case, tolerance):
 def test_the_cost_of_two_groups_is_that_of_exhaustive_search(case):
     decisions, distances, groups = case
     distances = np.where(np.isinf(distances), 9.0, distances)
-    wanted = by_trying_all(decisions, distances, groups[0])
-    assert least_cost(decisions, distances, groups) == pytest.approx(wanted, rel=1e-12, abs=1e-12)
+    expected = by_trying_all(decisions, distances, groups[0])
+    assert least_cost(decisions, distances, groups) == pytest.approx(expected, rel=1e-12, abs=1e-12)
 
 
 def test_equalized_odds_is_the_sum_over_the_two_labels():
@@ -91,19 +91,19 @@ def test_equalized_odds_is_the_sum_over_the_two_labels():
     n = 400
     decisions, labels = rng.integers(0, 2, (2, n)).astype(float)
     groups, distances = rng.integers(0, 3, n), rng.exponential(size=n)
-    found = projected(decisions, distances, groups, criterion="equalized_odds", labels=labels)
+    result = projected(decisions, distances, groups, criterion="equalized_odds", labels=labels)
     parts = [
         full_program(decisions[labels == y], distances[labels == y], [groups[labels == y]])
         for y in (0, 1)
     ]
-    assert found.statistic == pytest.approx(sum(parts), rel=1e-12)
+    assert result.statistic == pytest.approx(sum(parts), rel=1e-12)
 
 
 @given(rows(attributes=2, most_groups=3, least=20), st.sampled_from([0.0, 0.05]))
 @SLOW
 def test_the_cost_of_overlapping_attributes_is_that_of_the_full_program(case, tolerance):
-    wanted = full_program(*case, tolerance=tolerance)
-    assert same(least_cost(*case, tolerance=tolerance), wanted, 1e-8)
+    expected = full_program(*case, tolerance=tolerance)
+    assert is_close(least_cost(*case, tolerance=tolerance), expected, 1e-8)
 
 
 def test_the_optimum_of_overlapping_attributes_is_certified_on_many_rows():
@@ -115,10 +115,10 @@ def test_the_optimum_of_overlapping_attributes_is_certified_on_many_rows():
         groups={"sex": sex, "race": race}, decisions=decisions, distances=rng.exponential(size=n)
     )
     parts = partition(sample, "statistical_parity", smallest_expected=5, all_distances=True)
-    turns = overlapping_rates(parts.strata[0])
-    assert turns.certified_gap < 1e-9
+    change = overlapping_rates(parts.strata[0])
+    assert change.certified_gap < 1e-9
     stratum = parts.strata[0]
-    after = stratum.positives + turns.rise - turns.fall
+    after = stratum.positives + change.rise - change.fall
     rates = (stratum.membership @ after) / stratum.group_sizes
     assert np.ptp(rates) < 1e-9
 
@@ -137,30 +137,30 @@ def overlapping(scale=1.0, n=600, seed=6):
 
 @pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12, 1e60])
 def test_the_unit_of_distances_does_not_change_the_solution(scale):
-    stratum, wanted = overlapping(scale)
-    found = overlapping_rates(stratum)
-    assert found.cost / scale == pytest.approx(wanted, rel=1e-8)
-    assert found.certified_gap < 1e-8
+    stratum, expected = overlapping(scale)
+    result = overlapping_rates(stratum)
+    assert result.cost / scale == pytest.approx(expected, rel=1e-8)
+    assert result.certified_gap < 1e-8
 
 
 @pytest.mark.parametrize("rounds", [0, 1])
 def test_a_solver_failure_leaves_the_certified_gap(monkeypatch, rounds):
-    stratum, wanted = overlapping()
+    stratum, expected = overlapping()
     calls = iter(range(100))
 
     def failing(**program):
-        found = linprog(**program)
-        found.status = 0 if next(calls) < rounds else 4
-        return found
+        result = linprog(**program)
+        result.status = 0 if next(calls) < rounds else 4
+        return result
 
     monkeypatch.setattr("offline_audit.projection.fair_change.linprog", failing)
-    found = overlapping_rates(stratum)
+    result = overlapping_rates(stratum)
     if rounds == 0:
-        assert math.isinf(found.cost)
-        assert math.isinf(found.certified_gap)
+        assert math.isinf(result.cost)
+        assert math.isinf(result.certified_gap)
     else:
-        assert found.cost > wanted
-        assert found.certified_gap >= 1 - wanted / found.cost > 1e-9
+        assert result.cost > expected
+        assert result.certified_gap >= 1 - expected / result.cost > 1e-9
 
 
 def test_a_solver_failure_is_reported_without_a_p_value(monkeypatch):
@@ -169,9 +169,9 @@ def test_a_solver_failure_is_reported_without_a_p_value(monkeypatch):
     rows = rng.integers(0, 2, 400), rng.exponential(size=400), groups
     failed = OptimizeResult(status=4)
     monkeypatch.setattr("offline_audit.projection.fair_change.linprog", lambda **_: failed)
-    found = projected(*rows)
-    assert found.p_value is None
-    assert "The solver failed" in found.reason
+    result = projected(*rows)
+    assert result.p_value is None
+    assert "The solver failed" in result.reason
 
 
 def test_overlapping_attributes_without_finite_distances_have_cost_0_or_no_fair_change():

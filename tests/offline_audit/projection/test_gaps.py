@@ -1,4 +1,4 @@
-"""Intervals cover, and the smallest detectable effect is detected as often as it says."""
+"""Covariances agree with simulation, intervals cover, and power is as stated."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def test_the_gap_and_its_interval_are_newcombes():
 @pytest.mark.parametrize("units", [1, 3])
 def test_intervals_cover_the_gap(units):
     rng = np.random.default_rng(0)
-    runs, hits = 500, 0
+    runs, covered = 500, 0
     for _ in range(runs):
         rows = drawn(rng, 400, (0.3, 0.4), (0.7, 0.3), units)
-        who = np.repeat(np.arange(400), units) if units > 1 else None
-        low, high = projected(*rows, units=who).effects[0].interval
-        hits += low <= -0.1 <= high
+        person = np.repeat(np.arange(400), units) if units > 1 else None
+        low, high = projected(*rows, units=person).effects[0].interval
+        covered += low <= -0.1 <= high
     # Within four standard errors of 95%.
-    assert abs(hits / runs - 0.95) < 4 * np.sqrt(0.95 * 0.05 / runs)
+    assert abs(covered / runs - 0.95) < 4 * np.sqrt(0.95 * 0.05 / runs)
 
 
 @pytest.mark.parametrize("groups", [2, 3])
@@ -44,12 +44,12 @@ def test_a_gap_of_the_smallest_detectable_size_is_detected_with_80_percent_power
     rng = np.random.default_rng(1)
     shares = (0.6, 0.4) if groups == 2 else (0.5, 0.3, 0.2)
     fair = [projected(*drawn(rng, 3_000, (0.4,) * groups, shares)) for _ in range(20)]
-    gap = float(np.mean([found.smallest_detectable_effect for found in fair]))
+    gap = float(np.mean([result.smallest_detectable_effect for result in fair]))
     # The largest over the groups is that of the last, the smallest group.
     rates = (0.4,) * (groups - 1) + (0.4 + gap,)
     runs = 300
-    hits = sum(projected(*drawn(rng, 3_000, rates, shares)).rejected for _ in range(runs))
-    assert abs(hits / runs - 0.8) < 4 * np.sqrt(0.8 * 0.2 / runs) + 0.01
+    rejected = sum(projected(*drawn(rng, 3_000, rates, shares)).rejected for _ in range(runs))
+    assert abs(rejected / runs - 0.8) < 4 * np.sqrt(0.8 * 0.2 / runs) + 0.01
 
 
 def test_the_covariance_of_overlapping_attributes_agrees_with_simulation():
@@ -59,17 +59,17 @@ def test_the_covariance_of_overlapping_attributes_agrees_with_simulation():
     race = np.where(rng.random(n) < 0.7, sex, rng.integers(0, 2, n))
     drawn = []
     for _ in range(3_000):
-        hits = rng.random(n) < 0.3
+        decisions = rng.random(n) < 0.3
         drawn.append(
             [
-                hits[sex == 1].mean() - hits[sex == 0].mean(),
-                hits[race == 1].mean() - hits[race == 0].mean(),
+                decisions[sex == 1].mean() - decisions[sex == 0].mean(),
+                decisions[race == 1].mean() - decisions[race == 0].mean(),
             ]
         )
     sample = Sample.read(
         groups={"sex": sex, "race": race}, decisions=rng.random(n) < 0.3, distances=np.ones(n)
     )
     strata = partition(sample, "statistical_parity", smallest_expected=5, all_distances=True).strata
-    found = gaps(sample, strata).covariance
+    result = gaps(sample, strata).covariance
     simulated = np.cov(np.array(drawn).T)
-    np.testing.assert_allclose(found, simulated, rtol=0.12)
+    np.testing.assert_allclose(result, simulated, rtol=0.12)

@@ -15,12 +15,12 @@ from offline_audit import (
 from tests.offline_audit.projection.projected import projected
 
 
-def changes_of(found, rows):
-    return found.changes(rows)
+def changes_of(result, rows):
+    return result.changes(rows)
 
 
-def refined_by(found, rows):
-    return found.refine(rows)
+def refined_by(result, rows):
+    return result.refine(rows)
 
 
 RNG = np.random.default_rng(0)
@@ -30,17 +30,17 @@ ALL = np.arange(len(X))
 
 
 def test_a_linear_networks_distances_are_exact_before_and_after_the_search():
-    wanted = linear_distances(X, W, B)
+    expected = linear_distances(X, W, B)
 
     def logit(x: torch.Tensor) -> torch.Tensor:
         return x @ torch.tensor(W, dtype=torch.float32) + B + math.log(0.3 / 0.7)
 
-    found = network_distances(logit, X, threshold=0.3)
-    np.testing.assert_allclose(found.distances, wanted.distances, atol=1e-5)
-    refined = refined_by(found, ALL)
+    result = network_distances(logit, X, threshold=0.3)
+    np.testing.assert_allclose(result.distances, expected.distances, atol=1e-5)
+    refined = refined_by(result, ALL)
     assert refined.converged.all()
-    np.testing.assert_allclose(refined.distances, wanted.distances, atol=1e-5)
-    np.testing.assert_allclose(refined.changes, changes_of(wanted, ALL), atol=1e-4)
+    np.testing.assert_allclose(refined.distances, expected.distances, atol=1e-5)
+    np.testing.assert_allclose(refined.changes, changes_of(expected, ALL), atol=1e-4)
 
 
 def circle(x: torch.Tensor) -> torch.Tensor:
@@ -48,15 +48,15 @@ def circle(x: torch.Tensor) -> torch.Tensor:
     return 1 - (x[:, :2] ** 2).sum(dim=1)
 
 
-def test_the_search_finds_a_curved_boundary_that_the_first_order_misses():
-    found = network_distances(circle, X)
+def test_the_search_finds_a_curved_boundary_that_first_order_distances_miss():
+    result = network_distances(circle, X)
     radius = np.linalg.norm(X[:, :2], axis=1)
     far = np.flatnonzero(radius > 0.2)
-    wanted = np.abs(radius - 1)[far]
-    assert np.max(np.abs(found.distances[far] / wanted - 1)) > 0.3
-    refined = refined_by(found, far)
+    expected = np.abs(radius - 1)[far]
+    assert np.max(np.abs(result.distances[far] / expected - 1)) > 0.3
+    refined = refined_by(result, far)
     assert refined.converged.all()
-    np.testing.assert_allclose(refined.distances, wanted, rtol=2e-3, atol=1e-5)
+    np.testing.assert_allclose(refined.distances, expected, rtol=2e-3, atol=1e-5)
     ended = torch.tensor(X[far] + 1.001 * refined.changes, dtype=torch.float32)
     assert ((circle(ended) >= 0).numpy() != (radius[far] <= 1)).all()
 
@@ -71,10 +71,10 @@ def test_steps_that_overshoot_are_shortened():
     refined = refined_by(network_distances(saturated, rows), ALL)
     curve = np.linspace(-4, 4, 20_001)
     points = np.column_stack([0.5 * curve**2, curve])
-    wanted = np.array([np.linalg.norm(points - row, axis=1).min() for row in rows])
-    # The few rows that are farthest out on the flat part are not reached, and it is said.
+    expected = np.array([np.linalg.norm(points - row, axis=1).min() for row in rows])
+    # The search fails in a few rows far out on the flat part, and these count as not converged.
     assert refined.converged.mean() > 0.97
-    reached = (refined.distances / wanted)[refined.converged]
+    reached = (refined.distances / expected)[refined.converged]
     assert np.quantile(reached, 0.99) < 1.01
     assert reached.min() > 0.999
 
@@ -85,15 +85,15 @@ def test_distances_of_changed_decisions_are_refined_with_a_warning():
     decisions = (circle(torch.tensor(X)) >= 0).numpy() & ~((groups == "a") & (X[:, 2] > 0.5))
     first = network_distances(circle, X)
     # All figures are shown: the test is about refinement, not about withheld small counts.
-    found = projected(decisions, first, groups, smallest_cell=1)
+    result = projected(decisions, first, groups, smallest_cell=1)
     exact = np.abs(np.linalg.norm(X[:, :2], axis=1) - 1)
-    wanted = projected(decisions, exact, groups, smallest_cell=1)
-    assert any("refined by a search" in warning for warning in found.warnings)
-    assert found.statistic == pytest.approx(wanted.statistic, rel=0.15)
-    assert len(found.explanation.features) > 0
+    expected = projected(decisions, exact, groups, smallest_cell=1)
+    assert any("refined by a search" in warning for warning in result.warnings)
+    assert result.statistic == pytest.approx(expected.statistic, rel=0.15)
+    assert len(result.explanation.features) > 0
 
 
 def test_a_row_with_a_zero_gradient_never_changes():
-    found = network_distances(lambda x: 0 * x[:, 0] + 1.0, X)
-    assert np.isinf(found.distances).all()
-    assert not refined_by(found, ALL[:5]).converged.any()
+    result = network_distances(lambda x: 0 * x[:, 0] + 1.0, X)
+    assert np.isinf(result.distances).all()
+    assert not refined_by(result, ALL[:5]).converged.any()

@@ -14,7 +14,7 @@ SHOWN = re.findall(r"```\n\n```\n(.*?)```", PAGE.read_text(), re.DOTALL)[0]
 
 
 def run(code: str) -> None:
-    exec(compile(code, PAGE.name, "exec"), {})  # noqa: S102 - our own words
+    exec(compile(code, PAGE.name, "exec"), {})  # noqa: S102 - code of our own page
 
 
 def test_the_worked_example_prints_what_the_page_shows(capsys):
@@ -23,8 +23,8 @@ def test_the_worked_example_prints_what_the_page_shows(capsys):
 
 
 def test_the_example_on_adult_runs(tmp_path, monkeypatch, capsys):
-    found = [p / "shared/data/adult/adult.data" for p in ROOT.parents]
-    data = next((path for path in found if path.exists()), None)
+    candidates = [p / "shared/data/adult/adult.data" for p in ROOT.parents]
+    data = next((path for path in candidates if path.exists()), None)
     if data is None:
         pytest.skip("the Adult data are not on this machine")
     (tmp_path / "adult.data").symlink_to(data)

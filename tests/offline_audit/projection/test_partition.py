@@ -17,20 +17,20 @@ GROUPS = RNG.choice(["a", "b"], N)
 LABELS = RNG.integers(0, 2, N)
 
 
-def test_people_and_not_rows_count_as_data():
+def test_people_and_not_rows_are_counted():
     groups = np.array(["a"] * 300 + ["b"] * 100)
     units = np.concatenate([np.arange(300), np.full(100, 300)])
-    found = projected(DECISIONS, DISTANCES, groups, units=units)
-    assert "fewer than two groups" in (found.reason or "")
+    result = projected(DECISIONS, DISTANCES, groups, units=units)
+    assert "fewer than two groups" in (result.reason or "")
 
 
 def test_a_small_group_is_excluded_and_the_others_are_tested():
     groups = np.array(["tiny"] * 5 + ["a"] * 200 + ["b"] * 195)
-    found = projected(DECISIONS, DISTANCES, groups)
-    assert found.p_value is not None
-    assert [effect.groups for effect in found.effects] == [("a", "b")]
-    assert any("group = tiny is excluded" in warning for warning in found.warnings)
-    assert [c.tested for c in found.counts] == [True, True, False]
+    result = projected(DECISIONS, DISTANCES, groups)
+    assert result.p_value is not None
+    assert [effect.groups for effect in result.effects] == [("a", "b")]
+    assert any("group = tiny is excluded" in warning for warning in result.warnings)
+    assert [c.tested for c in result.counts] == [True, True, False]
 
 
 def test_unknown_groups_and_labels_are_excluded_and_counted():
@@ -39,18 +39,18 @@ def test_unknown_groups_and_labels_are_excluded_and_counted():
     groups[5] = pd.NA
     labels = LABELS.astype(float)
     labels[10:14] = np.nan
-    found = projected(DECISIONS, DISTANCES, groups, labels=labels, criterion="equalized_odds")
-    told = " ".join(found.warnings)
-    assert "4 rows without a label are excluded" in told
-    assert sum(c.rows for c in found.counts) == N - 6 - 4
-    assert found.p_value is not None
+    result = projected(DECISIONS, DISTANCES, groups, labels=labels, criterion="equalized_odds")
+    warnings = " ".join(result.warnings)
+    assert "4 rows without a label are excluded" in warnings
+    assert sum(c.rows for c in result.counts) == N - 6 - 4
+    assert result.p_value is not None
 
 
 def test_labels_that_depend_on_the_decision_give_a_warning():
     labels = LABELS.astype(float)
     labels[(DECISIONS == 0) & (RNG.random(N) < 0.5)] = np.nan
-    found = projected(DECISIONS, DISTANCES, GROUPS, labels=labels, criterion="equal_opportunity")
-    assert any("rates within labels are biased" in warning for warning in found.warnings)
+    result = projected(DECISIONS, DISTANCES, GROUPS, labels=labels, criterion="equal_opportunity")
+    assert any("rates within labels are biased" in warning for warning in result.warnings)
 
 
 def one_decision_labelled(groups, group):
@@ -62,21 +62,21 @@ def one_decision_labelled(groups, group):
 def test_a_group_with_labels_for_one_decision_only_is_excluded(criterion):
     groups = np.array(["a"] * 180 + ["b"] * 160 + ["c"] * 60)
     labels = one_decision_labelled(groups, "c")
-    found = projected(DECISIONS, DISTANCES, groups, labels=labels, criterion=criterion)
+    result = projected(DECISIONS, DISTANCES, groups, labels=labels, criterion=criterion)
     others = projected(
         DECISIONS[:340], DISTANCES[:340], groups[:340], labels=labels[:340], criterion=criterion
     )
-    assert found.p_value == others.p_value
-    assert {effect.groups for effect in found.effects} == {("a", "b")}
-    assert any("group = c with label 1 is excluded: its labels" in w for w in found.warnings)
-    assert not any(c.tested for c in found.counts if c.group == "c")
+    assert result.p_value == others.p_value
+    assert {effect.groups for effect in result.effects} == {("a", "b")}
+    assert any("group = c with label 1 is excluded: its labels" in w for w in result.warnings)
+    assert not any(c.tested for c in result.counts if c.group == "c")
 
 
 def test_with_one_identified_group_left_there_is_a_reason():
     labels = one_decision_labelled(GROUPS, "b")
-    found = projected(DECISIONS, DISTANCES, GROUPS, labels=labels, criterion="equalized_odds")
-    assert found.p_value is None
-    assert "labels of b exist for one decision only" in found.reason
+    result = projected(DECISIONS, DISTANCES, GROUPS, labels=labels, criterion="equalized_odds")
+    assert result.p_value is None
+    assert "labels of b exist for one decision only" in result.reason
     assert projected(DECISIONS, DISTANCES, GROUPS, labels=labels).p_value is not None
 
 
@@ -84,23 +84,23 @@ def test_rows_with_selective_labels_do_not_affect_other_attributes():
     race = np.array(["x"] * 180 + ["y"] * 160 + ["z"] * 60)
     labels = one_decision_labelled(race, "z")
     both = {"sex": GROUPS, "race": race}
-    found = projected(DECISIONS, DISTANCES, both, labels=labels, criterion="equal_opportunity")
+    result = projected(DECISIONS, DISTANCES, both, labels=labels, criterion="equal_opportunity")
     first = {name: values[:340] for name, values in both.items()}
     others = projected(
         DECISIONS[:340], DISTANCES[:340], first, labels=labels[:340], criterion="equal_opportunity"
     )
-    assert found.p_value == pytest.approx(others.p_value, rel=1e-12)
-    assert [e.gap for e in found.effects] == pytest.approx([e.gap for e in others.effects])
+    assert result.p_value == pytest.approx(others.p_value, rel=1e-12)
+    assert [e.gap for e in result.effects] == pytest.approx([e.gap for e in others.effects])
 
 
 def test_a_group_whose_labels_depend_on_the_decision_is_named():
     groups = np.array(["a"] * 300 + ["b"] * 100)
     labels = LABELS.astype(float)
-    # All but three of the refused of b have no label.
+    # Of the rows of b with decision 0, only three have a label.
     refused = np.flatnonzero((groups == "b") & (DECISIONS == 0))
     labels[refused[3:]] = np.nan
-    found = projected(DECISIONS, DISTANCES, groups, labels=labels, criterion="equal_opportunity")
-    assert any("depends on the decision in groups of group: b." in w for w in found.warnings)
+    result = projected(DECISIONS, DISTANCES, groups, labels=labels, criterion="equal_opportunity")
+    assert any("depends on the decision in groups of group: b." in w for w in result.warnings)
     by_chance = LABELS.astype(float)
     by_chance[::3] = np.nan
     fair = projected(DECISIONS, DISTANCES, groups, labels=by_chance, criterion="equal_opportunity")

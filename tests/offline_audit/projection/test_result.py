@@ -23,32 +23,32 @@ BOUNDARY: Any = linear_distances(X, W, 0.0, feature_names=["income", "age", "noi
 
 def test_a_result_prints_in_a_terminal_and_a_notebook_and_becomes_json_and_a_figure(tmp_path):
     odd = np.where(GROUPS == "f", "<b>f</b>", GROUPS)
-    found = projected(DECISIONS, BOUNDARY, odd, criterion="equalized_odds", labels=LABELS)
-    printed = str(found)
+    result = projected(DECISIONS, BOUNDARY, odd, criterion="equalized_odds", labels=LABELS)
+    printed = str(result)
     assert printed.startswith("Do groups get decision 1 equally often within each label?")
     assert "Smallest fair change" in printed
     assert "income" in printed
-    assert "<b>f</b>" not in found._repr_html_()
-    assert "&lt;b&gt;f&lt;/b&gt;" in found._repr_html_()
-    told = json.loads(json.dumps(found.to_dict()))
-    assert told["p_value"] == found.p_value
-    assert told["rejected"] is True
-    assert told["cost_per_row"] == found.statistic / N
-    assert told["explanation"]["moves"][0]["rows"] > 0
-    found.plot().savefig(tmp_path / "gaps.png")
+    assert "<b>f</b>" not in result._repr_html_()
+    assert "&lt;b&gt;f&lt;/b&gt;" in result._repr_html_()
+    data = json.loads(json.dumps(result.to_dict()))
+    assert data["p_value"] == result.p_value
+    assert data["rejected"] is True
+    assert data["cost_per_row"] == result.statistic / N
+    assert data["explanation"]["moves"][0]["rows"] > 0
+    result.plot().savefig(tmp_path / "gaps.png")
     assert (tmp_path / "gaps.png").stat().st_size > 5_000
 
 
-def test_a_figure_names_the_attribute_where_there_are_several():
+def test_a_figure_names_the_attribute_if_there_are_several():
     race = RNG.choice(["x", "y"], N)
     one = projected(DECISIONS, BOUNDARY, {"sex": GROUPS}).plot()
     both = projected(DECISIONS, BOUNDARY, {"sex": GROUPS, "race": race}).plot()
     assert [label.get_text() for label in one.axes[0].get_yticklabels()] == ["f – m"]
-    named = [label.get_text() for label in both.axes[0].get_yticklabels()]
-    assert named == ["sex: f – m", "race: x – y"]
+    labels = [label.get_text() for label in both.axes[0].get_yticklabels()]
+    assert labels == ["sex: f – m", "race: x – y"]
 
 
-def test_a_figure_without_gaps_says_so(tmp_path):
+def test_a_figure_without_gaps_has_a_message(tmp_path):
     nothing = projected(np.ones(N), BOUNDARY.distances, GROUPS).plot()
     assert [text.get_text() for text in nothing.axes[0].texts] == ["No gaps were computed."]
     nothing.savefig(tmp_path / "empty.png")

@@ -22,9 +22,9 @@ LABELS = RNG.integers(0, 2, N)
 
 
 def changed(values, row, value):
-    found = np.array(values, dtype=object if isinstance(value, str) or value is None else float)
-    found[row] = value
-    return found
+    result = np.array(values, dtype=object if isinstance(value, str) or value is None else float)
+    result[row] = value
+    return result
 
 
 REFUSED: dict[str, dict[str, Any]] = {
@@ -108,10 +108,10 @@ def test_a_person_with_a_partly_unknown_group_is_accepted():
 
 @pytest.mark.parametrize("kind", [list, pd.Series, lambda v: np.array(v, dtype=object)])
 def test_lists_series_and_arrays_are_accepted(kind):
-    found = projected(kind(DECISIONS), kind(DISTANCES), kind(GROUPS))
-    assert found.p_value == projected(DECISIONS, DISTANCES, GROUPS).p_value
+    result = projected(kind(DECISIONS), kind(DISTANCES), kind(GROUPS))
+    assert result.p_value == projected(DECISIONS, DISTANCES, GROUPS).p_value
     as_bool = projected(DECISIONS == 1, DISTANCES, GROUPS == "a")
-    assert as_bool.p_value == pytest.approx(found.p_value, rel=1e-12)
+    assert as_bool.p_value == pytest.approx(result.p_value, rel=1e-12)
 
 
 def test_input_arrays_are_not_modified():

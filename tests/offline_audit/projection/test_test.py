@@ -1,4 +1,4 @@
-"""Bad input gets an error that says what and where, or a result that says why it has no p-value."""
+"""Data that cannot be tested give a reason and no p-value; the laws differ as documented."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ WITHOUT_P: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("reason", WITHOUT_P)
 def test_untestable_data_have_a_reason_and_no_p_value(reason):
     given = {"decisions": DECISIONS, "distances": DISTANCES, "groups": GROUPS}
-    found = projected(**{**given, **WITHOUT_P[reason]})
-    assert found.p_value is None
-    assert found.rejected is None
-    assert reason in (found.reason or "")
-    assert reason in str(found).replace("\n  ", " ")
-    assert found.to_dict()["p_value"] is None
+    result = projected(**{**given, **WITHOUT_P[reason]})
+    assert result.p_value is None
+    assert result.rejected is None
+    assert reason in (result.reason or "")
+    assert reason in str(result).replace("\n  ", " ")
+    assert result.to_dict()["p_value"] is None
 
 
 def unfair(seed=1, groups=3):
-    """Rates .2 and .8 apart, and overlapping attributes."""
+    """Decisions whose rates differ by .5 between sexes, with two overlapping attributes."""
     rng = np.random.default_rng(seed)
     sex, race = rng.integers(0, 2, N), rng.integers(0, groups, N)
     return (rng.random(N) < 0.2 + 0.5 * sex + 0.1 * (race == 1)).astype(int), sex, race
@@ -62,25 +62,25 @@ def unfair(seed=1, groups=3):
 
 def test_rows_on_the_boundary_cost_nothing_and_give_a_warning():
     decisions, sex, _ = unfair()
-    found = projected(decisions, np.zeros(N), sex)
-    assert found.statistic == 0.0
-    assert found.p_value < 1e-9
-    assert any("400 rows are on the boundary" in warning for warning in found.warnings)
+    result = projected(decisions, np.zeros(N), sex)
+    assert result.statistic == 0.0
+    assert result.p_value < 1e-9
+    assert any("400 rows are on the boundary" in warning for warning in result.warnings)
 
 
-@pytest.mark.parametrize("given", ["sex", "race", "both"])
+@pytest.mark.parametrize("attributes", ["sex", "race", "both"])
 @pytest.mark.parametrize(
     "options", [{}, {"tolerance": 0.02}, {"criterion": "equalized_odds", "labels": LABELS}]
 )
-def test_the_standardized_law_does_not_depend_on_the_cost(given, options):
+def test_the_standardized_law_does_not_depend_on_the_cost(attributes, options):
     decisions, sex, race = unfair()
     groups = {"sex": {"sex": sex}, "race": {"race": race}, "both": {"sex": sex, "race": race}}
     refused_at_0 = np.where((sex == 0) & (decisions == 0), 0.0, DISTANCES)
-    wanted = projected(decisions, np.full(N, 1e-12), groups[given], **options)
+    expected = projected(decisions, np.full(N, 1e-12), groups[attributes], **options)
     for distances in (np.zeros(N), refused_at_0):
-        found = projected(decisions, distances, groups[given], **options)
-        assert found.p_value == pytest.approx(wanted.p_value, rel=1e-9)
-    assert wanted.p_value < 0.2
+        result = projected(decisions, distances, groups[attributes], **options)
+        assert result.p_value == pytest.approx(expected.p_value, rel=1e-9)
+    assert expected.p_value < 0.2
 
 
 def test_several_gaps_that_cost_nothing_have_no_p_value():
@@ -94,10 +94,10 @@ def test_several_gaps_that_cost_nothing_have_no_p_value():
         ("kernel", sex, np.zeros(N)),
         ("curve", {"sex": sex, "race": race}, np.zeros(N)),
     ]:
-        found = projected(decisions, far, groups, law=law)
-        assert found.p_value is None
-        assert "Closing the gaps costs nothing" in found.reason
-        assert "Closing the gaps costs nothing" in str(found)
+        result = projected(decisions, far, groups, law=law)
+        assert result.p_value is None
+        assert "Closing the gaps costs nothing" in result.reason
+        assert "Closing the gaps costs nothing" in str(result)
 
 
 @pytest.mark.parametrize("law", ["standardized", "curve"])
@@ -106,25 +106,25 @@ def test_several_gaps_that_cost_nothing_have_no_p_value():
 def test_equal_rates_have_a_p_value_of_one(law, distance, others):
     distances = np.full(N, distance)
     distances[1:] = others
-    found = projected(np.tile([0, 1], 200), distances, np.repeat(["a", "b"], 200), law=law)
-    assert found.p_value == 1.0
+    result = projected(np.tile([0, 1], 200), distances, np.repeat(["a", "b"], 200), law=law)
+    assert result.p_value == 1.0
 
 
 @pytest.mark.parametrize("near", [0, 1, 2])
 def test_the_kernel_law_needs_rows_near_the_boundary(near):
-    """Rates are equal; nobody, one or two can turn."""
+    """Rates are equal; no row, one row or two rows have a finite distance."""
     distances = np.full(N, math.inf)
     distances[:near] = 0.1
     groups = np.repeat(["a", "b"], 200)
-    found = projected(np.tile([0, 1], 200), distances, groups, law="kernel")
+    result = projected(np.tile([0, 1], 200), distances, groups, law="kernel")
     if near:
-        assert found.p_value == 1.0
+        assert result.p_value == 1.0
     else:
-        assert "No row is near enough to the boundary" in found.reason
+        assert "No row is near enough to the boundary" in result.reason
 
 
 def test_the_kernel_law_has_no_p_value_for_a_gap_far_from_the_boundary():
     decisions, sex, _ = unfair()
-    found = projected(decisions, 100 + DISTANCES, sex, law="kernel", bandwidth=0.1)
-    assert found.p_value is None
-    assert "No row is near enough" in found.reason
+    result = projected(decisions, 100 + DISTANCES, sex, law="kernel", bandwidth=0.1)
+    assert result.p_value is None
+    assert "No row is near enough" in result.reason
