@@ -184,7 +184,7 @@ class Sensitivity:
         step = torch.arange(1, maps.groups)[:, None]
         targets = (sources[:, None] + step) % maps.groups
         pairs = targets.shape[0] * targets.shape[1]
-        carried = maps.carry(
+        carried = maps.transport(
             features,
             sources[:, None].expand_as(targets).reshape(pairs, n),
             targets.reshape(pairs, n),
@@ -192,7 +192,7 @@ class Sensitivity:
         )
         with torch.no_grad():
             if self.first_layer is not None and hidden is not None:
-                near = hidden.detach() + carried.added(self._layer_weights[attribute.name])
+                near = hidden.detach() + carried.layer_change(self._layer_weights[attribute.name])
                 there = self.first_layer.tail(near.reshape(pairs * n, near.shape[2]))
             else:
                 there = self.logit(carried.features.reshape(pairs * n, width))

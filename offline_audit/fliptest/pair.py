@@ -143,7 +143,7 @@ class Pair:
 
         source, target = self.people[here].features, self.people[1 - here].features
         return fit_validated(
-            source, target, self.columns, self.options.method, seed=self.options.seed, tell=tell
+            source, target, self.columns, self.options.method, seed=self.options.seed, progress=tell
         )
 
     def _shared(

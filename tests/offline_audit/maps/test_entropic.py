@@ -163,5 +163,5 @@ def test_what_cannot_be_is_refused_in_words(monkeypatch):
             EntropicMethod(**options)
     monkeypatch.setattr(entropic, "_ROUNDS", 1)
     monkeypatch.setattr(entropic, "_STEPS", 1)
-    with pytest.raises(AuditInputError, match="take a larger epsilon"):
+    with pytest.raises(AuditInputError, match="use a larger epsilon"):
         EntropicMethod(epsilon=0.001).fit(SMALL.source, SMALL.target, SMALL.columns)

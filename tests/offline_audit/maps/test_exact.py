@@ -147,7 +147,7 @@ def test_what_cannot_be_is_refused_in_words(monkeypatch):
     with pytest.raises(AuditInputError, match="rows"):
         ExactMethod(rows=0)
     monkeypatch.setattr(exact, "_MOST_PIVOTS", 3)
-    with pytest.raises(AuditInputError, match="take fewer rows"):
+    with pytest.raises(AuditInputError, match="reduce rows"):
         ExactMethod().fit(SMALL.source, SMALL.target, SMALL.columns)
     monkeypatch.setitem(sys.modules, "ot", None)
     with pytest.raises(AuditInputError, match=r"pip install 'evenhand\[audit\]'"):

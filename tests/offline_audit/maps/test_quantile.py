@@ -32,7 +32,7 @@ def test_it_is_the_monitors_map():
     )
     rows = torch.from_numpy(g.unseen)
     here = torch.zeros((1, len(rows)), dtype=torch.long)
-    wanted = maps.carry(rows, here, here + 1, row_uniforms(rows, maps.uniforms)[None]).features
+    wanted = maps.transport(rows, here, here + 1, row_uniforms(rows, maps.uniforms)[None]).features
     found = QuantileMethod().fit(g.source, g.target, MIXED).transport(g.unseen)
     assert np.array_equal(found, wanted.numpy())
 
@@ -109,10 +109,10 @@ def test_spread_people_who_are_alike_get_different_counterparts():
     target = (rng.random((1_000, 1)) < 0.4).astype(np.float32)
     fitted = QuantileMethod().fit(source, target, columns)
     assert fitted.transport(source)[0].std() == 0
-    spread = fitted.spread(source, 0)
+    spread = fitted.random_counterparts(source, 0)
     assert abs(spread.mean() - target.mean()) < 4 * np.sqrt(0.24 / 1_000)
-    assert np.array_equal(spread, fitted.spread(source, 0))
-    assert not np.array_equal(spread, fitted.spread(source, 1))
+    assert np.array_equal(spread, fitted.random_counterparts(source, 0))
+    assert not np.array_equal(spread, fitted.random_counterparts(source, 1))
 
 
 def test_many_people_are_carried_as_few_are():

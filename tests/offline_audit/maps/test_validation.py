@@ -72,8 +72,8 @@ def test_a_map_that_does_nothing_fails_where_groups_differ():
     g = gaussians(N)
     found = validate_map(Fixed(lambda x: x), g.unseen[:N], g.there[:N], g.columns, SQUARED_L2)
     said = " ".join(found.failures)
-    assert "a has another distribution" in said
-    assert "b has another distribution" in said
+    assert "a has a different distribution" in said
+    assert "b has a different distribution" in said
     assert found.auc > 0.9
     assert found.distance == 0
 
@@ -88,7 +88,7 @@ def test_a_map_that_makes_everyone_the_mean_fails():
         g.columns,
         SQUARED_L2,
     )
-    assert len([f for f in found.failures if "has another distribution" in f]) == 3
+    assert len([f for f in found.failures if "has a different distribution" in f]) == 3
     assert found.auc > 0.9
 
 

@@ -102,8 +102,8 @@ def test_slopes_are_those_of_the_costs(cost):
     for column in range(3):
         step = 1e-6 * torch.eye(3, dtype=torch.float64)[column]
         wanted = (costs(change + step) - costs(change - step)) / 2e-6
-        np.testing.assert_allclose(wgan._SLOPES[cost](change)[:, column], wanted, rtol=1e-6)
-    assert not wgan._SLOPES[cost](torch.zeros(1, 3)).any()
+        np.testing.assert_allclose(wgan._GRADIENTS[cost](change)[:, column], wanted, rtol=1e-6)
+    assert not wgan._GRADIENTS[cost](torch.zeros(1, 3)).any()
 
 
 def test_kinds_are_kept_and_no_batch_matters():
@@ -136,7 +136,7 @@ def test_constant_features_and_one_person_do_no_harm():
 
 
 def test_what_cannot_be_is_refused_in_words():
-    with pytest.raises(AuditInputError, match="cost of your own"):
+    with pytest.raises(AuditInputError, match="gradient of the cost"):
         WganMethod(cost=cost_of(lambda a, b: COSTS["l2"].pairwise(a, b)))
     for options in ({"steps": 0}, {"batch": 0}, {"weight": -1.0}, {"weight": float("nan")}):
         with pytest.raises(AuditInputError, match=next(iter(options))):
