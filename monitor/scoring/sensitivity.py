@@ -179,7 +179,7 @@ class Sensitivity:
         noise, so the maximum within a draw is the event that at least one other group flips.
         """
         maps, (n, width) = self.maps[attribute.name], features.shape
-        sources, uniforms, weights = _draws(features, posterior, maps.uniforms)
+        sources, uniforms, weights = _draws(features, posterior, maps.n_uniforms)
         # The k − 1 other groups of each draw, `[e, k − 1, n]`.
         step = torch.arange(1, maps.groups)[:, None]
         targets = (sources[:, None] + step) % maps.groups
@@ -248,7 +248,7 @@ class Sensitivity:
         units |= {g.name: [names.index(n) for n in g.features] for g in self.spec.one_hot_groups}
         with torch.no_grad():
             posterior = self.status(features)[:, heads].softmax(1)
-            f, uniforms = self.logit(features), row_uniforms(features, maps.uniforms)
+            f, uniforms = self.logit(features), row_uniforms(features, maps.n_uniforms)
             totals = dict.fromkeys(units, 0.0)
             for source in range(maps.groups):
                 others = [t for t in range(maps.groups) if t != source]

@@ -192,7 +192,7 @@ class Pair:
             ),
             net=net_estimate(flipset, errors),
             validation=fitted.validation,
-            reason=fitted.unsound
+            reason=fitted.rejection
             or rate_mismatch(flipset, self.people[1 - here])
             or self._untested(),
             smallest_detectable_effect=self._detectable(None if errors is None else errors.gross),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from offline_audit.errors import AuditInputError
 from offline_audit.maps.columns import Columns, Scaling
 from offline_audit.maps.draws import draw_uniforms
-from offline_audit.maps.exact import distinct_people
+from offline_audit.maps.exact import distinct_rows
 from offline_audit.maps.transport_map import SQUARED_L2, Cost, Features, Progress, TransportMap
 
 __all__ = ["EntropicMap", "EntropicMethod", "conditional", "target_potentials"]
@@ -131,7 +131,7 @@ class EntropicMap:
         ]
         if self.barycentric:
             means = probabilities @ targets
-            return np.stack([self.scaling.settled(means, uniforms) for uniforms in draws])
+            return np.stack([self.scaling.unscaled(means, uniforms) for uniforms in draws])
         # The inverse of the cumulative distribution, scaled because its last value is not quite 1.
         cumulative = np.cumsum(probabilities, axis=1)
         chosen = [(cumulative <= uniforms * cumulative[:, -1:]).sum(1) for uniforms in draws]
@@ -178,8 +178,8 @@ class EntropicMethod:
         """See `MapMethod`."""
         rng = np.random.default_rng(seed)
         scaling = Scaling.of(source, target, columns)
-        sources, source_counts = distinct_people(source, self.rows, rng)
-        targets, target_counts = distinct_people(target, self.rows, rng)
+        sources, source_counts = distinct_rows(source, self.rows, rng)
+        targets, target_counts = distinct_rows(target, self.rows, rng)
         costs = self.cost.pairwise(scaling.scaled(sources), scaling.scaled(targets))
         epsilon = self.epsilon * _typical_cost(costs)
         shares = source_counts / source_counts.sum(), target_counts / target_counts.sum()

@@ -15,7 +15,7 @@ from offline_audit.maps.columns import Columns, Scaling
 from offline_audit.maps.draws import draw_uniforms
 from offline_audit.maps.transport_map import SQUARED_L2, Cost, Features, Progress, TransportMap
 
-__all__ = ["ExactMap", "ExactMethod", "Plan", "distinct_people", "optimal_plan"]
+__all__ = ["ExactMap", "ExactMethod", "Plan", "distinct_rows", "optimal_plan"]
 
 Float = NDArray[np.float64]
 # Limit of the network simplex; 5,000 rows per group need about 10 million pivots.
@@ -24,7 +24,7 @@ _MOST_PIVOTS = 1_000_000_000
 _LEAST_SHARE = 1e-9
 
 
-def distinct_people(
+def distinct_rows(
     group: Features, rows: int, rng: np.random.Generator
 ) -> tuple[Features, NDArray[np.int64]]:
     """Distinct rows of a sample of a group, `[k, d]`, and the number of copies of each, `[k]`.
@@ -186,8 +186,8 @@ class ExactMethod:
         """See `MapMethod`."""
         rng = np.random.default_rng(seed)
         scaling = Scaling.of(source, target, columns)
-        sources, source_counts = distinct_people(source, self.rows, rng)
-        targets, target_counts = distinct_people(target, self.rows, rng)
+        sources, source_counts = distinct_rows(source, self.rows, rng)
+        targets, target_counts = distinct_rows(target, self.rows, rng)
         scaled = scaling.scaled(sources)
         costs = self.cost.pairwise(scaled, scaling.scaled(targets))
         masses = optimal_plan(costs, source_counts, target_counts)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from offline_audit.maps.columns import Columns
 from offline_audit.maps.draws import draw_uniforms
 from offline_audit.maps.quantile import QuantileMap, QuantileMethod
-from offline_audit.maps.repair import BinnedPeople, Repair, fit_repair, some_rows
+from offline_audit.maps.repair import BinnedRows, Repair, fit_repair, some_rows
 from offline_audit.maps.transport_map import SQUARED_L2, Cost, Features, Progress
 
 __all__ = ["JointQuantileMap", "JointQuantileMethod"]
@@ -101,9 +101,11 @@ class JointQuantileMethod:
         pairs = [] if fitted.repair is None else list(fitted.repair.pairs)
         return _repaired(margins, source, target, columns, pairs, seed)
 
-    def still(self, features: Features, columns: Columns) -> Callable[[NDArray[np.bool_]], bool]:
+    def identity_check(
+        self, features: Features, columns: Columns
+    ) -> Callable[[NDArray[np.bool_]], bool]:
         """See `SparseMethod`."""
-        margins_are_identity = QuantileMethod().still(features, columns)
+        margins_are_identity = QuantileMethod().identity_check(features, columns)
         tests = PairTests(features, columns)
 
         def is_identity(first: NDArray[np.bool_]) -> bool:
@@ -131,7 +133,7 @@ def _uniforms(
     rows: Features, margins: QuantileMap, count: int, draw: int, n_counterparts: int
 ) -> NDArray[np.float64]:
     """Uniform numbers that the draws of the margins do not use, `[n, count]`."""
-    used = margins.maps.uniforms
+    used = margins.maps.n_uniforms
     return draw_uniforms(rows, used + count, draw, n_counterparts)[:, used:]
 
 
@@ -146,7 +148,7 @@ class PairTests:
 
     def __init__(self, rows: Features, columns: Columns, seed: int = 0) -> None:
         self._sample = some_rows(len(rows), 2 * _PAIR_TEST_ROWS, seed)
-        self._binned = BinnedPeople.of(rows[self._sample], columns)
+        self._binned = BinnedRows.of(rows[self._sample], columns)
 
     def between(self, first: NDArray[np.bool_]) -> list[tuple[int, int]]:
         """Pairs that differ between the rows in `first`, bool `[n]`, and the others."""

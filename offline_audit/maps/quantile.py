@@ -58,10 +58,10 @@ class QuantileMap:
         """See `TransportMap`."""
         n_counterparts = n_counterparts if self.splits else 1
         transported = np.empty((n_counterparts, *features.shape), np.float32)
-        shifts = torch.from_numpy(draw_shifts(self.maps.uniforms, n_counterparts))[:, None]
+        shifts = torch.from_numpy(draw_shifts(self.maps.n_uniforms, n_counterparts))[:, None]
         for start in range(0, len(features), _CHUNK):
             rows = torch.from_numpy(np.ascontiguousarray(features[start : start + _CHUNK]))
-            uniforms = shifted_uniforms(row_uniforms(rows, self.maps.uniforms)[None], shifts)
+            uniforms = shifted_uniforms(row_uniforms(rows, self.maps.n_uniforms)[None], shifts)
             transported[:, start : start + _CHUNK] = self._moved(rows, uniforms)
         return transported
 
@@ -71,7 +71,7 @@ class QuantileMap:
         transported = np.empty_like(features)
         for start in range(0, len(features), _CHUNK):
             rows = torch.from_numpy(np.ascontiguousarray(features[start : start + _CHUNK]))
-            uniforms = rng.random((1, len(rows), self.maps.uniforms), np.float32)
+            uniforms = rng.random((1, len(rows), self.maps.n_uniforms), np.float32)
             transported[start : start + _CHUNK] = self._moved(rows, torch.from_numpy(uniforms))[0]
         return transported
 
@@ -115,7 +115,9 @@ class QuantileMethod:
         moves = fitted.maps.ordered_moves.numpy(), fitted.maps.category_moves.numpy()
         return _fit(source, target, columns, moves)
 
-    def still(self, features: Features, columns: Columns) -> Callable[[NDArray[np.bool_]], bool]:
+    def identity_check(
+        self, features: Features, columns: Columns
+    ) -> Callable[[NDArray[np.bool_]], bool]:
         """See `SparseMethod`."""
         differences = _feature_differences(features, columns)
         level = FAMILY_LEVEL / len(columns.variables)

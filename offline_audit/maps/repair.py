@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.special import ndtr, ndtri
 
-from offline_audit.maps.columns import Columns, Features, Variable, category_places
+from offline_audit.maps.columns import Columns, Features, Variable, category_codes
 from offline_audit.maps.gaussian import Affine, bures
 
-__all__ = ["BinnedPeople", "NormalScores", "Repair", "fit_repair", "some_rows"]
+__all__ = ["BinnedRows", "NormalScores", "Repair", "fit_repair", "some_rows"]
 
 Float = NDArray[np.float64]
 # Values per variable that normal scores store.
@@ -84,7 +84,7 @@ class NormalScores:
 def _values(features: Features, variable: Variable, order: NDArray[np.intp] | None) -> Float:
     if order is None:
         return features[:, variable.columns[0]].astype(np.float64)
-    return order[category_places(features, variable)].astype(np.float64)
+    return order[category_codes(features, variable)].astype(np.float64)
 
 
 # Level of the Kolmogorov–Smirnov test of a direction; a step moves only directions that differ.
@@ -275,10 +275,10 @@ def _category_order(
     variable = columns.variables[index]
     if variable.kind != "category":
         return None
-    binned = BinnedPeople.of(target, columns)
+    binned = BinnedRows.of(target, columns)
     partners = {other for pair in pairs if index in pair for other in pair} - {index}
     partner_bins = binned.indicators[:, np.isin(binned.owner, list(partners))]
-    codes = category_places(target, variable)
+    codes = category_codes(target, variable)
     own = (codes[:, None] == np.arange(len(variable.columns) + 1)).astype(np.float64)
     table = own.T @ partner_bins
     expected = np.outer(table.sum(1), table.sum(0)) / max(table.sum(), 1.0)
@@ -293,7 +293,7 @@ def _category_order(
 
 
 @dataclass(frozen=True, kw_only=True)
-class BinnedPeople:
+class BinnedRows:
     """Rows with each variable binned, as indicator columns.
 
     Attributes:
@@ -305,7 +305,7 @@ class BinnedPeople:
     owner: NDArray[np.intp]
 
     @classmethod
-    def of(cls, rows: Features, columns: Columns) -> BinnedPeople:
+    def of(cls, rows: Features, columns: Columns) -> BinnedRows:
         """Bins of about equal numbers of rows; each category is a bin."""
         codes = [_bin_codes(rows, variable) for variable in columns.variables]
         sizes = [int(code.max(initial=0)) + 1 for code in codes]
@@ -365,7 +365,7 @@ def _chi2_terms(first: Float, second: Float, sizes: tuple[float, float]) -> Floa
 
 def _bin_codes(rows: Features, variable: Variable) -> NDArray[np.intp]:
     if variable.kind == "category":
-        return category_places(rows, variable)
+        return category_codes(rows, variable)
     values = rows[:, variable.columns[0]]
     inner = np.linspace(0, 1, _BINS + 1)[1:-1]
     # Tied quantiles give fewer bins.

@@ -17,7 +17,7 @@ from scipy import stats
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 
-from offline_audit.maps.columns import Columns, Scaling, Variable, category_places
+from offline_audit.maps.columns import Columns, Scaling, Variable, category_codes
 from offline_audit.maps.draws import one_counterpart
 from offline_audit.maps.transport_map import Cost, Features, MapMethod, Progress, TransportMap
 
@@ -71,7 +71,7 @@ class MapValidation:
     failures: tuple[str, ...]
 
     @property
-    def sound(self) -> bool:
+    def passed(self) -> bool:
         """Whether the map passed all checks."""
         return not self.failures
 
@@ -152,7 +152,7 @@ def _ks(transported: Features, target: Features, variable: Variable) -> float:
     if variable.kind == "category":
         size = len(variable.columns) + 1
         shares = [
-            np.bincount(category_places(rows, variable), minlength=size) / len(rows)
+            np.bincount(category_codes(rows, variable), minlength=size) / len(rows)
             for rows in (transported, target)
         ]
         return float(np.abs(shares[0] - shares[1]).max())
@@ -262,7 +262,7 @@ class ValidatedMap:
     validation: MapValidation
 
     @property
-    def unsound(self) -> str | None:
+    def rejection(self) -> str | None:
         """Why the map cannot be used, with the first failed checks; None if it passed."""
         failures = self.validation.failures
         if not failures:

@@ -65,7 +65,7 @@ class WganMap:
         n_counterparts = n_counterparts if self.splits else 1
         return np.stack(
             [
-                self.scaling.settled(moved, draw_uniforms(features, count, draw, n_counterparts))
+                self.scaling.unscaled(moved, draw_uniforms(features, count, draw, n_counterparts))
                 for draw in range(n_counterparts)
             ]
         )

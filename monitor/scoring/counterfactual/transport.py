@@ -72,7 +72,7 @@ class TransportMaps:
         return len(self.ordered) + sum(map(len, self.categories))
 
     @property
-    def uniforms(self) -> int:
+    def n_uniforms(self) -> int:
         """Number of uniform numbers per row and draw, u."""
         return self._ordered.size + self._category.size
 

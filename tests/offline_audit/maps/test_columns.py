@@ -7,7 +7,7 @@ import pytest
 
 from monitor import Feature, OneHotGroup
 from offline_audit import Columns
-from offline_audit.maps.columns import Scaling, category_places
+from offline_audit.maps.columns import Scaling, category_codes
 from offline_audit.maps.draws import draw_uniforms
 from tests.offline_audit.maps.two_groups import MIXED, mixed
 
@@ -46,7 +46,7 @@ def test_people_who_come_back_as_they_went_are_the_same():
     scaling = Scaling.of(g.source, g.target, MIXED)
     # Nothing is rounded up where nothing is left over; a hair less than whole may be.
     uniforms = draw_uniforms(g.target, len(MIXED.variables), 0, 1) * 0.99 + 0.005
-    back = scaling.settled(scaling.scaled(g.target), uniforms)
+    back = scaling.unscaled(scaling.scaled(g.target), uniforms)
     np.testing.assert_allclose(back, g.target, rtol=1e-6)
 
 
@@ -59,10 +59,10 @@ def test_rounding_keeps_means_and_stays_within_the_target():
     n = 1_000
     uniforms = np.column_stack([(np.arange(n) + 0.5) / n] * 2)
     asked = np.tile([2.3, 0.25], (n, 1))
-    settled = scaling.settled((asked - scaling.mean) / scaling.scale, uniforms)
+    settled = scaling.unscaled((asked - scaling.mean) / scaling.scale, uniforms)
     np.testing.assert_allclose(settled.mean(0), asked[0], atol=1 / n)
     beyond = np.tile([9.0, -3.0], (n, 1))
-    settled = scaling.settled((beyond - scaling.mean) / scaling.scale, uniforms)
+    settled = scaling.unscaled((beyond - scaling.mean) / scaling.scale, uniforms)
     assert np.unique(settled, axis=0).tolist() == [[4.0, 0.0]]
 
 
@@ -81,7 +81,7 @@ def test_a_category_is_drawn_in_the_shares_that_its_columns_hold(values, shares)
     scaling = Scaling.of(target, target, columns)
     n = 900
     asked = (np.tile(values, (n, 1)) - scaling.mean) / scaling.scale
-    settled = scaling.settled(asked, ((np.arange(n) + 0.5) / n)[:, None])
+    settled = scaling.unscaled(asked, ((np.arange(n) + 0.5) / n)[:, None])
     assert (settled.sum(1) == 1).all()
     np.testing.assert_allclose(settled.mean(0), shares, atol=1 / n)
 
@@ -92,7 +92,7 @@ def test_a_dropped_category_takes_what_the_others_leave():
     scaling = Scaling.of(target, target, columns)
     n = 1_000
     asked = (np.tile([0.1, 0.2], (n, 1)) - scaling.mean) / scaling.scale
-    settled = scaling.settled(asked, ((np.arange(n) + 0.5) / n)[:, None])
+    settled = scaling.unscaled(asked, ((np.arange(n) + 0.5) / n)[:, None])
     np.testing.assert_allclose(settled.mean(0), [0.1, 0.2], atol=1 / n)
     assert set(settled.sum(1)) == {0.0, 1.0}
 
@@ -105,4 +105,4 @@ def test_the_dropped_category_is_the_last_place():
     (variable,) = columns.variables
     assert variable.categories == ("x", "y", "z")
     rows = np.array([[0, 1], [0, 0], [1, 0]], np.float32)
-    assert category_places(rows, variable).tolist() == [1, 2, 0]
+    assert category_codes(rows, variable).tolist() == [1, 2, 0]

@@ -8,10 +8,10 @@ import pytest
 from monitor import Feature
 from offline_audit import Columns
 from offline_audit.maps.draws import (
-    alike,
     draw_shifts,
     draw_uniforms,
-    draws_among,
+    draws_per_row,
+    duplicate_codes,
     one_counterpart,
 )
 from offline_audit.maps.quantile import QuantileMethod
@@ -21,25 +21,25 @@ YES_OR_NO = Columns(features=(Feature(name="b", kind="binary"),))
 
 def test_those_with_the_same_features_share_a_number():
     people = np.array([[0, 1], [2, 3], [0, 1], [0, 1], [2, 3]], np.float32)
-    codes = alike(people)
+    codes = duplicate_codes(people)
     assert codes is not None
     assert codes.tolist() == [0, 1, 0, 0, 1]
 
 
 def test_where_few_are_alike_everyone_stands_for_herself():
     people = np.random.default_rng(0).normal(size=(100, 2)).astype(np.float32)
-    assert alike(people) is None
+    assert duplicate_codes(people) is None
     # Ten of a hundred with one twin each.
-    assert alike(np.concatenate([people, people[:10]])) is None
-    assert alike(np.concatenate([people, np.zeros((100, 2), np.float32)])) is not None
+    assert duplicate_codes(np.concatenate([people, people[:10]])) is None
+    assert duplicate_codes(np.concatenate([people, np.zeros((100, 2), np.float32)])) is not None
 
 
 def test_rows_get_as_many_draws_as_their_people_would():
-    assert draws_among(np.ones(500, int), 8) == 8
-    assert draws_among(np.full(50, 3), 8) == 24
-    assert draws_among(np.array([100_000, 100_000]), 8) == 256
+    assert draws_per_row(np.ones(500, int), 8) == 8
+    assert draws_per_row(np.full(50, 3), 8) == 24
+    assert draws_per_row(np.array([100_000, 100_000]), 8) == 256
     # Few rows of many people beside many of their own must not cost more than they are worth.
-    assert draws_among(np.array([10_000, *[1] * 60_000]), 8) == 8
+    assert draws_per_row(np.array([10_000, *[1] * 60_000]), 8) == 8
 
 
 @pytest.mark.parametrize("share", [0.1, 0.37, 0.8])

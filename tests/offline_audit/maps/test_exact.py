@@ -13,7 +13,7 @@ from scipy import stats
 from offline_audit import AuditInputError, Columns
 from offline_audit.maps import exact
 from offline_audit.maps.columns import Scaling
-from offline_audit.maps.exact import ExactMethod, Plan, distinct_people, optimal_plan
+from offline_audit.maps.exact import ExactMethod, Plan, distinct_rows, optimal_plan
 from offline_audit.maps.transport_map import COSTS, cost_of
 from tests.offline_audit.maps.two_groups import (
     MIXED,
@@ -112,7 +112,7 @@ def test_the_seed_draws_who_is_taken_and_nothing_else():
         for seed in (1, 2)
     )
     assert np.array_equal(one, two)
-    people, counts = distinct_people(g.source, 50, np.random.default_rng(0))
+    people, counts = distinct_rows(g.source, 50, np.random.default_rng(0))
     assert people.shape == (50, 3)
     assert counts.sum() == 50
 

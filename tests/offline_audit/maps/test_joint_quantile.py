@@ -144,7 +144,7 @@ def test_still_says_what_fit_does():
     assert isinstance(method, SparseMethod)
     rng = np.random.default_rng(6)
     people = np.concatenate([mixed_people(80, 0, rng), mixed_people(80, 1, rng)])
-    still = method.still(people, MIXED)
+    still = method.identity_check(people, MIXED)
     moved = 0
     for _ in range(200):
         first = rng.permutation(160) < 75

@@ -32,7 +32,9 @@ def test_it_is_the_monitors_map():
     )
     rows = torch.from_numpy(g.unseen)
     here = torch.zeros((1, len(rows)), dtype=torch.long)
-    wanted = maps.transport(rows, here, here + 1, row_uniforms(rows, maps.uniforms)[None]).features
+    wanted = maps.transport(
+        rows, here, here + 1, row_uniforms(rows, maps.n_uniforms)[None]
+    ).features
     found = QuantileMethod().fit(g.source, g.target, MIXED).transport(g.unseen)
     assert np.array_equal(found, wanted.numpy())
 
@@ -63,7 +65,7 @@ def test_still_says_what_fit_does():
     assert isinstance(method, SparseMethod)
     rng = np.random.default_rng(3)
     people = np.concatenate([mixed_people(80, 0, rng), mixed_people(80, 1, rng)])
-    still = method.still(people, MIXED)
+    still = method.identity_check(people, MIXED)
     moved = 0
     for _ in range(300):
         first = rng.permutation(160) < 70

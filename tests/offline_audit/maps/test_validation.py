@@ -46,7 +46,7 @@ def validated(method, groups, n=N):
 def test_good_maps_of_gaussians_pass(method):
     found = validated(method, gaussians(N))
     assert found.failures == ()
-    assert found.sound
+    assert found.passed
     assert found.rows == (N, N)
     assert found.auc < 0.65
 
@@ -59,13 +59,13 @@ def test_margins_alone_fail_where_features_are_correlated_differently():
     source, target, _ = hanging(4_000)
     fitted = map_method("quantile").fit(source[:2_000], target[:2_000], TWO)
     found = validate_map(fitted, source[2_000:], target[2_000:], TWO, SQUARED_L2)
-    assert not found.sound
+    assert not found.passed
     assert "depends on the other features differently" in " ".join(found.failures)
     assert "a classifier separates transported rows" in " ".join(found.failures)
     # Each on its own is right.
     assert max(fit.ks for fit in found.variables) < 0.05
     repaired = map_method("joint_quantile").fit(source[:2_000], target[:2_000], TWO)
-    assert validate_map(repaired, source[2_000:], target[2_000:], TWO, SQUARED_L2).sound
+    assert validate_map(repaired, source[2_000:], target[2_000:], TWO, SQUARED_L2).passed
 
 
 def test_a_map_that_does_nothing_fails_where_groups_differ():
@@ -117,7 +117,7 @@ def test_a_category_that_depends_on_a_number_differently_is_detected():
     found = validate_map(Fixed(lambda x: x), people(1), people(-1), columns, SQUARED_L2)
     assert any("town depends on the other features" in failure for failure in found.failures)
     same = validate_map(Fixed(lambda x: x), people(1), people(1), columns, SQUARED_L2)
-    assert same.sound
+    assert same.passed
 
 
 def test_figures_are_those_of_textbooks():
@@ -172,7 +172,7 @@ def test_maps_are_not_refused_for_being_held_against_few_people_with_many_featur
     for seed in range(12):
         people = world.people(2 * each, seed=seed).features
         found = validate_map(Fixed(lambda x: x), people[:each], people[each:], columns, SQUARED_L2)
-        refused += not found.sound
+        refused += not found.passed
     # At most one in a hundred each; more than two of twelve would be 1 in 5,000.
     assert refused <= 2
 
@@ -183,7 +183,7 @@ def test_people_told_by_a_few_answers_are_carried_as_they_would_be():
     source, target = ((rng.random((N, 2)) < share).astype(np.float32) for share in (0.5, 0.65))
     fitted = map_method("joint_quantile").fit(source, target, columns)
     found = validate_map(fitted, source, target, columns, SQUARED_L2)
-    assert found.sound
+    assert found.passed
     assert max(fit.ks for fit in found.variables) < 0.02
 
 
@@ -192,13 +192,13 @@ def test_one_feature_and_constants_do_no_harm():
     source = rng.normal(size=(200, 1)).astype(np.float32)
     alone = Columns.numeric(["a"])
     fitted = map_method("joint_quantile").fit(source, source + 1, alone)
-    assert validate_map(fitted, source, source + 1, alone, SQUARED_L2).sound
+    assert validate_map(fitted, source, source + 1, alone, SQUARED_L2).passed
     still = np.full((50, 2), 3.0, np.float32)
     found = validate_map(Fixed(lambda x: x), still, still, TWO, SQUARED_L2)
-    assert found.sound
+    assert found.passed
     assert found.exact_distance == 0
     moved = validate_map(Fixed(lambda x: x + 1), still, still, TWO, SQUARED_L2)
-    assert not moved.sound
+    assert not moved.passed
 
 
 @pytest.mark.parametrize("each", [5, 12])
