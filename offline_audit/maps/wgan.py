@@ -120,11 +120,12 @@ class WganMethod:
     ) -> TransportMap:
         """See `MapMethod`."""
         scaling = Scaling.of(source, target, columns)
-        tensors = [
+        source_rows, target_rows = (
             torch.from_numpy(scaling.scaled(group).astype(np.float32)) for group in (source, target)
-        ]
+        )
         with _one_thread(), torch.no_grad():
-            generator = self._trained(*tensors, torch.Generator().manual_seed(seed), progress)
+            random = torch.Generator().manual_seed(seed)
+            generator = self._trained(source_rows, target_rows, random, progress)
         return WganMap(scaling=scaling, generator=generator)
 
     def _trained(
