@@ -148,7 +148,7 @@ def _claims(found: Mapping[tuple[str, str], list[_Row]], n: int) -> list[Claim]:
         )
     societies = list(dict.fromkeys(name for name, _ in found))
     unsound = [
-        name for name in societies for row in found[name, _DEFAULT] if not row.validation.sound
+        name for name in societies for row in found[name, _DEFAULT] if not row.validation.passed
     ]
     claims.append(
         Claim(
@@ -182,7 +182,7 @@ def _behind(found: Mapping[tuple[str, str], list[_Row]], name: str) -> float:
         (
             _score(rows)
             for (society, _), rows in found.items()
-            if society == name and all(row.validation.sound for row in rows)
+            if society == name and all(row.validation.passed for row in rows)
         ),
         default=math.nan,
     )
@@ -212,7 +212,7 @@ def _print(found: Mapping[tuple[str, str], list[_Row]], n: int) -> None:
             f"{max((f.regression for c in checks for f in c.variables), key=abs):+.2f}",
             f"{max(check.auc for check in checks):.2f}",
             f"{max(c.distance / max(c.exact_distance, 1e-9) for c in checks):.2f}",
-            f"{sum(check.sound for check in checks)} of {len(checks)}",
+            f"{sum(check.passed for check in checks)} of {len(checks)}",
             f"{_mean(rows, 'seconds'):.2f}",
         )
     print_wide(table)

@@ -139,7 +139,7 @@ def _summed(result: FlipTestResult) -> _Found:
         },
         rate_gap=rates[0] - rates[1],
         gross=max(0.0 if each.gross is None else each.gross.value for each in result),
-        sound=all(each.validation is not None and each.validation.sound for each in result),
+        sound=all(each.validation is not None and each.validation.passed for each in result),
     )
 
 

@@ -190,12 +190,12 @@ class Sensitivity:
         at least one other group.
         """
         maps, (n, width) = self.maps[attribute], features.shape
-        sources, uniforms, weights = _draws(features, posterior, maps.uniforms)
+        sources, uniforms, weights = _draws(features, posterior, maps.n_uniforms)
         # The k − 1 target groups of every draw, `[e, k − 1, n]`.
         step = torch.arange(1, maps.groups)[:, None]
         targets = (sources[:, None] + step) % maps.groups
         pairs = targets.shape[0] * targets.shape[1]
-        carried = maps.carry(
+        carried = maps.transport(
             features,
             sources[:, None].expand_as(targets).reshape(pairs, n),
             targets.reshape(pairs, n),
@@ -203,7 +203,7 @@ class Sensitivity:
         )
         with torch.no_grad():
             if self.first_layer is not None and hidden is not None:
-                near = hidden.detach() + carried.added(self._layer_weights[attribute])
+                near = hidden.detach() + carried.layer_change(self._layer_weights[attribute])
                 there = self.first_layer.tail(near.reshape(pairs * n, near.shape[2]))
             else:
                 there = self.logit(carried.features.reshape(pairs * n, width))
@@ -260,7 +260,7 @@ class Sensitivity:
         units |= {g.name: [names.index(n) for n in g.features] for g in self.spec.one_hot_groups}
         with torch.no_grad():
             posterior = self.status(features)[:, heads].softmax(1)
-            f, uniforms = self.logit(features), row_uniforms(features, maps.uniforms)
+            f, uniforms = self.logit(features), row_uniforms(features, maps.n_uniforms)
             totals = dict.fromkeys(units, 0.0)
             for source in range(maps.groups):
                 others = [t for t in range(maps.groups) if t != source]

@@ -14,7 +14,7 @@ from offline_audit.fliptest.differences import category_length
 from offline_audit.fliptest.flipset import Side
 from offline_audit.fliptest.weighted_flips import WeightedFlips
 from offline_audit.intervals import Interval
-from offline_audit.maps.columns import Columns, Variable, category_places
+from offline_audit.maps.columns import Columns, Variable, category_codes
 from offline_audit.maps.transport_map import Features
 
 __all__ = ["CategoryShift", "Decide", "FeatureChange", "feature_change", "with_undoing"]
@@ -118,7 +118,7 @@ def feature_change(
 def _category_change(
     flips: WeightedFlips, variable: Variable, scale: Float, confidence_level: float, smallest: int
 ) -> FeatureChange:
-    own, other = (category_places(rows, variable) for rows in (flips.own, flips.other))
+    own, other = (category_codes(rows, variable) for rows in (flips.own, flips.other))
     shifts = []
     for place, name in enumerate(variable.categories):
         signs = (own == place).astype(np.int8) - (other == place)

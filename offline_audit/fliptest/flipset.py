@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from offline_audit.maps.draws import alike, draws_among
+from offline_audit.maps.draws import draws_per_row, duplicate_codes
 from offline_audit.maps.transport_map import Features, TransportMap
 
 __all__ = ["DecidedRows", "Decides", "Flipset", "Side", "counterparts_of", "gross_share"]
@@ -98,7 +98,7 @@ class DecidedRows:
     @classmethod
     def of(cls, features: Features, decisions: NDArray[np.bool_]) -> DecidedRows:
         """With those found who are alike."""
-        return cls(features=features, decisions=decisions, alike=alike(features))
+        return cls(features=features, decisions=decisions, alike=duplicate_codes(features))
 
     def __len__(self) -> int:
         return len(self.features)
@@ -157,7 +157,7 @@ def _distinct(
     _, first, places, counts = np.unique(
         people.alike, return_index=True, return_inverse=True, return_counts=True
     )
-    return people.take(first), places, draws_among(counts, n_counterparts)
+    return people.take(first), places, draws_per_row(counts, n_counterparts)
 
 
 def _answers(people: DecidedRows, transported: Features, model: Decides) -> NDArray[np.int8]:

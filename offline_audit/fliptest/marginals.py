@@ -26,7 +26,7 @@ from offline_audit.fliptest.disclosure import (
 )
 from offline_audit.fliptest.flipset import Flipset, Side
 from offline_audit.intervals import Interval
-from offline_audit.maps.columns import Columns, Variable, category_places
+from offline_audit.maps.columns import Columns, Variable, category_codes
 from offline_audit.maps.transport_map import Features
 from offline_audit.rendering import TextTable, json_ready, p_words, percent, to_html, to_text
 
@@ -190,7 +190,7 @@ def flipset_marginals(
 
 def _marginal(features: Features, inside: Bools, variable: Variable, options: _Options) -> Marginal:
     if variable.kind == "category":
-        codes = category_places(features, variable)
+        codes = category_codes(features, variable)
         return _of_shares(codes, variable.categories, inside, variable, options)
     values = features[:, variable.columns[0]].astype(np.float64)
     if variable.kind == "binary":

@@ -143,7 +143,7 @@ class Pair:
 
         source, target = self.people[here].features, self.people[1 - here].features
         return fit_validated(
-            source, target, self.columns, self.options.method, seed=self.options.seed, tell=tell
+            source, target, self.columns, self.options.method, seed=self.options.seed, progress=tell
         )
 
     def _shared(
@@ -192,7 +192,7 @@ class Pair:
             ),
             net=net_estimate(flipset, errors),
             validation=fitted.validation,
-            reason=fitted.unsound
+            reason=fitted.rejection
             or rate_mismatch(flipset, self.people[1 - here])
             or self._untested(),
             smallest_detectable_effect=self._detectable(None if errors is None else errors.gross),

@@ -124,7 +124,11 @@ def null_sizes(
     )
     rng = np.random.default_rng(seed)
     labels = np.arange(len(people)) < len(first)
-    still = method.still(people.features, columns) if isinstance(method, SparseMethod) else None
+    still = (
+        method.identity_check(people.features, columns)
+        if isinstance(method, SparseMethod)
+        else None
+    )
     # The same rule for the groups as they are.
     if still is not None and still(labels):
         found = 0.0, 0.0

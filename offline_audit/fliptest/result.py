@@ -172,7 +172,7 @@ def _summary(each: FlipDirection) -> Iterator[str]:
         told = each.transparency.get(side)
         share = getattr(each, side)
         # Neither of a map that does not arrive, nor of next to nobody.
-        sound = each.validation is not None and each.validation.sound
+        sound = each.validation is not None and each.validation.passed
         if told is not None and told.features and sound and share.value >= _LEAST_TOLD:
             yield f"{each.name}, {side}: {_through(each, side)}{_who(each, side)}."
     yield from (f"! {each.name}: {warning}" for warning in each.warnings)

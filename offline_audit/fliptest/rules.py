@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offline_audit.fliptest.disclosure import round_to, spread_of
-from offline_audit.maps.columns import Columns, Variable, category_places
+from offline_audit.maps.columns import Columns, Variable, category_codes
 from offline_audit.maps.transport_map import Features
 
 __all__ = ["Condition", "all_hold", "best_rule"]
@@ -44,7 +44,7 @@ class Condition:
         values = features[:, variable.columns[0]]
         if variable.kind == "category":
             allowed = np.array([name in self.among for name in variable.categories])
-            return allowed[category_places(features, variable)]
+            return allowed[category_codes(features, variable)]
         if variable.kind == "binary":
             return np.asarray((values == 1) == ("1" in self.among))
         found = np.ones(len(features), bool)
@@ -178,7 +178,7 @@ def _branches(
 
 def _questions(features: Features, variable: Variable) -> Iterator[_Question]:
     if variable.kind == "category":
-        codes = category_places(features, variable)
+        codes = category_codes(features, variable)
         # Of the last ones, which no one has, there is nothing to ask.
         for code, name in enumerate(variable.categories[: codes.max() + 1]):
             yield _Question(variable=variable, category=name, answers=codes == code)

@@ -14,7 +14,7 @@ from offline_audit.fliptest.features import People
 from offline_audit.fliptest.flipset import DecidedRows
 from offline_audit.fliptest.options import Options
 from offline_audit.groups import UNKNOWN, require_names, to_codes
-from offline_audit.maps.columns import Columns, category_places
+from offline_audit.maps.columns import Columns, category_codes
 from offline_audit.rendering import are, count, some
 from offline_audit.validation import MISSING, binary, require_length
 
@@ -157,7 +157,7 @@ def pair_warnings(
     warnings, constant, telling = [], [], []
     for variable in columns.variables:
         if variable.kind == "category":
-            here, there = (category_places(g.features, variable) for g in (source, target))
+            here, there = (category_codes(g.features, variable) for g in (source, target))
             alone = ~np.isin(here, np.unique(there))
             if alone.all():
                 telling.append(variable.name)

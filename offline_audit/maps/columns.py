@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from monitor.bundle.manifest import Feature, OneHotGroup
 
-__all__ = ["Columns", "Features", "Scaling", "Variable", "category_places"]
+__all__ = ["Columns", "Features", "Scaling", "Variable", "category_codes"]
 
 Features = NDArray[np.float32]
 Float = NDArray[np.float64]
@@ -87,7 +87,7 @@ class Columns:
         return tuple(sorted(variables, key=lambda variable: variable.columns[0]))
 
 
-def category_places(features: Features, variable: Variable) -> NDArray[np.intp]:
+def category_codes(features: Features, variable: Variable) -> NDArray[np.intp]:
     """Index of each row's category among the variable's columns, `[n]`; the dropped one is last."""
     columns = features[:, list(variable.columns)]
     codes: NDArray[np.intp] = np.where(columns.any(1), columns.argmax(1), columns.shape[1])
@@ -138,7 +138,7 @@ class Scaling:
         """Features on the common scale, `[n, d]`."""
         return (features - self.mean) / self.scale
 
-    def settled(self, scaled: Float, uniforms: Float) -> Features:
+    def unscaled(self, scaled: Float, uniforms: Float) -> Features:
         """Scaled features in their original units, rounded to valid values, `[n, d]` to `[n, d]`.
 
         Integers and binaries are rounded up or down at random, which preserves their mean, and

@@ -18,7 +18,13 @@ from monitor.scoring.counterfactual import row_uniforms, shifted_uniforms
 from offline_audit.maps.columns import Features
 from offline_audit.maps.transport_map import TransportMap
 
-__all__ = ["alike", "draw_shifts", "draw_uniforms", "draws_among", "one_counterpart"]
+__all__ = [
+    "draw_shifts",
+    "draw_uniforms",
+    "draws_per_row",
+    "duplicate_codes",
+    "one_counterpart",
+]
 
 Float = NDArray[np.float64]
 # Largest number of draws per row, and of all rows together before each gets fewer.
@@ -43,14 +49,14 @@ def draw_shifts(count: int, draws: int) -> NDArray[np.float32]:
     return np.array(orders, np.float32).reshape(count, draws).T / np.float32(draws)
 
 
-def alike(features: Features) -> NDArray[np.intp] | None:
+def duplicate_codes(features: Features) -> NDArray[np.intp] | None:
     """Index of each row's distinct row, `[n]`; None if there are too few duplicates to matter."""
     _, codes = np.unique(features, axis=0, return_inverse=True)
     codes = codes.reshape(-1)
     return codes if _mean_copies(np.bincount(codes)) > 1.5 else None
 
 
-def draws_among(counts: NDArray[np.intp], n_counterparts: int) -> int:
+def draws_per_row(counts: NDArray[np.intp], n_counterparts: int) -> int:
     """Number of draws per distinct row: n_counterparts · Σ counts² / Σ counts, within limits.
 
     Weighted by copies, that is as many draws in all as if each copy had its own.
@@ -65,14 +71,14 @@ def draws_among(counts: NDArray[np.intp], n_counterparts: int) -> int:
 
 def one_counterpart(fitted: TransportMap, features: Features) -> Features:
     """One counterpart per row, `[n, d]`; duplicates get different draws."""
-    codes = alike(features)
+    codes = duplicate_codes(features)
     if codes is None:
         counterparts: Features = fitted.transport(features)[0]
         return counterparts
     _, first, distinct, counts = np.unique(
         codes, return_index=True, return_inverse=True, return_counts=True
     )
-    drawn = fitted.transport(features[first], draws_among(counts, 1))
+    drawn = fitted.transport(features[first], draws_per_row(counts, 1))
     # Number of each row among its own copies: 0, 1, 2, …
     order = np.argsort(distinct, kind="stable")
     number = np.empty(len(distinct), np.intp)

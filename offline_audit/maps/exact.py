@@ -1,4 +1,4 @@
-"""Exact optimal transport between samples: every counterpart is a person of the other group."""
+"""Exact optimal transport between samples: every counterpart is a row of the other group."""
 
 from __future__ import annotations
 
@@ -15,108 +15,119 @@ from offline_audit.maps.columns import Columns, Scaling
 from offline_audit.maps.draws import draw_uniforms
 from offline_audit.maps.transport_map import SQUARED_L2, Cost, Features, Progress, TransportMap
 
-__all__ = ["ExactMap", "ExactMethod", "Plan", "distinct_people", "optimal_plan"]
+__all__ = ["ExactMap", "ExactMethod", "Plan", "distinct_rows", "optimal_plan"]
 
 Float = NDArray[np.float64]
-# Pivots of the network simplex: 5,000 people a group need some 10 million.
+# Limit of the network simplex; 5,000 rows per group need about 10 million pivots.
 _MOST_PIVOTS = 1_000_000_000
-# Of a person's mass: less than this is rounding.
-_LEAST = 1e-9
+# Shares of a row's mass below this are rounding errors.
+_LEAST_SHARE = 1e-9
 
 
-def distinct_people(
+def distinct_rows(
     group: Features, rows: int, rng: np.random.Generator
 ) -> tuple[Features, NDArray[np.int64]]:
-    """At most so many people of a group: those who differ, `[k, d]`, and how many each stands for.
+    """Distinct rows of a sample of a group, `[k, d]`, and the number of copies of each, `[k]`.
 
-    People who are alike stand together, so that they share their counterparts.
+    Duplicates are joined, so that they share their counterparts.
+
+    Args:
+        group: Rows of the group, `[n, d]`.
+        rows: Largest size of the sample.
+        rng: Random generator of the sample.
     """
-    drawn = group if len(group) <= rows else group[rng.choice(len(group), rows, replace=False)]
-    found, counts = np.unique(drawn, axis=0, return_counts=True)
-    return found, counts
+    sample = group if len(group) <= rows else group[rng.choice(len(group), rows, replace=False)]
+    distinct, counts = np.unique(sample, axis=0, return_counts=True)
+    return distinct, counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Who goes to whom, in which shares, row after row of the source.
+    """A sparse transport plan: the nonzero entries of each source row, one row after another.
 
     Attributes:
-        starts: Where each row's entries start, and where the last one's end, `[k + 1]`.
-        targets: Row of the target, `[entries]`.
-        upto: Row of the source plus the share of its mass up to and with this entry, `[entries]`.
+        starts: Index of the first entry of each source row, and the number of entries, `[k + 1]`.
+        targets: Target row of each entry, `[entries]`.
+        cumulative: Source row plus the cumulative share of its mass, `[entries]`. It increases
+            over all entries, so that one search serves all rows.
     """
 
     starts: NDArray[np.int64]
     targets: NDArray[np.int64]
-    upto: Float
+    cumulative: Float
 
     @classmethod
     def of(cls, masses: Float) -> Plan:
-        """From the mass between each pair, `[k, l]`; every row has some."""
+        """The plan with these masses of pairs, `[k, l]`; every source row has positive mass."""
         shares = masses / masses.sum(1, keepdims=True)
-        rows, targets = np.nonzero(shares > _LEAST)
+        rows, targets = np.nonzero(shares > _LEAST_SHARE)
         starts = np.searchsorted(rows, np.arange(len(masses) + 1))
-        upto = rows + np.cumsum(shares, axis=1)[rows, targets]
-        return cls(starts=starts, targets=targets, upto=upto)
+        cumulative = rows + np.cumsum(shares, axis=1)[rows, targets]
+        return cls(starts=starts, targets=targets, cumulative=cumulative)
 
     @property
     def splits(self) -> bool:
-        """Whether some row goes to several."""
+        """Whether any source row has several targets."""
         return len(self.targets) > len(self.starts) - 1
 
     def drawn(self, rows: NDArray[np.int64], uniforms: Float) -> NDArray[np.int64]:
-        """A target for each row by a number in [0, 1), `[n]`."""
-        place: NDArray[np.int64] = np.searchsorted(self.upto, rows + uniforms, side="right")
-        # Shares may add up to a little less than 1, or more.
-        return self.targets[np.clip(place, self.starts[rows], self.starts[rows + 1] - 1)]
+        """One target per source row, chosen by a uniform number in [0, 1), `[n]`."""
+        entry: NDArray[np.int64] = np.searchsorted(self.cumulative, rows + uniforms, side="right")
+        # Cumulative shares may end slightly below or above 1.
+        return self.targets[np.clip(entry, self.starts[rows], self.starts[rows + 1] - 1)]
 
 
-def optimal_plan(costs: Float, here: NDArray[np.int64], there: NDArray[np.int64]) -> Float:
-    """The masses `[k, l]` of least cost, up to a factor, by the network simplex.
+def optimal_plan(
+    costs: Float, source_counts: NDArray[np.int64], target_counts: NDArray[np.int64]
+) -> Float:
+    """Masses `[k, l]` of the plan with the lowest cost, up to a factor, by the network simplex.
 
     Args:
-        costs: Of each pair, `[k, l]`.
-        here: People that each row of the source stands for, `[k]`.
-        there: The same of the target, `[l]`.
+        costs: Costs of all pairs, `[k, l]`.
+        source_counts: Number of copies of each source row, `[k]`.
+        target_counts: Number of copies of each target row, `[l]`.
 
     Raises:
-        AuditInputError: POT is not installed, or the simplex did not end.
+        AuditInputError: POT is not installed, or the simplex did not converge.
     """
     pot = _pot()
-    # In whole numbers, so that nothing splits by rounding.
-    weights = here * float(there.sum()), there * float(here.sum())
+    # Integer masses, so that no row splits because of rounding.
+    masses_of_rows = (
+        source_counts * float(target_counts.sum()),
+        target_counts * float(source_counts.sum()),
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        masses, told = pot.emd(*weights, costs, numItermax=_MOST_PIVOTS, log=True)
-    if told["warning"] is not None:
+        masses, log = pot.emd(*masses_of_rows, costs, numItermax=_MOST_PIVOTS, log=True)
+    if log["warning"] is not None:
         raise AuditInputError(
-            f"exact: no optimal plan between {len(here):,} and {len(there):,} people was found; "
-            "take fewer rows"
+            f"map exact: the solver did not converge for {len(source_counts):,} and "
+            f"{len(target_counts):,} distinct rows; reduce rows"
         )
     return np.asarray(masses, np.float64)
 
 
 def _pot() -> Any:
-    """POT, which is slow to import and not everyone has."""
+    """The package POT, an optional dependency that is slow to import."""
     try:
         import ot
     except ModuleNotFoundError as error:
         raise AuditInputError(
-            f"exact: {error.name} is not installed; `pip install 'evenhand[audit]'` brings what "
-            "exact transport needs"
+            f"map exact: the package {error.name} is not installed; run "
+            "`pip install 'evenhand[audit]'`"
         ) from error
     return ot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExactMap:
-    """An optimal plan between samples; others go where the nearest sampled person goes.
+    """An optimal plan between samples; other rows use the plan of the nearest sampled row.
 
     Attributes:
-        scaling: By which people are near.
-        tree: Of the sampled source, on scaled features.
-        plan: From the sampled source to the sampled target.
-        targets: People of the target, `[l, d]`.
+        scaling: Scaling of the features.
+        tree: Search tree of the sampled source rows, on scaled features.
+        plan: Plan from sampled source rows to sampled target rows.
+        targets: Sampled target rows, `[l, d]`.
     """
 
     scaling: Scaling
@@ -126,7 +137,7 @@ class ExactMap:
 
     @property
     def splits(self) -> bool:
-        """Groups of unequal size, or people who are alike."""
+        """True for groups of unequal size or with duplicates, unless the plan is one-to-one."""
         return self.plan.splits
 
     def transport(self, features: Features, n_counterparts: int = 1) -> Features:
@@ -136,9 +147,9 @@ class ExactMap:
         return np.stack(
             [
                 self.targets[
-                    self.plan.drawn(nearest, draw_uniforms(features, 1, d, n_counterparts)[:, 0])
+                    self.plan.drawn(nearest, draw_uniforms(features, 1, draw, n_counterparts)[:, 0])
                 ]
-                for d in range(n_counterparts)
+                for draw in range(n_counterparts)
             ]
         )
 
@@ -147,11 +158,11 @@ class ExactMap:
 class ExactMethod:
     """The optimal plan between samples of both groups, for any cost.
 
-    It follows its sample closely: who goes to whom changes with whoever else was drawn, and the
-    more so the more features there are (section 3.2 of the paper).
+    The plan overfits its sample: counterparts depend on which other rows were sampled, the more so
+    the more features there are (section 3.2 of the paper).
 
     Attributes:
-        rows: People of each group at most, drawn by the seed; memory grows with their square.
+        rows: Largest sample of each group; memory grows with its square.
     """
 
     name: str = "exact"
@@ -161,7 +172,7 @@ class ExactMethod:
 
     def __post_init__(self) -> None:
         if self.rows < 1:
-            raise AuditInputError(f"rows: {self.rows} is not 1 or more")
+            raise AuditInputError(f"rows: must be at least 1; got {self.rows}")
 
     def fit(
         self,
@@ -175,10 +186,11 @@ class ExactMethod:
         """See `MapMethod`."""
         rng = np.random.default_rng(seed)
         scaling = Scaling.of(source, target, columns)
-        sources, here = distinct_people(source, self.rows, rng)
-        targets, there = distinct_people(target, self.rows, rng)
+        sources, source_counts = distinct_rows(source, self.rows, rng)
+        targets, target_counts = distinct_rows(target, self.rows, rng)
         scaled = scaling.scaled(sources)
-        masses = optimal_plan(self.cost.pairwise(scaled, scaling.scaled(targets)), here, there)
+        costs = self.cost.pairwise(scaled, scaling.scaled(targets))
+        masses = optimal_plan(costs, source_counts, target_counts)
         return ExactMap(
             scaling=scaling, tree=cKDTree(scaled), plan=Plan.of(masses), targets=targets
         )

@@ -1,4 +1,4 @@
-"""The map between two Gaussians: the affine one that matches means and covariances (Bures)."""
+"""The Gaussian map: the affine map that matches means and covariances (Bures)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from offline_audit.maps.transport_map import SQUARED_L2, Cost, Features, Progres
 __all__ = ["Affine", "GaussianMap", "GaussianMethod", "bures"]
 
 Float = NDArray[np.float64]
-# Of the largest eigenvalue: below this a direction counts as constant.
+# Share of the largest eigenvalue below which a direction counts as constant.
 _SMALLEST = 1e-8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Affine:
-    """x ↦ target + matrix (x − source), on scaled features.
+    """The affine map x ↦ target + matrix (x − source) of scaled features.
 
     Attributes:
         source: Mean of the source, `[d]`.
@@ -33,41 +33,47 @@ class Affine:
     matrix: Float
 
     def transport(self, scaled: Float) -> Float:
-        """Along the map, `[n, d]` to `[n, d]`."""
+        """Transported rows, `[n, d]` to `[n, d]`."""
         return self.target + (scaled - self.source) @ self.matrix
 
 
 def bures(source: Float, target: Float) -> Affine:
     """The optimal map for squared L2 between Gaussians with the moments of two samples.
 
-    S^(−1/2) (S^(1/2) T S^(1/2))^(1/2) S^(−1/2), with S and T the covariances (Peyré and Cuturi
-    2019, remark 2.31). Where the source does not vary, nothing is stretched.
+    Its matrix is S^(−1/2) (S^(1/2) T S^(1/2))^(1/2) S^(−1/2), with S and T the covariances (Peyré
+    and Cuturi 2019, remark 2.31). Directions in which the source is constant are not stretched.
     """
-    here, there = (np.atleast_2d(np.cov(x, rowvar=False)) for x in (source, target))
-    root, inverse = _roots(here)
-    middle, _ = _roots(root @ there @ root)
+    source_cov, target_cov = (np.atleast_2d(np.cov(x, rowvar=False)) for x in (source, target))
+    root, inverse = _roots(source_cov)
+    middle, _ = _roots(root @ target_cov @ root)
     return Affine(source=source.mean(0), target=target.mean(0), matrix=inverse @ middle @ inverse)
 
 
-def _roots(spread: Float) -> tuple[Float, Float]:
-    """Square root of a covariance, and its pseudo-inverse."""
-    values, vectors = np.linalg.eigh((spread + spread.T) / 2)
+def _roots(covariance: Float) -> tuple[Float, Float]:
+    """Square root of a covariance matrix, and the pseudo-inverse of that root."""
+    # Symmetrized, because products of matrices are symmetric only up to rounding.
+    values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
     roots = np.sqrt(np.maximum(values, 0.0))
-    kept = values > _SMALLEST * values[-1]
-    inverse = np.where(kept, 1 / np.where(kept, roots, 1.0), 0.0)
+    varies = values > _SMALLEST * values[-1]
+    inverse = np.where(varies, 1 / np.where(varies, roots, 1.0), 0.0)
     return (vectors * roots) @ vectors.T, (vectors * inverse) @ vectors.T
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GaussianMap:
-    """An affine map on scaled features, settled on the data's kinds."""
+    """An affine map of scaled features, rounded to valid values.
+
+    Attributes:
+        scaling: Scaling of the features.
+        affine: The map of scaled features.
+    """
 
     scaling: Scaling
     affine: Affine
 
     @property
     def splits(self) -> bool:
-        """Whatever is not numeric is rounded by a draw."""
+        """True if any variable is not numeric, because those are rounded at random."""
         return any(v.kind != "numeric" for v in self.scaling.columns.variables)
 
     def transport(self, features: Features, n_counterparts: int = 1) -> Features:
@@ -77,7 +83,7 @@ class GaussianMap:
         n_counterparts = n_counterparts if self.splits else 1
         return np.stack(
             [
-                self.scaling.settled(moved, draw_uniforms(features, count, draw, n_counterparts))
+                self.scaling.unscaled(moved, draw_uniforms(features, count, draw, n_counterparts))
                 for draw in range(n_counterparts)
             ]
         )
@@ -85,7 +91,7 @@ class GaussianMap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GaussianMethod:
-    """Means and covariances are matched, nothing else."""
+    """Matches means and covariances only."""
 
     name: str = "gaussian"
     cost: Cost = SQUARED_L2

@@ -1,4 +1,4 @@
-"""The default map: ranks are kept feature by feature, then ties between features are repaired."""
+"""The default map: quantile maps of single features, then a repair of their dependence."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ from numpy.typing import NDArray
 from offline_audit.maps.columns import Columns
 from offline_audit.maps.draws import draw_uniforms
 from offline_audit.maps.quantile import QuantileMap, QuantileMethod
-from offline_audit.maps.repair import BinnedPeople, Repair, fit_repair, some_rows
+from offline_audit.maps.repair import BinnedRows, Repair, fit_repair, some_rows
 from offline_audit.maps.transport_map import SQUARED_L2, Cost, Features, Progress
 
 __all__ = ["JointQuantileMap", "JointQuantileMethod"]
 
+# Rows transported at once.
 _CHUNK = 1 << 15
 # Probability that any pair of variables is repaired if no pair differs.
 _LEVEL = 0.01
-# Rows per group on which pairs are tested.
-_JUDGED = 20_000
+# Rows per group on which pairs are tested; more change little.
+_PAIR_TEST_ROWS = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JointQuantileMap:
-    """The monitor's map, and a repair of what it leaves.
+    """The quantile map, followed by a repair of the dependence between features.
 
     Attributes:
-        margins: Feature by feature.
-        repair: None where variables hang together alike in both groups.
+        margins: Map of single features.
+        repair: Repair of dependence; None if no pair of variables differs.
     """
 
     margins: QuantileMap
@@ -37,7 +38,7 @@ class JointQuantileMap:
 
     @property
     def splits(self) -> bool:
-        """Where anything moves: even a numeric feature may hold a point's mass."""
+        """True if any feature moves: even a numeric feature may have ties."""
         return self.margins.splits or self.repair is not None
 
     def transport(self, features: Features, n_counterparts: int = 1) -> Features:
@@ -48,21 +49,22 @@ class JointQuantileMap:
         count = len(self.repair.variables)
         transported = np.empty((n_counterparts, *features.shape), np.float32)
         for start in range(0, len(features), _CHUNK):
-            people = features[start : start + _CHUNK]
-            pushed = np.broadcast_to(
-                self.margins.transport(people, n_counterparts), (n_counterparts, *people.shape)
+            rows = features[start : start + _CHUNK]
+            # Without moving features the margins return a single counterpart.
+            matched = np.broadcast_to(
+                self.margins.transport(rows, n_counterparts), (n_counterparts, *rows.shape)
             )
             for draw in range(n_counterparts):
-                uniforms = _uniforms(people, self.margins, count, draw, n_counterparts)
+                uniforms = _uniforms(rows, self.margins, count, draw, n_counterparts)
                 transported[draw, start : start + _CHUNK] = self.repair.transport(
-                    pushed[draw], uniforms
+                    matched[draw], uniforms
                 )
         return transported
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JointQuantileMethod:
-    """Margins are matched where they differ; then ties between features, where those differ."""
+    """Matches the distribution of each feature, then the dependence of pairs, where they differ."""
 
     name: str = "joint_quantile"
     cost: Cost = SQUARED_L2
@@ -79,13 +81,10 @@ class JointQuantileMethod:
     ) -> JointQuantileMap:
         """See `MapMethod`."""
         margins = QuantileMethod().fit(source, target, columns)
-        # Of very many people some tell as much.
-        pushed, there = (
-            margins.spread(judged_people(source, seed), seed),
-            judged_people(target, seed),
-        )
-        both = LinkedPairs(np.concatenate([pushed, there]), columns, seed)
-        pairs = both.between(np.arange(len(pushed) + len(there)) < len(pushed))
+        transported = margins.random_counterparts(_pair_test_rows(source, seed), seed)
+        compared = _pair_test_rows(target, seed)
+        tests = PairTests(np.concatenate([transported, compared]), columns, seed)
+        pairs = tests.between(np.arange(len(transported) + len(compared)) < len(transported))
         return _repaired(margins, source, target, columns, pairs, seed)
 
     def refit(
@@ -102,15 +101,17 @@ class JointQuantileMethod:
         pairs = [] if fitted.repair is None else list(fitted.repair.pairs)
         return _repaired(margins, source, target, columns, pairs, seed)
 
-    def still(self, people: Features, columns: Columns) -> Callable[[NDArray[np.bool_]], bool]:
+    def identity_check(
+        self, features: Features, columns: Columns
+    ) -> Callable[[NDArray[np.bool_]], bool]:
         """See `SparseMethod`."""
-        margins_stay = QuantileMethod().still(people, columns)
-        linked = LinkedPairs(people, columns)
+        margins_are_identity = QuantileMethod().identity_check(features, columns)
+        tests = PairTests(features, columns)
 
-        def moves_nobody(first: NDArray[np.bool_]) -> bool:
-            return margins_stay(first) and not linked.between(first)
+        def is_identity(first: NDArray[np.bool_]) -> bool:
+            return margins_are_identity(first) and not tests.between(first)
 
-        return moves_nobody
+        return is_identity
 
 
 def _repaired(
@@ -123,37 +124,39 @@ def _repaired(
 ) -> JointQuantileMap:
     if not pairs:
         return JointQuantileMap(margins=margins, repair=None)
-    pushed = margins.spread(judged_people(source, seed), seed)
-    repair = fit_repair(pushed, target, columns, pairs, margins.moved, seed)
+    transported = margins.random_counterparts(_pair_test_rows(source, seed), seed)
+    repair = fit_repair(transported, target, columns, pairs, margins.moved, seed)
     return JointQuantileMap(margins=margins, repair=repair)
 
 
 def _uniforms(
-    people: Features, margins: QuantileMap, count: int, draw: int, n_counterparts: int
+    rows: Features, margins: QuantileMap, count: int, draw: int, n_counterparts: int
 ) -> NDArray[np.float64]:
-    """Numbers that the margins' draws have not used, `[n, count]`."""
-    used = margins.maps.uniforms
-    return draw_uniforms(people, used + count, draw, n_counterparts)[:, used:]
+    """Uniform numbers that the draws of the margins do not use, `[n, count]`."""
+    used = margins.maps.n_uniforms
+    return draw_uniforms(rows, used + count, draw, n_counterparts)[:, used:]
 
 
-class LinkedPairs:
-    """Pairs of variables that hang together otherwise in two parts of some people.
+class PairTests:
+    """Tests of which pairs of variables depend on each other differently in two parts of rows.
 
     Args:
-        people: With equal margins in all parts, `[n, d]`.
-        columns: What the columns are.
-        seed: Of the choice among many people.
+        rows: Rows with equal margins in all parts, `[n, d]`.
+        columns: Description of the columns.
+        seed: Seed of the sample that is tested if there are very many rows.
     """
 
-    def __init__(self, people: Features, columns: Columns, seed: int = 0) -> None:
-        self._chosen = some_rows(len(people), 2 * _JUDGED, seed)
-        self._people = BinnedPeople.of(people[self._chosen], columns)
+    def __init__(self, rows: Features, columns: Columns, seed: int = 0) -> None:
+        self._sample = some_rows(len(rows), 2 * _PAIR_TEST_ROWS, seed)
+        self._binned = BinnedRows.of(rows[self._sample], columns)
 
     def between(self, first: NDArray[np.bool_]) -> list[tuple[int, int]]:
-        """For a split in two, bool `[n]`."""
-        return self._people.differing(first[self._chosen], _LEVEL)
+        """Pairs that differ between the rows in `first`, bool `[n]`, and the others."""
+        return self._binned.differing(first[self._sample], _LEVEL)
 
 
-def judged_people(people: Features, seed: int) -> Features:
-    """As many as pairs are judged on, `[n, d]`; all where they are few."""
-    return people if len(people) <= _JUDGED else people[some_rows(len(people), _JUDGED, seed)]
+def _pair_test_rows(rows: Features, seed: int) -> Features:
+    """The rows on which pairs are tested: all of them, or a sample if there are very many."""
+    if len(rows) <= _PAIR_TEST_ROWS:
+        return rows
+    return rows[some_rows(len(rows), _PAIR_TEST_ROWS, seed)]

@@ -1,4 +1,4 @@
-"""The monitor's own map: feature by feature, everyone keeps her rank; categories by least mass."""
+"""The monitor's map: each feature by itself, ranks are preserved; categories by least mass."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from offline_audit.maps.columns import Columns
 from offline_audit.maps.draws import draw_shifts
 from offline_audit.maps.transport_map import SQUARED_L2, Cost, Features, Progress
 
-__all__ = ["FAMILY_LEVEL", "QuantileMap", "QuantileMethod", "feature_differences"]
+__all__ = ["FAMILY_LEVEL", "QuantileMap", "QuantileMethod"]
 
-# Chance that any feature moves between two groups that do not differ at all.
+# Probability that any feature moves between two groups with equal distributions.
 FAMILY_LEVEL = 0.05
-# People transported at once.
+# Rows transported at once.
 _CHUNK = 1 << 15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantileMap:
-    """From group 0 to group 1 of the monitor's maps.
+    """The map from group 0 to group 1 of the monitor's transport maps.
 
     Attributes:
-        maps: As the monitor has them.
-        columns: What the columns are.
+        maps: Transport maps of the monitor.
+        columns: Description of the columns.
     """
 
     maps: TransportMaps
@@ -43,7 +43,7 @@ class QuantileMap:
 
     @property
     def moved(self) -> tuple[str, ...]:
-        """Variables that differ between the groups; all others stay."""
+        """Names of the variables that differ between the groups; the others do not move."""
         ordered = [feature.name for feature in self.columns.features if feature.kind != "onehot"]
         names = [*ordered, *(group.name for group in self.columns.one_hot_groups)]
         moves = torch.cat([self.maps.ordered_moves[0, 1], self.maps.category_moves[0, 1]])
@@ -51,40 +51,40 @@ class QuantileMap:
 
     @property
     def splits(self) -> bool:
-        """Where anything moves: even a numeric feature may hold a point's mass."""
+        """True if any feature moves: even a numeric feature may have ties."""
         return bool(self.moved)
 
     def transport(self, features: Features, n_counterparts: int = 1) -> Features:
         """See `TransportMap`."""
         n_counterparts = n_counterparts if self.splits else 1
         transported = np.empty((n_counterparts, *features.shape), np.float32)
-        shifts = torch.from_numpy(draw_shifts(self.maps.uniforms, n_counterparts))[:, None]
+        shifts = torch.from_numpy(draw_shifts(self.maps.n_uniforms, n_counterparts))[:, None]
         for start in range(0, len(features), _CHUNK):
             rows = torch.from_numpy(np.ascontiguousarray(features[start : start + _CHUNK]))
-            uniforms = shifted_uniforms(row_uniforms(rows, self.maps.uniforms)[None], shifts)
+            uniforms = shifted_uniforms(row_uniforms(rows, self.maps.n_uniforms)[None], shifts)
             transported[:, start : start + _CHUNK] = self._moved(rows, uniforms)
         return transported
 
-    def spread(self, features: Features, seed: int) -> Features:
-        """One counterpart of each, `[n, d]`, drawn anew even for people who are alike."""
+    def random_counterparts(self, features: Features, seed: int) -> Features:
+        """One counterpart per row, `[n, d]`, drawn independently, also for duplicates."""
         rng = np.random.default_rng([seed, 0])
         transported = np.empty_like(features)
         for start in range(0, len(features), _CHUNK):
             rows = torch.from_numpy(np.ascontiguousarray(features[start : start + _CHUNK]))
-            uniforms = rng.random((1, len(rows), self.maps.uniforms), np.float32)
+            uniforms = rng.random((1, len(rows), self.maps.n_uniforms), np.float32)
             transported[start : start + _CHUNK] = self._moved(rows, torch.from_numpy(uniforms))[0]
         return transported
 
     def _moved(self, rows: Tensor, uniforms: Tensor) -> Features:
-        """Rows `[n, d]` by uniform numbers `[e, n, u]`, to `[e, n, d]`."""
-        here = torch.zeros(uniforms.shape[:2], dtype=torch.long)
-        moved: Features = self.maps.carry(rows, here, here + 1, uniforms).features.numpy()
+        """Counterparts of rows `[n, d]` by uniform numbers `[e, n, u]`, `[e, n, d]`."""
+        source = torch.zeros(uniforms.shape[:2], dtype=torch.long)
+        moved: Features = self.maps.transport(rows, source, source + 1, uniforms).features.numpy()
         return moved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantileMethod:
-    """Ranks are kept feature by feature; how features hang together stays as in the source."""
+    """Preserves ranks in each feature; the dependence between features stays that of the source."""
 
     name: str = "quantile"
     cost: Cost = SQUARED_L2
@@ -112,18 +112,20 @@ class QuantileMethod:
         seed: int = 0,
     ) -> QuantileMap:
         """See `SparseMethod`."""
-        held = fitted.maps.ordered_moves.numpy(), fitted.maps.category_moves.numpy()
-        return _fit(source, target, columns, held)
+        moves = fitted.maps.ordered_moves.numpy(), fitted.maps.category_moves.numpy()
+        return _fit(source, target, columns, moves)
 
-    def still(self, people: Features, columns: Columns) -> Callable[[NDArray[np.bool_]], bool]:
+    def identity_check(
+        self, features: Features, columns: Columns
+    ) -> Callable[[NDArray[np.bool_]], bool]:
         """See `SparseMethod`."""
-        differences = feature_differences(people, columns)
+        differences = _feature_differences(features, columns)
         level = FAMILY_LEVEL / len(columns.variables)
 
-        def moves_nobody(first: NDArray[np.bool_]) -> bool:
+        def is_identity(first: NDArray[np.bool_]) -> bool:
             return not any(part.any() for part in differences.between(first, level))
 
-        return moves_nobody
+        return is_identity
 
 
 def _fit(
@@ -144,13 +146,13 @@ def _fit(
     return QuantileMap(maps=maps, columns=columns)
 
 
-def feature_differences(people: Features, columns: Columns) -> FeatureDifferences:
-    """These people, ready to be split as `fit_transport_maps` splits them."""
-    place = {name: column for column, name in enumerate(columns.names)}
-    kinds = [feature for feature in columns.features if feature.kind != "onehot"]
+def _feature_differences(features: Features, columns: Columns) -> FeatureDifferences:
+    """The tests of `fit_transport_maps`, for any split of these rows."""
+    column_of = {name: column for column, name in enumerate(columns.names)}
+    ordered = [feature for feature in columns.features if feature.kind != "onehot"]
     return FeatureDifferences(
-        people,
-        [place[feature.name] for feature in kinds],
-        np.array([feature.kind == "numeric" for feature in kinds], bool),
-        [[place[name] for name in group.features] for group in columns.one_hot_groups],
+        features,
+        [column_of[feature.name] for feature in ordered],
+        np.array([feature.kind == "numeric" for feature in ordered], bool),
+        [[column_of[name] for name in group.features] for group in columns.one_hot_groups],
     )

@@ -180,7 +180,9 @@ class MapMethod(Protocol):
 class SparseMethod(Protocol):
     """A method whose maps change only features that differ between the groups."""
 
-    def still(self, features: Features, columns: Columns) -> Callable[[NDArray[np.bool_]], bool]:
+    def identity_check(
+        self, features: Features, columns: Columns
+    ) -> Callable[[NDArray[np.bool_]], bool]:
         """A function of splits of these rows, bool `[n]`: whether the map of a split is identity.
 
         Permutation tests call it for hundreds of splits, and fit only those that move a row.

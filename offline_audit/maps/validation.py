@@ -1,8 +1,8 @@
 """Validation of a map: transported rows compared with members of the target group.
 
-As the paper does (section 5.1): Kolmogorov–Smirnov feature by feature, how well features predict
-each other, and the distance beside that of exact transport. Beyond it: whether a classifier can
-tell transported people from real members, which sees joint structure of any kind.
+As in the paper (section 5.1): the Kolmogorov–Smirnov statistic of each feature, how well features
+predict each other, and the transport cost compared with exact transport. In addition: whether a
+classifier can distinguish transported rows from members, which detects any joint difference.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from scipy import stats
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 
-from offline_audit.maps.columns import Columns, Scaling, Variable, category_places
+from offline_audit.maps.columns import Columns, Scaling, Variable, category_codes
 from offline_audit.maps.draws import one_counterpart
 from offline_audit.maps.transport_map import Cost, Features, MapMethod, Progress, TransportMap
 
 __all__ = ["MapValidation", "ValidatedMap", "VariableFit", "fit_validated", "validate_map"]
 
 Float = NDArray[np.float64]
-# How far off a map may be, beyond what chance explains.
+# Largest deviations of a map that passes, in addition to sampling error.
 _KS, _REGRESSION, _AUC, _DISTANCE = 0.05, 0.2, 0.6, 3.0
 _LEVEL = 0.01
-# People of each group, at most, for the classifier and for exact transport.
-_TOLD_APART, _EXACT = 10_000, 1_000
+# Largest numbers of rows per group for the classifier and for exact transport.
+_CLASSIFIER_ROWS, _EXACT_ROWS = 10_000, 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariableFit:
-    """How well one variable of transported people agrees with the target's.
+    """Agreement of one variable between transported rows and the target.
 
     Attributes:
-        name: Of the variable.
-        ks: Kolmogorov–Smirnov statistic; of a category the largest difference of shares.
-        regression: Mean squared error with which the others predict it (by a linear regression
-            fitted on the target), of transported rows minus that of the target, as a share of its
-            variance; the largest of its columns for a category.
+        name: Name of the variable.
+        ks: Kolmogorov–Smirnov statistic; for a category the largest difference of shares.
+        regression: Mean squared error of a linear regression on the other variables, fitted to the
+            target: that of transported rows minus that of the target, as a share of the variance.
+            For a category the largest of its columns.
     """
 
     name: str
@@ -50,16 +50,16 @@ class VariableFit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapValidation:
-    """What was found on people that the map was not fitted to.
+    """Result of the validation of a map on rows that it was not fitted to.
 
     Attributes:
-        rows: People transported, and members of the target beside them.
-        variables: Each on its own, and from the others.
-        auc: How well a classifier tells transported people from members: .5 not at all, 1 always.
-        auc_error: Its standard error.
-        distance: Mean cost between people and their counterparts.
-        exact_distance: The least possible mean cost on the same people, by exact transport.
-        failures: What is wrong, in words; a map with any is no evidence.
+        rows: Numbers of transported rows and of target rows.
+        variables: Agreement of each variable.
+        auc: AUC of a classifier of transported rows against target rows; 0.5 if they agree.
+        auc_error: Standard error of the AUC.
+        distance: Mean transport cost of the map.
+        exact_distance: Lowest possible mean cost on the same rows, by exact transport.
+        failures: Failed checks, in words. No p-value is reported for a map with any.
     """
 
     rows: tuple[int, int]
@@ -71,8 +71,8 @@ class MapValidation:
     failures: tuple[str, ...]
 
     @property
-    def sound(self) -> bool:
-        """Whether the map may serve as evidence."""
+    def passed(self) -> bool:
+        """Whether the map passed all checks."""
         return not self.failures
 
 
@@ -85,15 +85,15 @@ def validate_map(
     *,
     seed: int = 0,
 ) -> MapValidation:
-    """Hold transported people against members of the target.
+    """Compare transported rows with rows of the target.
 
     Args:
         fitted: The map.
-        source: People that it was not fitted to, `[n, d]`.
-        target: Members of the target that it was not fitted to, `[m, d]`.
-        columns: What the columns are.
-        cost: Between people and their counterparts.
-        seed: Of the choices among many people.
+        source: Source rows that it was not fitted to, `[n, d]`.
+        target: Target rows that it was not fitted to, `[m, d]`.
+        columns: Description of the columns.
+        cost: Transport cost of a pair.
+        seed: Seed of the samples and splits.
     """
     rng = np.random.default_rng(seed)
     transported = one_counterpart(fitted, source)
@@ -109,13 +109,14 @@ def validate_map(
         )
         for variable in columns.variables
     )
-    auc, error = _told_apart(transported, target, rng)
+    auc, error = _classifier_auc(transported, target, rng)
     distance, exact = _distances(transported, source, target, scaling, cost, rng)
     sizes = len(transported), len(target)
+    # Bonferroni over the variables, with the effective size of a two-sample test.
     level = _LEVEL / len(columns.variables)
     limit = _KS + float(stats.kstwo.isf(level, max(round(math.prod(sizes) / sum(sizes)), 1)))
     failures = [
-        f"{fit.name} has another distribution than in the target group (KS {fit.ks:.3f}, limit "
+        f"{fit.name} has a different distribution than in the target group (KS {fit.ks:.3f}, limit "
         f"{limit:.3f})"
         for fit in fits
         if fit.ks > limit
@@ -126,6 +127,7 @@ def validate_map(
         for fit, variable in zip(fits, columns.variables, strict=True)
         if any(abs(regression[c]) > _REGRESSION + 4 * noise[c] for c in variable.columns)
     ]
+    # One-sided 99% bound.
     if auc - 2.33 * error > _AUC:
         failures.append(
             f"a classifier separates transported rows from the target group (AUC {auc:.2f}, "
@@ -150,8 +152,8 @@ def _ks(transported: Features, target: Features, variable: Variable) -> float:
     if variable.kind == "category":
         size = len(variable.columns) + 1
         shares = [
-            np.bincount(category_places(people, variable), minlength=size) / len(people)
-            for people in (transported, target)
+            np.bincount(category_codes(rows, variable), minlength=size) / len(rows)
+            for rows in (transported, target)
         ]
         return float(np.abs(shares[0] - shares[1]).max())
     column = variable.columns[0]
@@ -165,32 +167,37 @@ def _regression(
 ) -> tuple[Float, Float]:
     """Difference of mean squared errors, and its standard error, of each column, `[d]` each.
 
-    Learned on one half of the target and tried on the other, both ways round: on people whom it
-    was learned from, a regression on many features errs too little. The outermost values of a
-    column count as far out as the one of two hundred, since a single one would decide.
+    Regressions are cross-fitted on the halves of the target, because the error on rows that a
+    regression was fitted to is too small. Values are clipped to the central 99% of each column,
+    because a single outlier could dominate the error.
     """
     low, high = np.quantile(target, [0.005, 0.995], axis=0)
-    transported, target = (np.clip(people, low, high) for people in (transported, target))
-    mine, theirs = np.zeros(transported.shape), np.zeros(target.shape)
+    transported, target = (np.clip(rows, low, high) for rows in (transported, target))
+    transported_error, target_error = np.zeros(transported.shape), np.zeros(target.shape)
     halves = np.array_split(rng.permutation(len(target)), 2)
-    for learn, test in (halves, halves[::-1]):
-        mean = target[learn].mean(0)
-        weights = _residual_weights(target[learn], columns)
-        mine += ((transported - mean) @ weights) ** 2 / 2
-        theirs[test] = ((target[test] - mean) @ weights) ** 2
+    for train, test in (halves, halves[::-1]):
+        mean = target[train].mean(0)
+        weights = _residual_weights(target[train], columns)
+        # Averaged over the two regressions.
+        transported_error += ((transported - mean) @ weights) ** 2 / 2
+        target_error[test] = ((target[test] - mean) @ weights) ** 2
     variance = np.maximum(target.var(0), 1e-9)
-    noise = np.sqrt(mine.var(0) / len(mine) + theirs.var(0) / len(theirs))
-    return (mine.mean(0) - theirs.mean(0)) / variance, noise / variance
+    noise = np.sqrt(
+        transported_error.var(0) / len(transported_error) + target_error.var(0) / len(target_error)
+    )
+    return (transported_error.mean(0) - target_error.mean(0)) / variance, noise / variance
 
 
-def _residual_weights(people: Float, columns: Columns) -> Float:
-    """Turns differences to the mean into what regressions on the other variables leave, `[d, d]`.
+def _residual_weights(rows: Float, columns: Columns) -> Float:
+    """Matrix from deviations to the residuals of regressions on the other variables, `[d, d]`.
 
-    All regressions at once: blocks of the inverse covariance hold their coefficients.
+    All regressions at once: with precision matrix P, the residuals of block B are
+    (x − μ) P[:, B] P[B, B]⁻¹.
     """
-    spread = np.atleast_2d(np.cov(people, rowvar=False))
-    ridge = 1e-6 * np.maximum(np.diag(spread), 1e-3)
-    precision = np.linalg.inv(spread + np.diag(ridge))
+    covariance = np.atleast_2d(np.cov(rows, rowvar=False))
+    # A small ridge makes the matrix invertible for collinear columns.
+    ridge = 1e-6 * np.maximum(np.diag(covariance), 1e-3)
+    precision = np.linalg.inv(covariance + np.diag(ridge))
     weights = np.empty_like(precision)
     for variable in columns.variables:
         at = list(variable.columns)
@@ -198,24 +205,25 @@ def _residual_weights(people: Float, columns: Columns) -> Float:
     return weights
 
 
-def _told_apart(
+def _classifier_auc(
     transported: Features, target: Features, rng: np.random.Generator
 ) -> tuple[float, float]:
-    """AUC of a classifier on people it has not learned from, and its standard error."""
-    n = min(len(transported), len(target), _TOLD_APART)
+    """AUC of a classifier on held-out rows, and its standard error."""
+    n = min(len(transported), len(target), _CLASSIFIER_ROWS)
     both = np.concatenate(
-        [people[rng.choice(len(people), n, replace=False)] for people in (transported, target)]
+        [rows[rng.choice(len(rows), n, replace=False)] for rows in (transported, target)]
     )
     labels = np.repeat([0, 1], n)
     order = rng.permutation(2 * n)
-    learn, test = order[:n], order[n:]
-    if len(np.unique(labels[learn])) < 2 or len(np.unique(labels[test])) < 2:
+    train, test = order[:n], order[n:]
+    # With one class only, an AUC is not defined.
+    if len(np.unique(labels[train])) < 2 or len(np.unique(labels[test])) < 2:
         return 0.5, 0.5
     model = HistGradientBoostingClassifier(max_iter=60, random_state=int(rng.integers(2**31)))
-    model.fit(both[learn], labels[learn])
+    model.fit(both[train], labels[train])
     auc = float(roc_auc_score(labels[test], model.predict_proba(both[test])[:, 1]))
     ones = int(labels[test].sum())
-    # The largest variance that an AUC can have (Birnbaum and Klose 1957).
+    # Upper bound of the variance of an AUC (Birnbaum and Klose 1957).
     return auc, math.sqrt(max(auc * (1 - auc), 1e-6) / max(min(ones, n - ones), 1))
 
 
@@ -227,40 +235,40 @@ def _distances(
     cost: Cost,
     rng: np.random.Generator,
 ) -> tuple[float, float]:
-    """Mean cost of the map, and the least one, on the same people."""
-    n = min(len(source), len(target), _EXACT)
-    some = rng.choice(len(source), n, replace=False)
-    here = scaling.scaled(source[some])
-    there = scaling.scaled(target[rng.choice(len(target), n, replace=False)])
+    """Mean cost of the map, and the lowest possible mean cost, on the same sample."""
+    n = min(len(source), len(target), _EXACT_ROWS)
+    sample = rng.choice(len(source), n, replace=False)
+    sources = scaling.scaled(source[sample])
+    targets = scaling.scaled(target[rng.choice(len(target), n, replace=False)])
     mass = np.full(n, 1 / n)
-    exact = float(ot.emd2(mass, mass, cost.pairwise(here, there), numItermax=2_000_000))
-    return float(cost.matched(here, scaling.scaled(transported[some])).mean()), exact
+    exact = float(ot.emd2(mass, mass, cost.pairwise(sources, targets), numItermax=2_000_000))
+    return float(cost.matched(sources, scaling.scaled(transported[sample])).mean()), exact
 
 
-# Failures of a map that are told.
-_MOST_TOLD = 3
+# Failed checks that a reason lists.
+_LISTED = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidatedMap:
-    """By which people are transported.
+    """A map and its validation.
 
     Attributes:
-        map: Fitted to everyone; a slow one to one half.
-        validation: Of the map that was fitted to one half, on the other.
+        map: The map, fitted to all rows, or to one half if the method is slow.
+        validation: Validation of the map fitted to one half, on the other half.
     """
 
     map: TransportMap
     validation: MapValidation
 
     @property
-    def unsound(self) -> str | None:
-        """Why it is no evidence, the first few things of it; None if it is sound."""
+    def rejection(self) -> str | None:
+        """Why the map cannot be used, with the first failed checks; None if it passed."""
         failures = self.validation.failures
         if not failures:
             return None
-        more = f"; and {len(failures) - _MOST_TOLD} more" if len(failures) > _MOST_TOLD else ""
-        return f"the map is not sound: {'; '.join(failures[:_MOST_TOLD])}{more}."
+        more = f"; and {len(failures) - _LISTED} more" if len(failures) > _LISTED else ""
+        return f"the map failed validation: {'; '.join(failures[:_LISTED])}{more}."
 
 
 def fit_validated(
@@ -270,17 +278,26 @@ def fit_validated(
     method: MapMethod,
     *,
     seed: int,
-    tell: Progress,
+    progress: Progress,
 ) -> ValidatedMap:
-    """Fit to one half of each group and try on the other; then, if that is quick, fit to all."""
-    halves = [_halves(len(group), seed) for group in (source, target)]
-    (here, unseen), (there, members) = halves
-    part = method.fit(source[here], target[there], columns, seed=seed, progress=tell)
+    """Fit to one half of each group, validate on the other; fit to all rows if that is fast.
+
+    Args:
+        source: Rows of the source group, `[n, d]`.
+        target: Rows of the target group, `[m, d]`.
+        columns: Description of the columns.
+        method: Method that fits the map.
+        seed: Seed of the random generator.
+        progress: Called during long fits.
+    """
+    source_fit, source_test = _halves(len(source), seed)
+    target_fit, target_test = _halves(len(target), seed)
+    half = method.fit(source[source_fit], target[target_fit], columns, seed=seed, progress=progress)
     validation = validate_map(
-        part, source[unseen], target[members], columns, method.cost, seed=seed
+        half, source[source_test], target[target_test], columns, method.cost, seed=seed
     )
-    whole = method.fit(source, target, columns, seed=seed) if method.quick else part
-    return ValidatedMap(map=whole, validation=validation)
+    fitted = method.fit(source, target, columns, seed=seed) if method.quick else half
+    return ValidatedMap(map=fitted, validation=validation)
 
 
 def _halves(n: int, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

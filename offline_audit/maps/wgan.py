@@ -1,4 +1,4 @@
-"""The paper's map: a Wasserstein GAN whose generator pays for how far it moves people."""
+"""The paper's map: a Wasserstein GAN whose generator is penalized by the transport cost."""
 
 from __future__ import annotations
 
@@ -24,26 +24,28 @@ from offline_audit.maps.transport_map import (
 
 __all__ = ["Network", "WganMap", "WganMethod"]
 
-# Of each cost by the change, `[n, d]` to `[n, d]`.
-_SLOPES: dict[str, Callable[[Tensor], Tensor]] = {
+# Gradient of each cost with respect to the displacement, `[n, d]` to `[n, d]`.
+_GRADIENTS: dict[str, Callable[[Tensor], Tensor]] = {
     "squared_l2": lambda change: 2 * change,
-    # At no distance there is no slope.
+    # The clamp makes the gradient 0 at displacement 0.
     "l2": lambda change: change / change.norm(dim=1, keepdim=True).clamp_min(1e-12),
     "squared_l1": lambda change: 2 * change.abs().sum(1, keepdim=True) * change.sign(),
 }
-# Appendix C of the paper.
+# Width of layers, learning rate, weight clipping and critic steps: appendix C of the paper.
 _WIDTH, _RATE, _CLIP, _CRITIC_STEPS = 128, 5e-5, 0.01, 5
+# Decay of RMSProp, the default of Keras.
 _DECAY = 0.9
+# Number of progress reports.
 _REPORTS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WganMap:
-    """A network on scaled features, settled on the data's kinds.
+    """A generator network on scaled features, rounded to valid values.
 
     Attributes:
-        scaling: By which people are scaled.
-        generator: From `[n, d]` to `[n, d]`.
+        scaling: Scaling of the features.
+        generator: Network from `[n, d]` to `[n, d]`.
     """
 
     scaling: Scaling
@@ -51,19 +53,19 @@ class WganMap:
 
     @property
     def splits(self) -> bool:
-        """Whatever is not numeric is rounded by a draw."""
+        """True if any variable is not numeric, because those are rounded at random."""
         return any(v.kind != "numeric" for v in self.scaling.columns.variables)
 
     def transport(self, features: Features, n_counterparts: int = 1) -> Features:
         """See `TransportMap`."""
-        # In double precision, so that sums do not depend on the batch.
+        # In double precision, so that results rounded to float32 do not depend on the batch.
         scaled = torch.from_numpy(self.scaling.scaled(features))
         moved = self.generator.double().layers(scaled)[-1].numpy()
         count = len(self.scaling.columns.variables)
         n_counterparts = n_counterparts if self.splits else 1
         return np.stack(
             [
-                self.scaling.settled(moved, draw_uniforms(features, count, draw, n_counterparts))
+                self.scaling.unscaled(moved, draw_uniforms(features, count, draw, n_counterparts))
                 for draw in range(n_counterparts)
             ]
         )
@@ -73,17 +75,18 @@ class WganMap:
 class WganMethod:
     """Generator and critic as in section 3.1 and appendix C of the paper.
 
-    The critic D is trained to be low on the target and high on what the generator G makes, the
-    generator to lower D(G(x)) + weight · c(x, G(x)). Both are two dense layers of 128 with ReLU
-    and a plain layer on top, so that G has to learn even to leave people as they are. Weights
-    start as Keras, which the paper used, starts them (Glorot, biases 0), and RMSProp has its decay.
+    The critic D is trained to be low on the target and high on outputs of the generator G; the
+    generator is trained to minimize D(G(x)) + weight · c(x, G(x)). Both have two hidden layers of
+    128 units with ReLU and a linear output layer, so that G must learn even the identity. As in
+    Keras, which the paper used, weights start with Glorot's distribution, biases with 0, and
+    RMSProp has a decay of 0.9.
 
-    Where it ends depends on the seed: hold what it makes against the target before you believe it.
+    The result depends on the seed: validate it against the target before use.
 
     Attributes:
-        steps: Of the generator; the paper calls them epochs. The critic takes five before each.
-        batch: People of each group a step.
-        weight: Of the cost, λ in the paper.
+        steps: Number of generator steps, "epochs" in the paper, each after five critic steps.
+        batch: Rows of each group per step.
+        weight: Weight of the cost, λ in the paper.
     """
 
     name: str = "wgan"
@@ -96,13 +99,15 @@ class WganMethod:
     def __post_init__(self) -> None:
         if COSTS.get(self.cost.name) is not self.cost:
             raise AuditInputError(
-                f"cost: a GAN can be trained with {', '.join(COSTS)}, whose slopes are known, not "
-                f"with a cost of your own ({self.cost.name})"
+                f"cost: wgan requires the gradient of the cost and supports only "
+                f"{', '.join(COSTS)}; got the function {self.cost.name}"
             )
         if self.steps < 1 or self.batch < 1:
-            raise AuditInputError(f"steps, batch: {self.steps}, {self.batch}; 1 or more, please")
+            raise AuditInputError(
+                f"steps, batch: must be at least 1; got {self.steps} and {self.batch}"
+            )
         if not 0 <= self.weight < float("inf"):
-            raise AuditInputError(f"weight: {self.weight:g} is not 0 or more")
+            raise AuditInputError(f"weight: must be finite and at least 0; got {self.weight:g}")
 
     def fit(
         self,
@@ -115,46 +120,50 @@ class WganMethod:
     ) -> TransportMap:
         """See `MapMethod`."""
         scaling = Scaling.of(source, target, columns)
-        here, there = (
+        source_rows, target_rows = (
             torch.from_numpy(scaling.scaled(group).astype(np.float32)) for group in (source, target)
         )
         with _one_thread(), torch.no_grad():
-            generator = self._trained(here, there, torch.Generator().manual_seed(seed), progress)
+            random = torch.Generator().manual_seed(seed)
+            generator = self._trained(source_rows, target_rows, random, progress)
         return WganMap(scaling=scaling, generator=generator)
 
     def _trained(
-        self, here: Tensor, there: Tensor, random: torch.Generator, progress: Progress | None
+        self, source: Tensor, target: Tensor, random: torch.Generator, progress: Progress | None
     ) -> Network:
-        generator = Network.glorot(here.shape[1], here.shape[1], random)
-        critic = Network.glorot(here.shape[1], 1, random)
-        maker, judge = RmsProp(generator), RmsProp(critic)
-        slope = _SLOPES[self.cost.name]
-        up = torch.full((self.batch, 1), 1 / self.batch)
+        generator = Network.glorot(source.shape[1], source.shape[1], random)
+        critic = Network.glorot(source.shape[1], 1, random)
+        generator_optimizer, critic_optimizer = RmsProp(generator), RmsProp(critic)
+        cost_gradient = _GRADIENTS[self.cost.name]
+        # Gradient of the mean over a batch.
+        mean_gradient = torch.full((self.batch, 1), 1 / self.batch)
         for step in range(1, self.steps + 1):
-            people = _drawn(here, (_CRITIC_STEPS + 1) * self.batch, random).split(self.batch)
-            made = generator.layers(torch.cat(people[1:]))[-1].split(self.batch)
-            for fakes in made:
-                # Lower on the target, then higher on what was made: two steps, so that they cancel
-                # where both are alike, however RMSProp scales them.
-                for rows, slopes in ((_drawn(there, self.batch, random), up), (fakes, -up)):
-                    judge.step(critic.gradients(critic.layers(rows), slopes)[0])
+            batches = _drawn(source, (_CRITIC_STEPS + 1) * self.batch, random).split(self.batch)
+            # The generator is fixed during the critic's steps, so all are generated at once.
+            generated = generator.layers(torch.cat(batches[1:]))[-1].split(self.batch)
+            for fakes in generated:
+                # Two separate steps, lower on the target and higher on generated rows: they cancel
+                # where the two agree, however RMSProp scales them.
+                reals = _drawn(target, self.batch, random)
+                for rows, gradient in ((reals, mean_gradient), (fakes, -mean_gradient)):
+                    critic_optimizer.step(critic.gradients(critic.layers(rows), gradient)[0])
                 critic.flat.clamp_(-_CLIP, _CLIP)
-            layers = generator.layers(people[0])
-            towards = critic.gradients(critic.layers(layers[-1]), up)[1]
-            towards += self.weight / self.batch * slope(layers[-1] - people[0])
-            maker.step(generator.gradients(layers, towards)[0])
+            layers = generator.layers(batches[0])
+            gradient = critic.gradients(critic.layers(layers[-1]), mean_gradient)[1]
+            gradient += self.weight / self.batch * cost_gradient(layers[-1] - batches[0])
+            generator_optimizer.step(generator.gradients(layers, gradient)[0])
             if progress and step % max(1, self.steps // _REPORTS) == 0:
                 progress(step, self.steps)
         return generator
 
 
 class Network:
-    """Two dense layers of 128 with ReLU and a plain one on top, with its gradients by hand.
+    """Two hidden layers of 128 units with ReLU and a linear output, with explicit gradients.
 
-    Batches are so small that automatic differentiation would take more time than the sums do.
+    Batches are so small that automatic differentiation would dominate the running time.
 
     Attributes:
-        flat: All weights and biases, of which each is a view.
+        flat: All weights and biases in one tensor; each layer's are views of it.
     """
 
     def __init__(self, flat: Tensor, inputs: int, outputs: int) -> None:
@@ -165,7 +174,7 @@ class Network:
 
     @classmethod
     def glorot(cls, inputs: int, outputs: int, random: torch.Generator) -> Network:
-        """Weights even within √(6/(in + out)), biases 0."""
+        """Weights uniform within ±√(6/(in + out)), biases 0 (Glorot and Bengio 2010)."""
         count = (inputs + 1 + _WIDTH + 1) * _WIDTH + (_WIDTH + 1) * outputs
         network = cls(torch.zeros(count), inputs, outputs)
         for weight, _ in network._parts:
@@ -173,38 +182,45 @@ class Network:
         return network
 
     def double(self) -> Network:
-        """The same in double precision."""
+        """The network in double precision."""
         return Network(self.flat.double(), self._shapes[0][0], self._shapes[-1][1])
 
     def layers(self, rows: Tensor) -> list[Tensor]:
-        """What goes in, after each layer, and what comes out, four of `[n, ·]`."""
-        found = [rows]
+        """The input, the outputs of the hidden layers and the output, four tensors `[n, ·]`."""
+        outputs = [rows]
         for weight, bias in self._parts:
-            found.append(torch.addmm(bias, found[-1], weight))
-            if len(found) <= len(self._parts):
-                found[-1].relu_()
-        return found
+            outputs.append(torch.addmm(bias, outputs[-1], weight))
+            # ReLU on all but the last layer.
+            if len(outputs) <= len(self._parts):
+                outputs[-1].relu_()
+        return outputs
 
-    def gradients(self, layers: list[Tensor], slope: Tensor) -> tuple[Tensor, Tensor]:
-        """Of a loss with that slope in what comes out: by `flat`, and by what went in `[n, ·]`."""
+    def gradients(self, layers: list[Tensor], gradient: Tensor) -> tuple[Tensor, Tensor]:
+        """Gradients of a loss in `flat` and in the input `[n, ·]`, by backpropagation.
+
+        Args:
+            layers: Result of `layers`.
+            gradient: Gradient of the loss in the output, `[n, ·]`.
+        """
         pieces: list[Tensor] = []
-        for place in reversed(range(len(self._parts))):
-            pieces = [(layers[place].T @ slope).flatten(), slope.sum(0), *pieces]
-            slope = slope @ self._parts[place][0].T
-            if place:
-                slope.mul_(layers[place] > 0)
-        return torch.cat(pieces), slope
+        for index in reversed(range(len(self._parts))):
+            pieces = [(layers[index].T @ gradient).flatten(), gradient.sum(0), *pieces]
+            gradient = gradient @ self._parts[index][0].T
+            # ReLU passes gradients where its output is positive; the input has none.
+            if index:
+                gradient.mul_(layers[index] > 0)
+        return torch.cat(pieces), gradient
 
 
 class RmsProp:
-    """Steps of one length, whatever the gradients' size, with the decay that Keras has."""
+    """RMSProp with the defaults of Keras."""
 
     def __init__(self, network: Network) -> None:
         self._flat = network.flat
         self._squares = torch.zeros_like(network.flat)
 
     def step(self, gradient: Tensor) -> None:
-        """Downhill."""
+        """One step against the gradient."""
         self._squares.mul_(_DECAY).addcmul_(gradient, gradient, value=1 - _DECAY)
         self._flat.addcdiv_(gradient, self._squares.sqrt().add_(1e-7), value=-_RATE)
 
@@ -215,7 +231,7 @@ def _drawn(group: Tensor, count: int, random: torch.Generator) -> Tensor:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Small batches gain nothing from more."""
+    """One torch thread, because small batches gain nothing from more."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -222,13 +222,13 @@ def map_monitor() -> Any:
         PEOPLE.features, PEOPLE.groups["sex"], WORLD.features, WORLD.one_hot_groups, 2
     )
     rows = torch.from_numpy(PEOPLE.features[:50])
-    uniforms = torch.full((50, maps.uniforms), 0.5)
+    uniforms = torch.full((50, maps.n_uniforms), 0.5)
     there, back = (maps.apply(rows, *way, uniforms).double() for way in ((0, 1), (1, 0)))
     return Shown(
         data={
             "there": there.mean(0),
             "back": back.mean(0),
             "first": there[:2],
-            "uniforms": maps.uniforms,
+            "uniforms": maps.n_uniforms,
         }
     )

@@ -1,4 +1,4 @@
-"""Learn the maps between the groups of one attribute, from people whose groups are known."""
+"""Fitting of the transport maps between the groups of one attribute."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from monitor.scoring.counterfactual.transport import TransportMaps
 
 __all__ = ["FeatureDifferences", "fit_transport_maps"]
 
-# Rows of a group that this is judged on; more change nothing.
+# Rows per group in the tests of differences; more change nothing.
 _SAMPLE = 100_000
-# Values that fewer people have are counted together.
+# Values that fewer rows have are pooled.
 _RARE = 10
 
 
@@ -38,18 +38,21 @@ def fit_transport_maps(
     """Fit the maps between the groups of one attribute.
 
     Args:
-        features: The people, `[n, d]`.
-        groups: Each person's group, 0 to count − 1; negative where it is not known, `[n]`.
-        kinds: The features, in the order of the columns.
-        one_hot_groups: Which columns belong together.
-        count: How many groups there are.
-        level: At which a feature's two distributions must differ, or it stays as it is.
-        moves: Which ordered features `[k, k, o]` and one-hot groups `[k, k, g]` move, if that is
-            known; None: those that differ.
+        features: Rows, `[n, d]`.
+        groups: Group of each row, 0 to count − 1; negative if it is not known, `[n]`.
+        kinds: Names and kinds of the columns, in order.
+        one_hot_groups: Groups of columns that encode one category.
+        count: Number of groups.
+        level: Level of the test of each feature; features that do not differ do not move.
+        moves: Which ordered features `[k, k, o]` and one-hot groups `[k, k, g]` move; None to test
+            which of them differ.
+
+    Raises:
+        FitError: A group has fewer than two members.
     """
     members = [features[groups == group] for group in range(count)]
     if min(map(len, members)) < 2:
-        raise FitError("a group without members cannot be mapped")
+        raise FitError("each group needs at least 2 members to fit a transport map")
     position = {feature.name: column for column, feature in enumerate(kinds)}
     ordered = [position[feature.name] for feature in kinds if feature.kind != "onehot"]
     continuous = np.array([kinds[column].kind == "numeric" for column in ordered], bool)
@@ -74,16 +77,16 @@ def fit_transport_maps(
 def _quantiles(
     members: list[NDArray[np.float32]], ordered: list[int], continuous: NDArray[np.bool_]
 ) -> NDArray[np.float32]:
-    """Quantile functions `[k, o, 513]`; of a discrete feature only values that someone has."""
+    """Quantile functions `[k, o, 513]`; for discrete features without interpolation."""
     grid = np.linspace(0, 1, GRID)
-    found = np.empty((len(members), len(ordered), GRID), np.float32)
+    quantiles = np.empty((len(members), len(ordered), GRID), np.float32)
     for group, rows in enumerate(members):
         for index, column in enumerate(ordered):
             method: Literal["linear", "inverted_cdf"] = (
                 "linear" if continuous[index] else "inverted_cdf"
             )
-            found[group, index] = np.quantile(rows[:, column], grid, method=method)
-    return found
+            quantiles[group, index] = np.quantile(rows[:, column], grid, method=method)
+    return quantiles
 
 
 def _moves(
@@ -98,18 +101,19 @@ def _moves(
     moves = np.zeros((count, count, len(ordered)), bool)
     category_moves = np.zeros((count, count, len(categories)), bool)
     for first, second in combinations(range(count), 2):
-        here, there = members[first][:_SAMPLE], members[second][:_SAMPLE]
-        both = FeatureDifferences(np.concatenate([here, there]), ordered, continuous, categories)
-        found = both.between(np.arange(len(here) + len(there)) < len(here), level)
-        moves[first, second] = moves[second, first] = found[0]
-        category_moves[first, second] = category_moves[second, first] = found[1]
+        parts = members[first][:_SAMPLE], members[second][:_SAMPLE]
+        differences = FeatureDifferences(np.concatenate(parts), ordered, continuous, categories)
+        in_first = np.arange(sum(map(len, parts))) < len(parts[0])
+        differing, differing_groups = differences.between(in_first, level)
+        moves[first, second] = moves[second, first] = differing
+        category_moves[first, second] = category_moves[second, first] = differing_groups
     return moves, category_moves
 
 
 def _category_counts(
     members: list[NDArray[np.float32]], columns: list[int], *, dropped: bool
 ) -> NDArray[np.float64]:
-    """People of each group in each category, that without a column first, `[k, 1 + c]`."""
+    """Rows of each group in each category, the one without a column first, `[k, 1 + c]`."""
     counts = np.stack([rows[:, columns].sum(0) for rows in members]).astype(float)
     rest = np.array([len(rows) for rows in members]) - counts.sum(1)
     return np.column_stack([np.maximum(rest, 0.0) * dropped, counts])
@@ -121,13 +125,13 @@ def _shares(counts: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 class FeatureDifferences:
-    """Some people, ready to be split in two again and again.
+    """Tests of which features differ in distribution between two parts of some rows.
 
-    Sorting is done once, so that each split costs a pass over the columns: a permutation test
-    tries hundreds.
+    Rows are sorted once, so that each split costs one pass over the columns. A permutation test
+    uses hundreds of splits.
 
     Args:
-        features: The people, `[n, d]`.
+        features: Rows, `[n, d]`.
         ordered: Columns of the ordered features.
         continuous: Which of those may take any value, bool `[o]`.
         categories: Columns of each one-hot group.
@@ -142,14 +146,14 @@ class FeatureDifferences:
     ) -> None:
         columns = np.ascontiguousarray(features[:, list(ordered)].T)
         self._order = np.argsort(columns, 1, kind="stable")
-        held = np.take_along_axis(columns, self._order, 1)
-        # Of equal values only the last counts all of them.
-        ends = np.ones((len(held), 1), bool)
-        self._last = np.concatenate([held[:, 1:] != held[:, :-1], ends], 1)
+        values = np.take_along_axis(columns, self._order, 1)
+        # The empirical distribution functions jump at the last of several equal values.
+        ends = np.ones((len(values), 1), bool)
+        self._last = np.concatenate([values[:, 1:] != values[:, :-1], ends], 1)
         self._continuous = continuous
         self._values = {
-            place: np.unique(columns[place], return_inverse=True)[1]
-            for place in np.flatnonzero(~continuous)
+            index: np.unique(columns[index], return_inverse=True)[1]
+            for index in np.flatnonzero(~continuous)
         }
         self._categories = [_category(features[:, list(group)]) for group in categories]
 
@@ -158,19 +162,19 @@ class FeatureDifferences:
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Which ordered features `[o]` and one-hot groups `[g]` differ at a level.
 
-        Kolmogorov–Smirnov for ordered features, χ² for one-hot groups. A discrete feature is
-        tested by both, each at half the level: Kolmogorov–Smirnov is blind to its rare values.
+        Kolmogorov–Smirnov for ordered features, χ² for one-hot groups. A discrete feature is tested
+        by both, each at half the level, because Kolmogorov–Smirnov misses its rare values.
 
         Args:
-            first: Who is in the first part, bool `[n]`; the others are in the second.
-            level: Of each feature's test.
+            first: Whether a row is in the first part, bool `[n]`; the others are in the second.
+            level: Level of the test of each feature.
         """
         sizes = int(first.sum()), int((~first).sum())
         ordered = self._largest_gaps(first, sizes) > np.where(
             self._continuous, _critical_gap(*sizes, level), _critical_gap(*sizes, level / 2)
         )
-        for place, codes in self._values.items():
-            ordered[place] |= _counts_differ(codes, first, level / 2, pool_rare=True)
+        for index, codes in self._values.items():
+            ordered[index] |= _counts_differ(codes, first, level / 2, pool_rare=True)
         groups = [_counts_differ(codes, first, level) for codes in self._categories]
         return ordered, np.array(groups, bool)
 
@@ -178,46 +182,48 @@ class FeatureDifferences:
         self, first: NDArray[np.bool_], sizes: tuple[int, int]
     ) -> NDArray[np.float64]:
         """Kolmogorov–Smirnov statistic of each ordered feature, `[o]`."""
-        ahead = np.cumsum(first[self._order], 1, dtype=np.int32)
-        behind = np.arange(1, ahead.shape[1] + 1, dtype=np.int32) - ahead
-        gaps = np.abs(ahead / sizes[0] - behind / sizes[1])
-        found: NDArray[np.float64] = np.where(self._last, gaps, 0.0).max(1, initial=0.0)
-        return found
+        first_counts = np.cumsum(first[self._order], 1, dtype=np.int32)
+        second_counts = np.arange(1, first_counts.shape[1] + 1, dtype=np.int32) - first_counts
+        gaps = np.abs(first_counts / sizes[0] - second_counts / sizes[1])
+        largest: NDArray[np.float64] = np.where(self._last, gaps, 0.0).max(1, initial=0.0)
+        return largest
 
 
 @cache
 def _critical_gap(first: int, second: int, level: float) -> float:
-    """Above this the two-sample statistic has a p-value below the level (asymptotic)."""
+    """Critical value of the two-sample Kolmogorov–Smirnov statistic (asymptotic)."""
     return float(stats.kstwo.isf(level, round(first * second / (first + second))))
 
 
 def _category(columns: NDArray[np.float32]) -> NDArray[np.intp]:
-    """Place of each row's category, 0 where no column names it, `[n, c]` to `[n]`."""
-    found: NDArray[np.intp] = np.where(columns.any(1), columns.argmax(1) + 1, 0)
-    return found
+    """Code of each row's category, 0 if all columns are 0, `[n, c]` to `[n]`."""
+    codes: NDArray[np.intp] = np.where(columns.any(1), columns.argmax(1) + 1, 0)
+    return codes
 
 
 def _counts_differ(
     codes: NDArray[np.intp], first: NDArray[np.bool_], level: float, *, pool_rare: bool = False
 ) -> bool:
-    """χ² test of homogeneity; values that fewer than ten people have may be counted together."""
-    every = np.bincount(codes)
-    here = np.bincount(codes[first], minlength=len(every))
+    """χ² test of homogeneity; values that fewer than ten rows have may be pooled."""
+    total = np.bincount(codes)
+    counts = np.bincount(codes[first], minlength=len(total))
     if pool_rare:
-        rare = every < _RARE
-        here, every = (np.append(x[~rare], x[rare].sum()) for x in (here, every))
-    here, every = here[every > 0], every[every > 0]
-    if len(every) < 2:
+        rare = total < _RARE
+        counts, total = (np.append(x[~rare], x[rare].sum()) for x in (counts, total))
+    counts, total = counts[total > 0], total[total > 0]
+    if len(total) < 2:
         return False
     share = len(codes[first]) / len(codes)
-    gap = np.abs(here - share * every)
-    if len(every) == 2:
+    gap = np.abs(counts - share * total)
+    if len(total) == 2:
         # Yates's correction for a table of four cells.
         gap -= np.minimum(0.5, gap)
-    statistic = (gap**2 / every).sum() / (share * (1 - share))
-    return bool(statistic > _critical_sum(len(every) - 1, level))
+    # χ² of the 2 × c table: both rows have the same gaps, with expected counts share · total and
+    # (1 − share) · total.
+    statistic = (gap**2 / total).sum() / (share * (1 - share))
+    return bool(statistic > _critical_chi2(len(total) - 1, level))
 
 
 @cache
-def _critical_sum(freedom: int, level: float) -> float:
-    return float(stats.chi2.isf(level, freedom))
+def _critical_chi2(degrees_of_freedom: int, level: float) -> float:
+    return float(stats.chi2.isf(level, degrees_of_freedom))

@@ -157,7 +157,7 @@ def test_flip_scores_are_the_posterior_average_over_maps_and_draws(sensitivity, 
                 # The group she most likely belongs to is drawn three times, any other once.
                 shifts = (0, 1 / 3, 2 / 3) if s == likeliest else (0,)
                 for shift in shifts:
-                    uniforms = shifted_uniforms(row_uniforms(row, maps.uniforms), shift)
+                    uniforms = shifted_uniforms(row_uniforms(row, maps.n_uniforms), shift)
                     there = [
                         float(sensitivity.logit(maps.apply(row, s, t, uniforms))) - offset
                         for t in range(GROUPS[name])

@@ -221,7 +221,7 @@ def test_a_model_that_decides_nothing_is_an_error():
         flips(lambda rows: np.full(len(rows), np.nan), X[TWO], GROUP[TWO])
     with pytest.raises(AuditInputError, match="shape"):
         flips(lambda rows: np.ones(3), X[TWO], GROUP[TWO])
-    with pytest.raises(AuditInputError, match="model: a function"):
+    with pytest.raises(AuditInputError, match="model: must be a function"):
         flips(3, X[TWO], GROUP[TWO])
 
 

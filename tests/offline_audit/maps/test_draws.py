@@ -1,4 +1,4 @@
-"""People who are alike get different counterparts, in the shares that a map gives their row."""
+"""Draws are evenly spaced and independent; duplicates get different counterparts."""
 
 from __future__ import annotations
 
@@ -8,60 +8,60 @@ import pytest
 from monitor import Feature
 from offline_audit import Columns
 from offline_audit.maps.draws import (
-    alike,
     draw_shifts,
     draw_uniforms,
-    draws_among,
+    draws_per_row,
+    duplicate_codes,
     one_counterpart,
 )
 from offline_audit.maps.quantile import QuantileMethod
 
-YES_OR_NO = Columns(features=(Feature(name="b", kind="binary"),))
+BINARY = Columns(features=(Feature(name="b", kind="binary"),))
 
 
-def test_those_with_the_same_features_share_a_number():
+def test_duplicates_share_a_code():
     people = np.array([[0, 1], [2, 3], [0, 1], [0, 1], [2, 3]], np.float32)
-    codes = alike(people)
+    codes = duplicate_codes(people)
     assert codes is not None
     assert codes.tolist() == [0, 1, 0, 0, 1]
 
 
-def test_where_few_are_alike_everyone_stands_for_herself():
+def test_few_duplicates_are_ignored():
     people = np.random.default_rng(0).normal(size=(100, 2)).astype(np.float32)
-    assert alike(people) is None
-    # Ten of a hundred with one twin each.
-    assert alike(np.concatenate([people, people[:10]])) is None
-    assert alike(np.concatenate([people, np.zeros((100, 2), np.float32)])) is not None
+    assert duplicate_codes(people) is None
+    # Ten rows of a hundred twice.
+    assert duplicate_codes(np.concatenate([people, people[:10]])) is None
+    assert duplicate_codes(np.concatenate([people, np.zeros((100, 2), np.float32)])) is not None
 
 
-def test_rows_get_as_many_draws_as_their_people_would():
-    assert draws_among(np.ones(500, int), 8) == 8
-    assert draws_among(np.full(50, 3), 8) == 24
-    assert draws_among(np.array([100_000, 100_000]), 8) == 256
-    # Few rows of many people beside many of their own must not cost more than they are worth.
-    assert draws_among(np.array([10_000, *[1] * 60_000]), 8) == 8
+def test_rows_get_as_many_draws_as_their_copies():
+    assert draws_per_row(np.ones(500, int), 8) == 8
+    assert draws_per_row(np.full(50, 3), 8) == 24
+    assert draws_per_row(np.array([100_000, 100_000]), 8) == 256
+    # One row with many copies among very many distinct rows must not multiply the work.
+    assert draws_per_row(np.array([10_000, *[1] * 60_000]), 8) == 8
 
 
 @pytest.mark.parametrize("share", [0.1, 0.37, 0.8])
-def test_one_counterpart_of_each_has_the_targets_shares(share):
+def test_one_counterpart_per_row_has_the_targets_shares(share):
     rng = np.random.default_rng(1)
     source = np.zeros((1_000, 1), np.float32)
     target = (rng.random((1_000, 1)) < share).astype(np.float32)
-    fitted = QuantileMethod().fit(source, target, YES_OR_NO)
+    fitted = QuantileMethod().fit(source, target, BINARY)
     transported = one_counterpart(fitted, source)
     assert transported.shape == source.shape
     assert abs(transported.mean() - target.mean()) < 2 / 256
     assert fitted.transport(source)[0].mean() in (0, 1)
 
 
-def test_people_who_differ_are_carried_as_they_are():
+def test_distinct_rows_get_their_first_draw():
     rng = np.random.default_rng(2)
     source, target = rng.normal(size=(2, 200, 1)).astype(np.float32)
     fitted = QuantileMethod().fit(source, target + 1, Columns.numeric(["a"]))
     assert np.array_equal(one_counterpart(fitted, source), fitted.transport(source)[0])
 
 
-def test_numbers_of_a_row_are_its_own_and_evenly_spaced_over_the_draws():
+def test_uniforms_depend_on_the_row_and_are_evenly_spaced_over_the_draws():
     people = np.random.default_rng(0).normal(size=(200, 3)).astype(np.float32)
     drawn = np.stack([draw_uniforms(people, 4, draw, 16) for draw in range(16)])
     assert drawn.min() >= 0
@@ -73,11 +73,11 @@ def test_numbers_of_a_row_are_its_own_and_evenly_spaced_over_the_draws():
     np.testing.assert_allclose(draw_uniforms(people, 4, 0, 1).mean(0), 0.5, atol=4 * 0.0204)
 
 
-def test_the_numbers_of_one_rows_draws_do_not_hang_together():
+def test_the_uniforms_of_one_rows_draws_are_uncorrelated():
     shifts = draw_shifts(6, 256)
     assert np.array_equal(np.sort(shifts, 0)[:, 0], np.arange(256) / 256)
     correlations = np.corrcoef(shifts.T) - np.eye(6)
     assert np.abs(correlations).max() < 4 / np.sqrt(256)
-    # What a draw does to one number does not hang on how many there are.
+    # The shifts of one number do not depend on the number of numbers.
     assert np.array_equal(draw_shifts(3, 256), shifts[:, :3])
     assert draw_shifts(0, 8).shape == (8, 0)

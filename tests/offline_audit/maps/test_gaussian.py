@@ -1,30 +1,22 @@
-"""The Gaussian map matches means and covariances, at the least cost, and keeps every kind."""
+"""The Gaussian map matches means and covariances at the lowest cost."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import stats
 from scipy.linalg import sqrtm
 
 from offline_audit import Columns
 from offline_audit.maps.gaussian import GaussianMethod, bures
 from tests.offline_audit.maps.two_groups import (
-    MIXED,
-    Groups,
-    assert_kinds_are_kept,
-    assert_no_batch_matters,
     gaussians,
-    mixed,
-    mixed_people,
 )
 
 GAUSSIANS = gaussians(4_000)
 
 
-def test_unseen_people_arrive_with_the_targets_distribution():
+def test_unseen_rows_get_the_targets_distribution():
     g = GAUSSIANS
     moved = GaussianMethod().fit(g.source, g.target, g.columns).transport(g.unseen)[0]
     for column in range(3):
@@ -35,7 +27,7 @@ def test_unseen_people_arrive_with_the_targets_distribution():
     np.testing.assert_allclose(found, wanted, atol=4 * 0.016 * np.sqrt(2))
 
 
-def test_moments_of_the_sample_are_met_exactly():
+def test_moments_of_the_sample_are_matched_exactly():
     rng = np.random.default_rng(1)
     source, target = rng.normal(size=(50, 4)), rng.gamma(2, size=(70, 4)) @ rng.normal(size=(4, 4))
     moved = bures(source, target).transport(source)
@@ -43,7 +35,7 @@ def test_moments_of_the_sample_are_met_exactly():
     np.testing.assert_allclose(np.cov(moved.T), np.cov(target.T), atol=1e-9)
 
 
-def test_the_matrix_is_the_one_of_least_cost():
+def test_the_matrix_has_the_lowest_cost():
     """Any other linear map onto the same covariance differs by a rotation and costs more."""
     rng = np.random.default_rng(2)
     source, target = rng.normal(size=(2, 300, 3)) @ rng.normal(size=(3, 3))
@@ -57,7 +49,7 @@ def test_the_matrix_is_the_one_of_least_cost():
     assert ((moved - source) ** 2).sum() / 299 == pytest.approx(cost)
 
 
-def test_features_that_nearly_repeat_each_other_keep_their_small_difference():
+def test_nearly_collinear_features_keep_their_small_difference():
     rng = np.random.default_rng(3)
     both, apart = rng.normal(size=(2, 2_000)), 0.004 * rng.normal(size=(2, 2_000))
     source = np.column_stack([both[0], both[0] + apart[0]])
@@ -76,29 +68,9 @@ def test_a_constant_feature_moves_to_the_targets_mean():
     np.testing.assert_allclose(there[:, 1], target[:, 1].mean(), rtol=1e-5)
     back = GaussianMethod().fit(target, source, columns).transport(target)[0]
     np.testing.assert_allclose(back[:, 1], 3.0, rtol=1e-5)
-    still = np.full((5, 2), 2.0, np.float32)
-    assert np.array_equal(GaussianMethod().fit(still, still, columns).transport(still)[0], still)
 
 
-def test_a_group_that_does_not_differ_stays():
+def test_equal_groups_stay():
     g = GAUSSIANS
     moved = GaussianMethod().fit(g.source, g.source, g.columns).transport(g.source)[0]
     np.testing.assert_allclose(moved, g.source, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("groups", [GAUSSIANS, mixed(500)], ids=["numeric", "mixed"])
-def test_no_batch_matters(groups):
-    fitted = GaussianMethod().fit(groups.source, groups.target, groups.columns)
-    assert_no_batch_matters(fitted, groups.unseen)
-    assert fitted.splits == (groups.columns is MIXED)
-    assert len(fitted.transport(groups.unseen, 4)) == (4 if fitted.splits else 1)
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.integers(2, 40), st.integers(2, 40))
-def test_every_kind_is_kept(seed, here, there):
-    rng = np.random.default_rng(seed)
-    source, target = mixed_people(here, 0, rng), mixed_people(there, 1, rng)
-    groups = Groups(source, target, mixed_people(30, 0, rng), target, MIXED)
-    fitted = GaussianMethod().fit(source, target, MIXED)
-    assert_kinds_are_kept(fitted.transport(groups.unseen, 2), groups)

@@ -1,4 +1,4 @@
-"""The default map: the monitor's margins, then features hang together as in the target."""
+"""The default map: the monitor's margins, then the target's dependence between features."""
 
 from __future__ import annotations
 
@@ -11,34 +11,30 @@ from offline_audit import Columns
 from offline_audit.maps.joint_quantile import JointQuantileMethod
 from offline_audit.maps.quantile import QuantileMethod
 from offline_audit.maps.transport_map import SparseMethod
-from tests.offline_audit.maps.hanging_together import RHO, TWO, hanging
-from tests.offline_audit.maps.two_groups import (
-    MIXED,
-    assert_kinds_are_kept,
-    assert_no_batch_matters,
-    mixed,
-    mixed_people,
-)
+from tests.offline_audit.maps.two_groups import MIXED, RHO, TWO, correlated, mixed_people
 
 
-def largest_gap(one, other):
+def ks_statistic(one, other):
     return stats.ks_2samp(one, other, method="asymp").statistic
 
 
 @pytest.fixture(scope="module")
-def correlated():
-    source, target, twins = hanging(10_000)
-    return source, target, twins, JointQuantileMethod().fit(source, target, TWO)
+def fitted_to_correlated():
+    source, target, counterfactuals = correlated(10_000)
+    return source, target, counterfactuals, JointQuantileMethod().fit(source, target, TWO)
 
 
-def test_true_flips_are_found_which_margins_alone_miss(correlated):
-    source, target, twins, fitted = correlated
+def test_it_finds_true_flips_that_margins_alone_miss(fitted_to_correlated):
+    source, target, counterfactuals, fitted = fitted_to_correlated
 
     def found(transported):
         def decide(rows):
             return rows @ (0.7, 1.0) > 0.5
 
-        true, flips = decide(source) != decide(twins), decide(source) != decide(transported)
+        true, flips = (
+            decide(source) != decide(counterfactuals),
+            decide(source) != decide(transported),
+        )
         return (true & flips).sum() / flips.sum(), (true & flips).sum() / true.sum()
 
     margins = QuantileMethod().fit(source, target, TWO)
@@ -50,20 +46,22 @@ def test_true_flips_are_found_which_margins_alone_miss(correlated):
     assert recall < 0.55
 
 
-def test_what_does_not_differ_stays_and_the_rest_hangs_on_it_as_in_the_target(correlated):
-    *_, fitted = correlated
-    unseen, there, _ = hanging(10_000, seed=5)
+def test_features_that_do_not_differ_stay_and_the_others_get_the_targets_dependence(
+    fitted_to_correlated,
+):
+    *_, fitted = fitted_to_correlated
+    unseen, there, _ = correlated(10_000, seed=5)
     transported = fitted.transport(unseen)[0]
     assert np.array_equal(transported[:, 0], unseen[:, 0])
     assert fitted.repair.free.tolist() == [False, True]
-    # Of a gap of .95 the steps leave what Kolmogorov and Smirnov cannot see in 10,000.
+    # Of a gap of .95 the steps leave a part that the Kolmogorov–Smirnov test cannot detect.
     before, after, wanted = (stats.pearsonr(*x.T).statistic for x in (unseen, transported, there))
     assert abs(before - RHO[0]) < 0.04
     assert abs(after - wanted) < 0.2
-    assert largest_gap(transported[:, 1], there[:, 1]) < 2 * 1.63 / np.sqrt(5_000)
+    assert ks_statistic(transported[:, 1], there[:, 1]) < 2 * 1.63 / np.sqrt(5_000)
 
 
-def test_where_nothing_hangs_together_otherwise_it_is_the_quantile_map():
+def test_with_equal_dependence_it_is_the_quantile_map():
     rng = np.random.default_rng(2)
     spread = [[1, 0.6], [0.6, 1]]
     source = rng.multivariate_normal([0, 0], spread, 3_000).astype(np.float32)
@@ -74,7 +72,7 @@ def test_where_nothing_hangs_together_otherwise_it_is_the_quantile_map():
     assert np.array_equal(fitted.transport(source, 3), margins.transport(source, 3))
 
 
-def test_both_features_may_move_where_only_how_they_hang_together_differs():
+def test_both_features_may_move_if_only_their_dependence_differs():
     rng = np.random.default_rng(3)
     source, target = (
         rng.multivariate_normal([0, 0], [[1, r], [r, 1]], 4_000).astype(np.float32)
@@ -86,11 +84,11 @@ def test_both_features_may_move_where_only_how_they_hang_together_differs():
     transported = fitted.transport(source)[0]
     assert abs(np.corrcoef(transported.T)[0, 1]) < 0.1
     for column in range(2):
-        assert largest_gap(transported[:, column], target[:, column]) < 1.63 / np.sqrt(2_000)
+        assert ks_statistic(transported[:, column], target[:, column]) < 1.63 / np.sqrt(2_000)
 
 
 def category_and_number(n, group, rng):
-    """A category that hangs on a number, the other way round in the other group."""
+    """A category that depends on a number, in opposite directions in the two groups."""
     number = rng.normal(size=n)
     tilt = number * (1.5 if group == 0 else -1.5)
     chances = np.exp(np.column_stack([tilt, np.zeros(n), -tilt]))
@@ -100,7 +98,7 @@ def category_and_number(n, group, rng):
     return np.column_stack([number, hot]).astype(np.float32)
 
 
-def test_categories_are_repaired_too():
+def test_categories_are_repaired():
     columns = Columns(
         features=(
             Feature(name="number", kind="numeric"),
@@ -126,8 +124,8 @@ def yes_or_no(n, shares, rng):
 
 
 @pytest.mark.parametrize("width", [1, 2, 4])
-def test_people_told_by_a_few_answers_are_not_repaired_for_being_alike(width):
-    """One draw moves all who are alike; taken for how answers hang together, it moved half."""
+def test_duplicates_are_not_mistaken_for_dependence(width):
+    """One draw moves all copies of a row, which must not count as dependence between features."""
     rng = np.random.default_rng(width)
     columns = Columns(features=tuple(Feature(name=f"b{i}", kind="binary") for i in range(width)))
     repaired = 0
@@ -139,28 +137,28 @@ def test_people_told_by_a_few_answers_are_not_repaired_for_being_alike(width):
     assert repaired <= 2
 
 
-def test_still_says_what_fit_does():
+def test_the_identity_check_agrees_with_the_fit():
     method = JointQuantileMethod()
     assert isinstance(method, SparseMethod)
     rng = np.random.default_rng(6)
     people = np.concatenate([mixed_people(80, 0, rng), mixed_people(80, 1, rng)])
-    still = method.still(people, MIXED)
+    is_identity = method.identity_check(people, MIXED)
     moved = 0
     for _ in range(200):
         first = rng.permutation(160) < 75
         fitted = method.fit(people[first], people[~first], MIXED)
-        assert still(first) == (not fitted.splits)
+        assert is_identity(first) == (not fitted.splits)
         if not fitted.splits:
             assert np.array_equal(fitted.transport(people)[0], people)
         moved += fitted.splits
     assert 1 <= moved <= 25
 
 
-def test_a_refit_repairs_the_same_pairs_and_moves_the_same_variables(correlated):
-    source, target, _, fitted = correlated
+def test_a_refit_repairs_the_same_pairs_and_moves_the_same_variables(fitted_to_correlated):
+    source, target, _, fitted = fitted_to_correlated
     method = JointQuantileMethod()
     rng = np.random.default_rng(7)
-    # People of two groups in which nothing hangs together, and both features are shifted.
+    # Two groups without dependence, in which both features are shifted.
     other, there = rng.normal(size=(2, 800, 2)).astype(np.float32)
     refitted = method.refit(fitted, other, there + np.float32(1), TWO)
     assert refitted.margins.moved == fitted.margins.moved == ("x1",)
@@ -173,19 +171,10 @@ def test_a_refit_repairs_the_same_pairs_and_moves_the_same_variables(correlated)
 
 
 def test_the_seed_decides_the_repair():
-    source, target, _ = hanging(1_500)
+    source, target, _ = correlated(1_500)
     first, again, other = (
         JointQuantileMethod().fit(source, target, TWO, seed=seed).transport(source)
         for seed in (1, 1, 2)
     )
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
-
-
-def test_no_batch_matters_and_kinds_are_kept_where_ties_are_repaired():
-    g = mixed(2_000)
-    fitted = JointQuantileMethod().fit(g.source, g.target, MIXED)
-    assert fitted.repair is not None
-    assert_no_batch_matters(fitted, g.unseen)
-    assert_kinds_are_kept(fitted.transport(g.unseen, 2), g)
-    assert len(fitted.transport(g.unseen, 4)) == 4

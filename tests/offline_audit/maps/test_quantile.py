@@ -1,4 +1,4 @@
-"""The quantile map is the monitor's, says what it moves, and moves the same when held."""
+"""The quantile map: the monitor's map, the names of moved features, draws and refits."""
 
 from __future__ import annotations
 
@@ -32,12 +32,14 @@ def test_it_is_the_monitors_map():
     )
     rows = torch.from_numpy(g.unseen)
     here = torch.zeros((1, len(rows)), dtype=torch.long)
-    wanted = maps.carry(rows, here, here + 1, row_uniforms(rows, maps.uniforms)[None]).features
+    wanted = maps.transport(
+        rows, here, here + 1, row_uniforms(rows, maps.n_uniforms)[None]
+    ).features
     found = QuantileMethod().fit(g.source, g.target, MIXED).transport(g.unseen)
     assert np.array_equal(found, wanted.numpy())
 
 
-def test_it_names_what_moves_and_leaves_the_rest_to_the_last_bit():
+def test_features_that_do_not_differ_stay_exactly_the_same():
     source, target = shifted(500)
     fitted = QuantileMethod().fit(source, target, TWO)
     assert fitted.moved == ("a",)
@@ -45,10 +47,10 @@ def test_it_names_what_moves_and_leaves_the_rest_to_the_last_bit():
     transported = fitted.transport(source, 4)
     assert (transported[:, :, 1] == source[:, 1]).all()
     assert (transported[:, :, 0] != source[:, 0]).all()
-    still = QuantileMethod().fit(source, source[::-1], TWO)
-    assert still.moved == ()
-    assert not still.splits
-    assert np.array_equal(still.transport(source, 4), source[None])
+    identity = QuantileMethod().fit(source, source[::-1], TWO)
+    assert identity.moved == ()
+    assert not identity.splits
+    assert np.array_equal(identity.transport(source, 4), source[None])
 
 
 def test_categories_that_move_are_named_by_their_group():
@@ -57,23 +59,23 @@ def test_categories_that_move_are_named_by_their_group():
     assert set(moved) == {"income", "children", "owns", "town", "job"}
 
 
-def test_still_says_what_fit_does():
-    """Of three hundred splits of people without groups, about one in twenty moves anybody."""
+def test_the_identity_check_agrees_with_the_fit():
+    """Of 300 random splits about one in twenty moves a row."""
     method = QuantileMethod()
     assert isinstance(method, SparseMethod)
     rng = np.random.default_rng(3)
     people = np.concatenate([mixed_people(80, 0, rng), mixed_people(80, 1, rng)])
-    still = method.still(people, MIXED)
+    is_identity = method.identity_check(people, MIXED)
     moved = 0
     for _ in range(300):
         first = rng.permutation(160) < 70
         fitted = method.fit(people[first], people[~first], MIXED)
-        assert still(first) == (not fitted.splits)
+        assert is_identity(first) == (not fitted.splits)
         moved += fitted.splits
     assert 1 <= moved <= 30
 
 
-def test_a_refit_moves_what_moved_and_nothing_else():
+def test_a_refit_moves_the_same_features_only():
     source, target = shifted(400)
     method = QuantileMethod()
     fitted = method.fit(source, target, TWO)
@@ -84,12 +86,12 @@ def test_a_refit_moves_what_moved_and_nothing_else():
     assert refitted.moved == ("a",)
     transported = refitted.transport(other)[0]
     assert np.array_equal(transported[:, 1], other[:, 1])
-    # By the new people's ranks, not the old ones'.
+    # By the ranks of the new rows.
     assert abs(transported[:, 0].mean() - there[:, 0].mean()) < 0.05
 
 
-def test_draws_of_one_row_fill_its_stretch_and_hang_on_nothing_else():
-    """Two yes-or-no features of people who are all alike: each draw of one, whatever the other."""
+def test_draws_of_one_row_are_independent_between_features():
+    """Two binary features of identical rows."""
     rng = np.random.default_rng(0)
     columns = Columns(features=tuple(f.model_copy(update={"kind": "binary"}) for f in TWO.features))
     target = (rng.random((4_000, 2)) < (0.5, 0.3)).astype(np.float32)
@@ -102,20 +104,20 @@ def test_draws_of_one_row_fill_its_stretch_and_hang_on_nothing_else():
     np.testing.assert_allclose(found, shares, atol=4 * np.sqrt(0.25 / 256))
 
 
-def test_spread_people_who_are_alike_get_different_counterparts():
+def test_duplicates_get_different_random_counterparts():
     rng = np.random.default_rng(1)
     columns = Columns(features=(TWO.features[0].model_copy(update={"kind": "binary"}),))
     source = np.zeros((1_000, 1), np.float32)
     target = (rng.random((1_000, 1)) < 0.4).astype(np.float32)
     fitted = QuantileMethod().fit(source, target, columns)
     assert fitted.transport(source)[0].std() == 0
-    spread = fitted.spread(source, 0)
-    assert abs(spread.mean() - target.mean()) < 4 * np.sqrt(0.24 / 1_000)
-    assert np.array_equal(spread, fitted.spread(source, 0))
-    assert not np.array_equal(spread, fitted.spread(source, 1))
+    drawn = fitted.random_counterparts(source, 0)
+    assert abs(drawn.mean() - target.mean()) < 4 * np.sqrt(0.24 / 1_000)
+    assert np.array_equal(drawn, fitted.random_counterparts(source, 0))
+    assert not np.array_equal(drawn, fitted.random_counterparts(source, 1))
 
 
-def test_many_people_are_carried_as_few_are():
+def test_rows_are_transported_equally_in_large_batches():
     source, target = shifted(40_000)
     fitted = QuantileMethod().fit(source[:500], target[:500], TWO)
     assert np.array_equal(

@@ -1,4 +1,4 @@
-"""Costs are what their names say, and one's own is checked before it is believed."""
+"""Costs follow their formulas, own costs are checked, and methods are found by name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FORMULAS = {
 
 
 @pytest.mark.parametrize("name", FORMULAS)
-def test_a_cost_is_its_formula(name):
+def test_a_cost_follows_its_formula(name):
     wanted = [[FORMULAS[name](a, b) for b in OTHER] for a in ONE[:4]]
     np.testing.assert_allclose(cost_of(name).pairwise(ONE[:4], OTHER), wanted)
 
@@ -38,7 +38,7 @@ def test_only_squared_l2_has_one_optimal_map():
     assert not cost_of(lambda a, b: np.zeros((len(a), len(b)))).strictly_convex
 
 
-def test_ones_own_is_called_by_its_name():
+def test_an_own_cost_has_the_name_of_its_function():
     def walked(a, b):
         return np.abs(a[:, None] - b).sum(2)
 
@@ -49,7 +49,7 @@ def test_ones_own_is_called_by_its_name():
 
 
 @pytest.mark.parametrize(
-    ("function", "said"),
+    ("function", "message"),
     [
         (lambda a, b: np.zeros(3), r"\(5, 5\); got \(3,\)"),
         (lambda a, b: np.full((len(a), len(b)), np.nan), "finite and not negative"),
@@ -59,21 +59,21 @@ def test_ones_own_is_called_by_its_name():
         (lambda a, b: None, "must return numbers|must return shape"),
     ],
 )
-def test_what_is_no_cost_is_refused_when_it_is_asked(function, said):
-    with pytest.raises(AuditInputError, match=said):
+def test_invalid_results_of_an_own_cost_are_refused(function, message):
+    with pytest.raises(AuditInputError, match=message):
         cost_of(function).pairwise(ONE, OTHER)
 
 
-def test_an_error_of_ones_own_function_is_not_hidden():
+def test_an_error_of_an_own_cost_is_raised_as_it_is():
     def broken(a, b):
-        raise TypeError("my own slip")
+        raise TypeError("an error of the function")
 
-    with pytest.raises(TypeError, match="my own slip"):
+    with pytest.raises(TypeError, match="an error of the function"):
         cost_of(broken).pairwise(ONE, OTHER)
 
 
 @pytest.mark.parametrize("cost", ["l3", 5, None])
-def test_what_cannot_be_a_cost_is_refused_by_name(cost):
+def test_unknown_costs_are_refused(cost):
     with pytest.raises(AuditInputError, match="cost"):
         cost_of(cost)
 
@@ -82,7 +82,7 @@ BY_COST = ("entropic", "exact", "wgan")
 
 
 @pytest.mark.parametrize("name", MAPS)
-def test_a_name_brings_its_method(name):
+def test_each_name_has_its_method(name):
     method = map_method(name)
     assert method.name == name
     assert method.cost is COSTS["squared_l2"]
@@ -91,17 +91,17 @@ def test_a_name_brings_its_method(name):
 
 
 @pytest.mark.parametrize("name", BY_COST)
-def test_some_take_another_cost(name):
+def test_some_methods_accept_other_costs(name):
     assert map_method(name, "squared_l1").cost is COSTS["squared_l1"]
 
 
 @pytest.mark.parametrize("name", [name for name in MAPS if name not in BY_COST])
-def test_the_others_say_which_do(name):
+def test_the_other_methods_name_those_that_do(name):
     with pytest.raises(AuditInputError, match="for squared_l1 use one of entropic, exact"):
         map_method(name, "squared_l1")
 
 
-def test_a_method_of_ones_own_is_taken_as_it_is():
+def test_a_method_object_is_returned_unchanged():
     method = ExactMethod(rows=50)
     assert map_method(method) is method
     assert map_method(method, "squared_l2") is method
@@ -110,18 +110,18 @@ def test_a_method_of_ones_own_is_taken_as_it_is():
     assert map_method(walking, "squared_l1") is walking
 
 
-def test_a_cost_beside_a_method_that_has_another_is_not_passed_over():
+def test_a_cost_that_contradicts_the_method_is_refused():
     with pytest.raises(AuditInputError, match="on the map method itself, which now has squared_l2"):
         map_method(ExactMethod(), "l2")
 
 
 @pytest.mark.parametrize("name", ["gan", "", "joint-quantile", 3, None])
-def test_what_is_no_method_is_refused(name):
+def test_unknown_methods_are_refused(name):
     with pytest.raises(AuditInputError, match="map"):
         map_method(name)
 
 
-def test_ones_own_cost_reaches_the_map():
+def test_an_own_cost_is_used_by_the_map():
     def far(a, b):
         return 10 + np.abs(a[:, None] - b).sum(2)
 

@@ -130,5 +130,5 @@ def test_equal_distributions_are_called_different_as_seldom_as_stated():
 
 
 def test_a_group_without_members_is_refused():
-    with pytest.raises(FitError, match="without members"):
+    with pytest.raises(FitError, match="at least 2 members"):
         fit_transport_maps(np.zeros((9, 5), np.float32), np.zeros(9, np.int8), KINDS, DROPPED, 2)

@@ -19,11 +19,11 @@ def ordered(here, there, *, smooth: bool) -> OrderedLookup:
     return OrderedLookup.of(torch.tensor([0]), torch.tensor([smooth]), quantiles.float(), BOTH, 1)
 
 
-def carry(lookup, values, uniforms):
+def transported(lookup, values, uniforms):
     """From the first group to the second."""
     n = len(values)
     sources, targets = torch.zeros(1, n).long(), torch.ones(1, n).long()
-    return lookup.carry(values, sources, targets, uniforms[None])[0]
+    return lookup.transport(values, sources, targets, uniforms[None])[0]
 
 
 @settings(max_examples=60, deadline=None)
@@ -36,7 +36,7 @@ def test_discrete_values_keep_their_rank_exactly(seed, spread):
     )
     values = torch.arange(-70.0, 70.0)[:, None]
     uniforms = torch.rand(140, 1, generator=torch.Generator().manual_seed(seed))
-    found = carry(ordered(here, there, smooth=False), values, uniforms)
+    found = transported(ordered(here, there, smooth=False), values, uniforms)
     for value, uniform, got in zip(values, uniforms, found, strict=True):
         assert float(got) == transport.discrete(float(value), here, there, float(uniform))
 
@@ -55,7 +55,7 @@ def test_continuous_values_keep_their_rank(law):
     here = np.quantile(draw(), grid).astype(np.float32)
     there = np.quantile(draw() * 1.5 + 1, grid).astype(np.float32)
     values = np.concatenate([draw()[:2_000], [here[0] - 3, here[-1] + 3]]).astype(np.float32)
-    found = carry(
+    found = transported(
         ordered(here, there, smooth=True), torch.from_numpy(values)[:, None], torch.zeros(2_002, 1)
     )[:, 0].numpy()
     exact = np.array([transport.continuous(float(v), here, there) for v in values])
@@ -72,7 +72,7 @@ def test_a_peak_among_continuous_values_is_spread_over_its_ranks():
     here = np.sort(np.where(np.arange(GRID) < GRID // 4, 0, rng.uniform(0, 10, GRID)))
     there = np.linspace(100, 200, GRID)
     uniforms = torch.linspace(0, 1 - 1e-6, 1001)[:, None]
-    found = carry(ordered(here, there, smooth=True), torch.zeros(1001, 1), uniforms)[:, 0]
+    found = transported(ordered(here, there, smooth=True), torch.zeros(1001, 1), uniforms)[:, 0]
     assert torch.allclose(found, 100 + 25 * uniforms[:, 0], atol=0.5)
 
 
@@ -94,7 +94,7 @@ def test_categories_are_drawn_by_the_coupling_that_moves_least(seed, size):
             continue
         current = torch.full((draws, 1), category)
         sources, targets = torch.zeros(1, draws).long(), torch.ones(1, draws).long()
-        drawn = lookup.carry(current, sources, targets, uniforms[None])[0, :, 0].numpy()
+        drawn = lookup.transport(current, sources, targets, uniforms[None])[0, :, 0].numpy()
         expected = transport.coupling(shares[0], shares[1])[category]
         # Each cell of the table cuts the even spacing at two points.
         tolerance = (2 * size + 2) / draws
@@ -132,7 +132,7 @@ def test_no_value_points_outside_a_table(value):
     rng = np.random.default_rng(5)
     for smooth in (True, False):
         lookup = ordered(rng.normal(size=GRID), rng.normal(size=GRID), smooth=smooth)
-        carry(lookup, torch.full((3, 1), value), torch.rand(3, 1))
+        transported(lookup, torch.full((3, 1), value), torch.rand(3, 1))
     shares = [torch.tensor([[0, 0.3, 0.7], [0, 0.7, 0.3]])]
     categories = CategoryLookup.of([torch.tensor([0, 1])], shares, BOTH, 2)
     current = categories.read(torch.full((3, 2), value))

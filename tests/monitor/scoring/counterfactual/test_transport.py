@@ -42,7 +42,7 @@ def maps(people, attribute):
 
 
 def carried(maps, features, source, target, shift=0.0):
-    uniforms = shifted_uniforms(row_uniforms(features, maps.uniforms), shift)
+    uniforms = shifted_uniforms(row_uniforms(features, maps.n_uniforms), shift)
     return maps.apply(features, source, target, uniforms)
 
 
