@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet as pq
 
-from monitor.traffic.columns import TrafficColumns, about_file, outcome_schema, with_metadata
+from monitor.traffic.columns import TrafficColumns, log_metadata, outcome_schema, with_metadata
 from monitor.traffic.erased import Erased, read_erased
 from monitor.traffic.ledger import LedgerFile, SegmentEntry, write_entry
 from monitor.traffic.outcomes import days, outcome_table
@@ -113,7 +113,7 @@ def _lots(records: Records) -> Iterator[Records]:
     lot = np.cumsum(records.rows) // _LOT_ROWS
     cuts = [0, *(np.flatnonzero(np.diff(lot)) + 1).tolist(), len(records)]
     for start, stop in pairwise(cuts):
-        yield records if stop - start == len(records) else records.chosen(range(start, stop))
+        yield records if stop - start == len(records) else records.select(range(start, stop))
 
 
 def _write(
@@ -150,7 +150,7 @@ def parquet_options(schema: pa.Schema) -> Mapping[str, Any]:
     """
     types = pa.types
     words = [f.name for f in schema if types.is_dictionary(f.type) or types.is_integer(f.type)]
-    columns = about_file(schema).get("columns", {"features": []})["features"]
+    columns = log_metadata(schema).get("columns", {"features": []})["features"]
     few = [c["name"] for c in columns if c["kind"] != "numeric" or c["treatment"] == "bucket"]
     return {
         "compression": "zstd",

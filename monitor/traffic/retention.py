@@ -74,7 +74,7 @@ def expire(store: Store, before: dt.date, *, dry_run: bool = False) -> Expired:
             store.remove_old_drafts()
             _remove_unreadable(store, before)
     except OSError as error:
-        raise TrafficError(f"{store.place}: {error}") from None
+        raise TrafficError(f"{store.location}: {error}") from None
     return Expired(files=len(old), bytes=sum(file.bytes for file in old), rows=rows)
 
 

@@ -205,7 +205,7 @@ class Spool:
                 self._next_try = time.monotonic() + self._pause
                 _LOG.error(
                     "a segment could not be converted to Parquet in %s, next try in %g s: %s",
-                    *(self._target.place, self._pause, _description(error)),
+                    *(self._target.location, self._pause, _description(error)),
                 )
                 return
             self._pause = 0.0
@@ -292,7 +292,7 @@ def _description(error: Exception) -> str:
 
 
 def _unusable(home: Store, setting: str, error: OSError) -> ServeError:
-    return ServeError(f"{setting}.path: {home.place}: {error.strerror or error}")
+    return ServeError(f"{setting}.path: {home.location}: {error.strerror or error}")
 
 
 def _locked(path: Path, setting: str) -> int:

@@ -119,7 +119,7 @@ class LogListing:
         Raises:
             LogUnreadableError: It cannot be listed any more.
         """
-        return LogListing(self.store.place, self.kind)
+        return LogListing(self.store.location, self.kind)
 
     def require(self) -> None:
         """Refuse to go on without a log.
@@ -128,7 +128,7 @@ class LogListing:
             LogNotFoundError: Nothing is there.
         """
         if not self.found:
-            raise LogNotFoundError(f"{self.store.place}: there is no log")
+            raise LogNotFoundError(f"{self.store.location}: there is no log")
 
     @cached_property
     def versions(self) -> dict[str, tuple[str, ...]]:
@@ -150,7 +150,7 @@ class LogListing:
         Raises:
             ModelChoiceError: It is left open, or it is not there, or not in this version.
         """
-        place = self.store.place
+        place = self.store.location
         there = _by_model({(p.model, p.version) for _, p in self._partitions.values()})
         if (model or next(iter(there), None)) not in there:
             # The whole ledger knows of models whose files are all gone.
@@ -190,7 +190,7 @@ class LogListing:
         files = [file for file in checked if isinstance(file, ReadFile)]
         absent = {p: f for p, f in listed.items() if chosen(p) and p not in gone}
         return LogReading(
-            place=self.store.place,
+            place=self.store.location,
             found=self.found,
             files=tuple(sorted(files, key=lambda file: (file.partition.since, file.path))),
             missing=_missing(absent, self._partitions),

@@ -1,4 +1,4 @@
-"""`evenhand fit`, from a user's files to a bundle that judges, and from flawed files to words."""
+"""`evenhand fit` creates a bundle from a user's files, and rejects invalid ones."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_the_command_prints_the_audit_and_the_digest(fitted):
     assert done.stdout.startswith(bundle.files["audit.txt"].decode())
 
 
-def test_the_audit_tells_the_truth_without_knowing_it(fitted):
+def test_the_audit_estimates_the_true_flips(fitted):
     _, bundle = fitted
     audit = json.loads(bundle.files["audit.json"])
     fresh = WORLD.people(20_000, seed=43)
@@ -65,13 +65,13 @@ def test_the_audit_tells_the_truth_without_knowing_it(fitted):
     for name in ("sex", "ethnicity"):
         truth = fresh.true_flips(decision, name).mean()
         assert abs(audit["attributes"][name]["level"]["flip_share"] - truth) < 0.03
-    assert audit["attributes"]["sex"]["carriers"][0][0] == "career_gap_months"
+    assert audit["attributes"]["sex"]["feature_shares"][0][0] == "career_gap_months"
     proxies = {"district", "sends_remittances", "commute_minutes"}
-    assert {name for name, _ in audit["attributes"]["ethnicity"]["carriers"][:3]} == proxies
+    assert {name for name, _ in audit["attributes"]["ethnicity"]["feature_shares"][:3]} == proxies
     assert bundle.files["audit.png"].startswith(b"\x89PNG")
 
 
-def test_the_bundle_judges_new_people(fitted):
+def test_the_bundle_scores_new_rows(fitted):
     _, bundle = fitted
     judge = Judge.load(bundle)
     fresh = WORLD.people(3_000, seed=44)
@@ -85,7 +85,7 @@ def test_the_bundle_judges_new_people(fitted):
         assert abs(share - 0.05) < 5 * np.sqrt(0.0475 * (1 / 2400 + 1 / 3000))
 
 
-def test_verify_checks_what_judges_too(user_files, fitted, tmp_path):
+def test_verify_checks_the_scoring_files(user_files, fitted, tmp_path):
     bundle = fitted[1]
     write_bundle(tmp_path / "good", bundle.manifest, bundle.files)
     done = evenhand("bundle", "verify", tmp_path / "good")
@@ -101,14 +101,14 @@ def test_verify_checks_what_judges_too(user_files, fitted, tmp_path):
     assert "status.pt2 returns 3 logits for 6 groups" in done.stderr
 
 
-def test_the_parts_of_the_data_do_not_overlap_and_leave_nothing_out():
+def test_the_parts_of_the_data_are_disjoint_and_complete():
     parts = _split(10_000, seed=3)
     rows = np.concatenate(list(parts.values()))
     assert sorted(rows) == list(range(10_000))
     assert [len(part) for part in parts.values()] == [5_000, 1_000, 2_000, 2_000]
 
 
-def test_the_same_seed_gives_the_same_bundle_but_for_its_time(user_files, tmp_path, fitted):
+def test_the_same_seed_gives_the_same_bundle_except_its_time(user_files, tmp_path, fitted):
     spec = read_spec(user_files / "features.yaml")
     data = read_data(user_files / "train.parquet", spec)
     again = fit(user_files / "model.pt2", data, spec, tmp_path / "b.tar", compiled=False).bundle
@@ -116,12 +116,12 @@ def test_the_same_seed_gives_the_same_bundle_but_for_its_time(user_files, tmp_pa
         assert again.files[name] == fitted[1].files[name], name
 
 
-def test_a_bundle_without_what_judges_says_how_to_make_it(bundle_path):
+def test_a_bundle_without_scoring_files_says_how_to_create_them(bundle_path):
     with pytest.raises(BundleError, match=r"has no status\.pt2.*evenhand fit"):
         Judge.load(Bundle.read(bundle_path))
 
 
-def test_rows_without_a_group_are_used_where_they_can_be(user_files, tmp_path):
+def test_rows_without_a_group_are_ignored_for_that_attribute(user_files, tmp_path):
     table: dict[str, Any] = columns(WORLD.people(6_000, seed=45))
     table["sex"] = [None if i % 3 == 0 else g for i, g in enumerate(table["sex"])]
     parquet.write_table(pa.table(table), tmp_path / "train.parquet")
@@ -133,7 +133,7 @@ def test_rows_without_a_group_are_used_where_they_can_be(user_files, tmp_path):
     assert "audited rows have no group" in result.audit.text()
 
 
-def test_a_csv_file_is_the_same_data(user_files, tmp_path):
+def test_a_csv_file_gives_the_same_data(user_files, tmp_path):
     table = pa.table(columns(WORLD.people(500, seed=46)))
     parquet.write_table(table, tmp_path / "a.parquet")
     csv.write_csv(table, tmp_path / "a.csv")
@@ -143,7 +143,7 @@ def test_a_csv_file_is_the_same_data(user_files, tmp_path):
     assert np.array_equal(one.groups["ethnicity"], other.groups["ethnicity"])
 
 
-def test_forward_only_scores_go_on_where_no_gradient_can_be_taken(user_files, tmp_path):
+def test_scores_without_gradients_are_computed_for_any_model(user_files, tmp_path):
     class Stepped(torch.nn.Module):
         def forward(self, features):
             return (features[:, 13] < 5).float() * 2 - 1
@@ -193,7 +193,7 @@ def rare(table):
         (lambda table: table.update(income=["high"] * 3_000), "column 'income' holds string"),
     ],
 )
-def test_data_that_cannot_be_right_are_refused_by_name(user_files, tmp_path, change, message):
+def test_invalid_data_are_rejected_by_name(user_files, tmp_path, change, message):
     parquet.write_table(spoilt(change), tmp_path / "train.parquet")
     out = tmp_path / "bundle"
     done = evenhand(
@@ -206,7 +206,7 @@ def test_data_that_cannot_be_right_are_refused_by_name(user_files, tmp_path, cha
     assert not out.exists()
 
 
-def test_a_classifier_that_fails_on_some_people_is_refused(user_files, tmp_path):
+def test_a_classifier_that_returns_nan_is_rejected(user_files, tmp_path):
     class Logarithm(torch.nn.Module):
         def forward(self, features):
             return torch.log(features[:, 0] - 1000)
@@ -225,7 +225,7 @@ def test_an_empty_cell_of_a_csv_is_a_missing_group(user_files, tmp_path):
     assert (data.groups["sex"] == -1).sum() == 7
 
 
-def test_no_row_of_a_broken_csv_is_quoted(user_files, tmp_path):
+def test_errors_do_not_quote_rows_of_a_malformed_csv(user_files, tmp_path):
     (tmp_path / "a.csv").write_text("income,sex\n1,man\n2,woman,Jane Doe\n")
     with pytest.raises(FitError, match=r"not a valid \.csv file") as refusal:
         read_data(tmp_path / "a.csv", read_spec(user_files / "features.yaml"))
@@ -234,7 +234,7 @@ def test_no_row_of_a_broken_csv_is_quoted(user_files, tmp_path):
 
 @pytest.mark.parametrize("visible", [("sex",), ("ethnicity",)])
 @pytest.mark.parametrize("output", ["probability", "two_logits"])
-def test_the_attribute_may_stand_in_the_features_and_outputs_vary(tmp_path, visible, output):
+def test_the_attribute_may_be_a_feature(tmp_path, visible, output):
     world = World(visible=visible)
     column = 25
     last = {
@@ -275,7 +275,7 @@ def test_the_attribute_may_stand_in_the_features_and_outputs_vary(tmp_path, visi
         (("groups: [man, woman]", "groups: [man]"), "protected_attributes.0.groups"),
     ],
 )
-def test_a_flawed_spec_names_the_field(user_files, tmp_path, edit, message):
+def test_an_invalid_spec_names_the_field(user_files, tmp_path, edit, message):
     text = (user_files / "features.yaml").read_text()
     assert edit[0] in text
     (tmp_path / "spec.yaml").write_text(text.replace(*edit, 1))
@@ -286,14 +286,12 @@ def test_a_flawed_spec_names_the_field(user_files, tmp_path, edit, message):
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (torch.nn.Linear(25, 3), "several classes are not supported"),
+        (torch.nn.Linear(25, 3), "only binary classifiers"),
         (torch.nn.Sequential(torch.nn.Linear(25, 1), torch.nn.Sigmoid()), "ends in a sigmoid"),
         (torch.nn.Linear(24, 1), "cannot be exported"),
     ],
 )
-def test_a_classifier_that_is_not_what_the_spec_says_is_refused(
-    user_files, tmp_path, module, message
-):
+def test_a_classifier_that_contradicts_the_spec_is_rejected(user_files, tmp_path, module, message):
     spec = read_spec(user_files / "features.yaml")
     data = read_data(user_files / "train.parquet", spec)
     with pytest.raises(ClassifierError, match=message):
@@ -315,7 +313,7 @@ def test_missing_files_and_options_are_named(user_files, tmp_path):
         fit(user_files / "model.pt2", data, spec, tmp_path / "bundle", compiled=False)
 
 
-def test_the_suggested_spec_is_right_for_the_world(user_files):
+def test_the_suggested_spec_matches_the_world(user_files):
     spec = read_spec(user_files / "features.yaml")
     assert spec.features == WORLD.features
     assert spec.one_hot_groups == WORLD.one_hot_groups
@@ -323,7 +321,7 @@ def test_the_suggested_spec_is_right_for_the_world(user_files):
         assert (column.name, set(column.groups)) == (attribute.name, set(attribute.groups))
 
 
-def test_a_suggestion_sees_dropped_categories_and_odd_names(tmp_path):
+def test_a_suggestion_handles_dropped_categories_and_unusual_names(tmp_path):
     table = {
         "a: b": [0.5, 1.5, 2.5],
         "job_cook": [1, 0, 0],
@@ -342,7 +340,7 @@ def test_a_suggestion_sees_dropped_categories_and_odd_names(tmp_path):
     ]
 
 
-def test_suggest_spec_writes_where_it_is_told_and_overwrites_nothing(user_files, tmp_path):
+def test_suggest_spec_writes_to_a_new_file_only(user_files, tmp_path):
     target = tmp_path / "features.yaml"
     command = ("fit", "--suggest-spec", user_files / "train.parquet", "--spec", target)
     assert evenhand(*command).exit_code == 0
@@ -352,7 +350,7 @@ def test_suggest_spec_writes_where_it_is_told_and_overwrites_nothing(user_files,
     assert Path(target).read_text() == (user_files / "features.yaml").read_text()
 
 
-def test_an_existing_bundle_is_noticed_before_any_work(user_files, fitted, tmp_path):
+def test_an_existing_bundle_is_reported_before_any_work(user_files, fitted, tmp_path):
     (tmp_path / "bundle").mkdir()
     spec = read_spec(user_files / "features.yaml")
     with pytest.raises(BundleError, match="already exists"):
@@ -364,7 +362,7 @@ def test_an_existing_bundle_is_noticed_before_any_work(user_files, fitted, tmp_p
         )
 
 
-def test_a_torchscript_classifier_is_taken_too(user_files, tmp_path):
+def test_a_torchscript_classifier_is_accepted(user_files, tmp_path):
     from tests.monitor.bundle.test_classifier import scripted
 
     module = torch.nn.Linear(25, 1)
@@ -377,7 +375,7 @@ def test_a_torchscript_classifier_is_taken_too(user_files, tmp_path):
     assert torch.allclose(made.classifier().logit(rows), module(rows).reshape(-1), atol=1e-5)
 
 
-def test_a_classifier_that_decides_alike_for_everybody_is_pointed_out(user_files, tmp_path):
+def test_a_constant_classifier_is_reported(user_files, tmp_path):
     """As when columns are listed in another order than the classifier takes them."""
 
     class Lenient(torch.nn.Module):
@@ -395,7 +393,7 @@ def test_a_classifier_that_decides_alike_for_everybody_is_pointed_out(user_files
     )
 
 
-def test_the_audit_says_how_often_each_group_is_favoured(fitted):
+def test_the_audit_reports_rates_by_group(fitted):
     """As often as the classifier favours fresh people, within five standard errors."""
     done, bundle = fitted
     found = json.loads(bundle.files["audit.json"])["attributes"]["sex"]

@@ -1,4 +1,4 @@
-"""What a sidecar answers is in its log under names that an analyst knows; outcomes are apart."""
+"""The sidecar logs predictions in named columns, and outcomes separately."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from monitor.errors import ConfigError, ServeError
 from monitor.fitting.spec import ProtectedColumn
 from monitor.server import Server
 from monitor.traffic.columns import TrafficColumns
-from monitor.traffic.outcomes import OwnGroups
+from monitor.traffic.outcomes import ProtectedFeatures
 from monitor.wire import evenhand_pb2 as own
 from monitor.wire import evenhand_pb2_grpc as services
 from tests.bundles import small_spec
@@ -43,7 +43,7 @@ def every_byte(*folders: Path) -> bytes:
     return b"".join(f.read_bytes() for folder in folders for f in folder.rglob("*") if f.is_file())
 
 
-def test_every_answer_is_in_the_log_under_its_name_with_what_the_library_says(logged, lending):
+def test_every_prediction_is_logged_with_its_features_and_scores(logged, lending):
     table = read(logged.log).sort_by([("request_id", "ascending"), ("row", "ascending")])
     names = sorted(logged.scores)
     pairs = [(name, row) for name in names for row in range(len(logged.scores[name]))]
@@ -84,7 +84,7 @@ def test_every_answer_is_in_the_log_under_its_name_with_what_the_library_says(lo
         )
 
 
-def test_an_analyst_sees_named_columns_in_duckdb_and_joins_outcomes(logged):
+def test_duckdb_reads_the_log_and_joins_outcomes(logged):
     log, outcomes = (f"'{place}/**/*.parquet'" for place in (logged.log, logged.outcomes))
     with duckdb.connect() as connection:
         ((count, labelled, model, version),) = connection.execute(
@@ -107,7 +107,7 @@ def test_other_modes_are_logged_too(lending, tmp_path, mode):
     assert table["flip_probability_sex"].null_count == unjudged
 
 
-def test_async_logs_what_there_was_no_time_to_judge(lending, tmp_path):
+def test_async_mode_logs_predictions_that_were_not_scored(lending, tmp_path):
     monitoring = {"mode": "async", "async_rows": 1}
     scores = served(lending, send_requests, traffic={"path": tmp_path}, monitoring=monitoring)
     table = read(tmp_path)
@@ -116,7 +116,7 @@ def test_async_logs_what_there_was_no_time_to_judge(lending, tmp_path):
     assert table["verdict_sex"].null_count > 0
 
 
-def test_a_fault_of_monitoring_is_logged_as_a_prediction_without_signals(
+def test_a_prediction_that_could_not_be_scored_is_logged_without_signals(
     lending, tmp_path, monkeypatch
 ):
     def broken(self, features):
@@ -134,7 +134,7 @@ def test_a_fault_of_monitoring_is_logged_as_a_prediction_without_signals(
     assert logits == pytest.approx(answered)
 
 
-def test_with_a_key_no_file_holds_an_id_and_outcomes_still_join(lending, tmp_path):
+def test_with_a_key_no_file_contains_an_id_and_outcomes_can_be_joined(lending, tmp_path):
     log, outcomes, key = tmp_path / "log", tmp_path / "outcomes", tmp_path / "key"
     key.write_bytes(os.urandom(32))
 
@@ -152,7 +152,7 @@ def test_with_a_key_no_file_holds_an_id_and_outcomes_still_join(lending, tmp_pat
     assert not any("person" in name for name in ids[0])
 
 
-def test_features_are_kept_hashed_dropped_and_put_into_buckets(lending, tmp_path):
+def test_features_are_kept_hashed_dropped_and_bucketed(lending, tmp_path):
     key, log = tmp_path / "key", tmp_path / "log"
     key.write_bytes(os.urandom(32))
     group = next(iter(WORLD.one_hot_groups))
@@ -178,12 +178,12 @@ def test_features_are_kept_hashed_dropped_and_put_into_buckets(lending, tmp_path
     assert len(set(table[binary].to_pylist())) == 2
 
 
-def test_a_treatment_of_no_feature_is_refused_by_its_name(lending, tmp_path):
+def test_a_treatment_of_an_unknown_feature_is_rejected(lending, tmp_path):
     with pytest.raises(ConfigError, match=r"traffic\.features\.incme"):
         served(lending, send_requests, traffic={"path": tmp_path, "features": {"incme": "drop"}})
 
 
-def test_a_column_of_ours_wins_over_a_feature_of_that_name():
+def test_a_feature_with_the_name_of_a_log_column_gets_a_prefix():
     spec = small_spec()
     features = tuple(
         feature.model_copy(update={"name": name})
@@ -221,7 +221,7 @@ def owners(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return path, feature.name
 
 
-def test_a_protected_feature_is_with_the_outcomes_and_not_with_the_traffic(owners, tmp_path):
+def test_a_protected_feature_is_recorded_with_the_outcomes_only(owners, tmp_path):
     bundle, feature = owners
     log, outcomes = tmp_path / "log", tmp_path / "outcomes"
     served(bundle, send_requests, traffic={"path": log}, outcomes={"path": outcomes})
@@ -236,7 +236,7 @@ def test_a_protected_feature_is_with_the_outcomes_and_not_with_the_traffic(owner
     assert {r["source"] for r in found} == {"feature"}
 
 
-def test_groups_are_read_from_binary_and_one_hot_features_and_unclear_ones_left_out():
+def test_groups_are_decoded_from_binary_and_one_hot_features():
     spec = small_spec()
     attribute = spec.protected_attributes[0]
     onehot = spec.one_hot_groups[0]
@@ -245,7 +245,7 @@ def test_groups_are_read_from_binary_and_one_hot_features_and_unclear_ones_left_
     changed = attribute.model_copy(
         update={"name": "kind", "groups": groups, "feature": onehot.name}
     )
-    own_groups = OwnGroups(spec.model_copy(update={"protected_attributes": (changed,)}))
+    own_groups = ProtectedFeatures(spec.model_copy(update={"protected_attributes": (changed,)}))
     places = [[f.name for f in spec.features].index(name) for name in onehot.features]
     rows = np.zeros((len(places) + 2, len(spec.features)), np.float32)
     for number, place in enumerate(places):
@@ -263,7 +263,7 @@ def test_groups_are_read_from_binary_and_one_hot_features_and_unclear_ones_left_
     assert found == expected
 
 
-def test_outcomes_are_recorded_refused_with_reasons_and_readable_by_few(lending, tmp_path):
+def test_outcomes_are_recorded_or_rejected_and_private(lending, tmp_path):
     async def use(server: Server):
         good = own.Outcome(request_id="a", row=1, label=1, groups={"sex": "man"})
         timed = own.Outcome(request_id="a", label=0)
@@ -300,9 +300,7 @@ def test_outcomes_are_recorded_refused_with_reasons_and_readable_by_few(lending,
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
 
 
-def test_outcomes_that_cannot_be_written_are_refused_and_may_be_sent_again(
-    lending, tmp_path, monkeypatch
-):
+def test_outcomes_that_cannot_be_written_can_be_sent_again(lending, tmp_path, monkeypatch):
     real, broken = os.write, [True]
 
     def write(handle: int, data: bytes) -> int:
@@ -321,7 +319,7 @@ def test_outcomes_that_cannot_be_written_are_refused_and_may_be_sent_again(
     assert len(read(tmp_path)) == 1
 
 
-def test_a_disk_that_hangs_under_outcomes_holds_up_no_prediction_and_no_stop(
+def test_a_hung_disk_of_outcomes_delays_neither_predictions_nor_shutdown(
     lending, tmp_path, monkeypatch
 ):
     real, hung = os.write, threading.Event()
@@ -352,7 +350,7 @@ def test_a_disk_that_hangs_under_outcomes_holds_up_no_prediction_and_no_stop(
     assert len(read(tmp_path / "outcomes")) == 64
 
 
-def test_a_typo_leaves_no_folder_locked(lending, tmp_path):
+def test_an_invalid_setting_does_not_leave_a_lock(lending, tmp_path):
     traffic = {"path": tmp_path / "log", "features": {"incme": "drop"}}
     for _ in range(2):
         with pytest.raises(ConfigError, match="incme"):
@@ -362,14 +360,14 @@ def test_a_typo_leaves_no_folder_locked(lending, tmp_path):
 
 
 @pytest.mark.parametrize("inside", ["", "outcomes", "x/../outcomes"])
-def test_outcomes_cannot_lie_in_the_traffic_log(lending, tmp_path, inside):
+def test_outcomes_must_not_be_inside_the_traffic_log(lending, tmp_path, inside):
     with pytest.raises(ConfigError, match="overlap"):
         served(
             lending, send_requests, traffic={"path": tmp_path}, outcomes={"path": tmp_path / inside}
         )
 
 
-def test_a_folder_that_another_sidecar_writes_to_is_refused(lending, tmp_path):
+def test_a_directory_of_another_sidecar_is_rejected(lending, tmp_path):
     async def use(server: Server):
         with pytest.raises(ServeError, match="another process writes to this directory"):
             Server(server.config)

@@ -1,4 +1,4 @@
-"""Records of the traffic: what was judged comes back under its name, row by row."""
+"""Predictions are encoded as records and decoded as columns."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def record(data: bytes, rows: int, time: int = 1_000_000) -> tuple[int, int, byt
 
 @settings(deadline=None)
 @given(st.lists(batches, min_size=1, max_size=4))
-def test_every_row_of_every_request_comes_back(lots):
+def test_every_row_of_every_request_is_decoded(lots):
     records = [
         record(payload(*batch), sum(len(rows) for _, rows in batch), 1_000_000 * place)
         for place, batch in enumerate(lots)
@@ -51,7 +51,7 @@ def test_every_row_of_every_request_comes_back(lots):
     assert table["decision"].to_pylist() == [int(value >= 0) for *_, value in expected]
 
 
-def test_rows_of_a_piece_of_a_request_are_counted_from_where_it_begins():
+def test_rows_of_a_split_request_are_numbered_from_its_first_row():
     rows = np.arange(5, dtype=np.float32).reshape(-1, 1)
     batch: Any = [Asked("a", 256, rows[:3]), Asked("b", 0, rows[3:])]
     data = encoder().payload(batch, rows, judged(rows[:, 0]))
@@ -60,7 +60,7 @@ def test_rows_of_a_piece_of_a_request_are_counted_from_where_it_begins():
     assert table["row"].to_pylist() == [256, 257, 258, 0, 1]
 
 
-def test_scores_verdicts_and_actions_have_their_names():
+def test_scores_verdicts_and_actions_are_in_their_columns():
     logits = np.array([2.0, -1.0, 0.0], np.float32)
     told = judged(
         logits,
@@ -83,7 +83,7 @@ def test_scores_verdicts_and_actions_have_their_names():
     assert found["action"] == ["flag", "none", "review"]
 
 
-def test_a_prediction_that_nobody_judged_has_a_score_and_nothing_else():
+def test_a_prediction_without_scores_has_only_logit_score_and_decision():
     rows = np.array([[2.0], [np.nan]], np.float32)
     scorer = SimpleNamespace(logits=lambda output: output, margins=lambda output: output)
     bare = judged(rows[:, 0], scores=None, p_values=None, verdicts=None, actions=None)
@@ -98,13 +98,13 @@ def test_a_prediction_that_nobody_judged_has_a_score_and_nothing_else():
         assert found[name] == [None, None]
 
 
-def test_certain_predictions_have_a_score_without_a_warning():
+def test_extreme_logits_raise_no_warning():
     rows = np.array([[1e30], [-1e30], [800.0], [-800.0]], np.float32)
     data = payload(("r", rows[:, 0].tolist()))
     assert traffic_table(together(record(data, 4)), COLUMNS)["score"].to_pylist() == [1, 0, 1, 0]
 
 
-def test_features_are_written_as_they_may_be():
+def test_features_are_written_by_their_treatment():
     written: dict[str, tuple[int, Treatment]] = {
         "age": (0, "bucket"),
         "city": (1, "hash"),
@@ -112,8 +112,8 @@ def test_features_are_written_as_they_may_be():
     }
     columns = TrafficColumns(
         features=tuple(
-            FeatureColumn(name=name, feature=name, place=place, kind="numeric", treatment=treatment)
-            for name, (place, treatment) in written.items()
+            FeatureColumn(name=name, feature=name, index=index, kind="numeric", treatment=treatment)
+            for name, (index, treatment) in written.items()
         ),
         attributes=("sex",),
     )
@@ -135,7 +135,7 @@ def test_features_are_written_as_they_may_be():
 
 
 @given(st.lists(st.integers(-3 * HOUR, 30 * HOUR), max_size=20))
-def test_records_are_parted_by_the_hour_and_keep_their_order(times):
+def test_records_are_split_by_hour_in_order(times):
     records = [record(b"", n, time) for n, time in enumerate(times)]
     found = hours(together(*records))
     assert [hour for hour, _ in found] == sorted({time // HOUR for time in times})

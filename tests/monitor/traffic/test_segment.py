@@ -1,4 +1,4 @@
-"""Segments: what is whole is read whatever happened around it, and the rest is counted."""
+"""The reader of segments uses all valid records and counts the others."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def found(data: bytes) -> Written:
 
 
 @given(records)
-def test_what_was_written_is_read_in_order(written):
+def test_records_are_read_in_the_order_of_writing(written):
     segment = read_segment(HEADER + b"".join(pieces(written)))
     assert segment.about == ABOUT
     assert [(r.rows, bytes(r.payload)) for r in segment.records] == written
@@ -53,7 +53,7 @@ def test_what_was_written_is_read_in_order(written):
 
 
 @given(records, st.dictionaries(st.sampled_from(["slow", "disk", "full"]), st.integers(1, 99)))
-def test_what_was_not_written_is_told_by_cause(written, lost):
+def test_losses_are_reported_by_cause(written, lost):
     told = lost_bytes(lost, since=1, first_row=0)
     segment = read_segment(HEADER + told + b"".join(pieces(written)) + told)
     assert segment.lost == {cause: 2 * rows for cause, rows in lost.items()}
@@ -67,7 +67,7 @@ EDGES = list(accumulate((len(piece) for piece in PIECES), initial=len(HEADER)))
 
 
 @pytest.mark.parametrize("size", range(len(WHOLE) + 1))
-def test_a_segment_that_was_cut_off_anywhere_gives_all_that_is_whole(size):
+def test_a_segment_truncated_anywhere_gives_all_complete_records(size):
     """A cut within a head leaves open how many rows there were: one at least."""
     data = WHOLE[:size]
     if size < len(HEADER) // 2:
@@ -84,7 +84,7 @@ def test_a_segment_that_was_cut_off_anywhere_gives_all_that_is_whole(size):
 
 
 @pytest.mark.parametrize("bit", range(8))
-def test_a_bit_that_flips_costs_its_own_record_and_no_other(bit):
+def test_a_flipped_bit_loses_only_its_own_record(bit):
     for place in range(len(WHOLE)):
         data = bytearray(WHOLE)
         data[place] ^= 1 << bit
@@ -102,7 +102,7 @@ def test_a_bit_that_flips_costs_its_own_record_and_no_other(bit):
 
 
 @given(st.data(), records.filter(bool))
-def test_any_records_may_be_damaged_and_the_others_are_read(data, written):
+def test_undamaged_records_are_read_next_to_damaged_ones(data, written):
     parts = [bytearray(piece) for piece in pieces(written)]
     harm = data.draw(st.lists(st.sampled_from(["", "head", "payload"]), min_size=len(parts)))
     harmed = [
@@ -125,12 +125,12 @@ def test_any_records_may_be_damaged_and_the_others_are_read(data, written):
 
 
 @given(st.binary(max_size=300))
-def test_bytes_that_are_no_segment_are_refused(data):
+def test_bytes_that_are_not_a_segment_are_rejected(data):
     with pytest.raises(TrafficError):
         read_segment(data)
 
 
-def test_either_copy_of_the_header_will_do():
+def test_either_copy_of_the_header_is_sufficient():
     half = len(HEADER) // 2
     for start in (0, half):
         data = WHOLE[:start] + bytes(half) + WHOLE[start + half :]
@@ -148,11 +148,11 @@ def test_rows_can_be_counted_without_a_header(written):
 
 @settings(deadline=None)
 @given(st.binary(max_size=200))
-def test_rows_of_anything_can_be_counted(data):
+def test_counting_rows_never_fails(data):
     assert rows_in(data) == 0
 
 
-def test_rows_of_a_large_segment_are_counted_as_fast_as_they_are_read():
+def test_counting_rows_of_a_large_segment_takes_linear_time():
     """A segment of 64 MiB is counted while predictions wait for the interpreter."""
     count = 30_000
     data = HEADER + b"".join(pieces([(1, b"x" * 300)] * count))
