@@ -219,15 +219,15 @@ def expire(
     today = dt.datetime.now(dt.UTC).date()
     done = False
     for name, store in stores.items():
-        kept = days[f"{name}_days"] or getattr(locations.config.retention, f"{name}_days")
-        if store is None or kept is None:
+        retention = days[f"{name}_days"] or getattr(locations.config.retention, f"{name}_days")
+        if store is None or retention is None:
             continue
         done = True
-        expired = expire_store(store, today - dt.timedelta(days=kept), dry_run=dry_run)
+        expired = expire_store(store, today - dt.timedelta(days=retention), dry_run=dry_run)
         action = "would delete" if dry_run else "deleted"
         click.echo(
             f"{name}: {action} {expired.files:,} files, {expired.rows:,} rows, "
-            f"{expired.bytes:,} bytes, older than {kept} days"
+            f"{expired.bytes:,} bytes, older than {retention} days"
         )
     if not done:
         raise click.UsageError(

@@ -235,12 +235,12 @@ def _show_responses(
 ) -> None:
     """Print two responses: a normal one and a withheld one."""
     table = Table("in the response", "normal", "withheld")
-    let, kept = responses[int(np.argmin(withheld))], responses[int(np.argmax(withheld))]
+    normal, masked = responses[int(np.argmin(withheld))], responses[int(np.argmax(withheld))]
     for name in ("verdict", "action", "flip_probability_sex", "attribute", "top_features"):
         mark = f"evenhand_{name}"
-        table.add_row(mark, let.marks.get(mark, ""), kept.marks.get(mark, ""))
-    table.add_row("score", f"{let.score.item():.3f}", f"{kept.score.item():.3f}")
-    table.add_row("decision", let.decisions[0], kept.decisions[0])
+        table.add_row(mark, normal.marks.get(mark, ""), masked.marks.get(mark, ""))
+    table.add_row("score", f"{normal.score.item():.3f}", f"{masked.score.item():.3f}")
+    table.add_row("decision", normal.decisions[0], masked.decisions[0])
     console.print(table)
 
 

@@ -73,8 +73,8 @@ def _files(segment: Segment, store: Store, draft: Path, erased: Erased) -> list[
         _write(store, f"{folder}/{name}.parquet", schema, tables, draft, erased)
         for folder, schema, tables in _partitions(segment)
     ]
-    now = read_erased(store)
-    return files if now == erased else _files(segment, store, draft, now)
+    current = read_erased(store)
+    return files if current == erased else _files(segment, store, draft, current)
 
 
 def write_table(store: Store, path: str, table: pa.Table, draft: Path) -> LedgerFile:
@@ -124,22 +124,22 @@ def _write(
     draft: Path,
     erased: Erased,
 ) -> LedgerFile:
-    rows = gone = 0
+    rows = omitted = 0
     try:
         draft.touch(store.file_mode)
         with pq.ParquetWriter(draft, schema, **parquet_options(schema)) as writer:
             for table in tables:
-                kept = erased.without(table)
-                writer.write_table(kept.cast(schema), row_group_size=_ROW_GROUP)
-                rows += len(kept)
-                gone += len(table) - len(kept)
+                remaining = erased.without(table)
+                writer.write_table(remaining.cast(schema), row_group_size=_ROW_GROUP)
+                rows += len(remaining)
+                omitted += len(table) - len(remaining)
         with draft.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         size = draft.stat().st_size
         store.put_file(path, draft)
     finally:
         draft.unlink(missing_ok=True)
-    return LedgerFile(path=path, rows=rows, bytes=size, sha256=digest, erased=gone)
+    return LedgerFile(path=path, rows=rows, bytes=size, sha256=digest, erased=omitted)
 
 
 def parquet_options(schema: pa.Schema) -> Mapping[str, Any]:

@@ -36,12 +36,12 @@ class Erased:
         if not self.digests:
             return table
         names = pc.unique(table["request_id"]).to_pylist()
-        gone = {name: at for name in names if (at := self._at(name)) is not None}
-        if not gone:
+        erased_ids = {name: at for name in names if (at := self._at(name)) is not None}
+        if not erased_ids:
             return table
         written = table["time" if "time" in table.column_names else "received_at"]
-        index = pc.index_in(table["request_id"], pa.array(list(gone), pa.string()))
-        erased_at = pc.take(pa.array(list(gone.values()), TIME), index)
+        index = pc.index_in(table["request_id"], pa.array(list(erased_ids), pa.string()))
+        erased_at = pc.take(pa.array(list(erased_ids.values()), TIME), index)
         erased = pc.fill_null(pc.less_equal(written, erased_at), fill_value=False)
         return rebuild_dictionaries(table.filter(pc.invert(erased)))
 

@@ -58,7 +58,7 @@ class ErasedFile:
         location: Path or address of the log.
         path: Path relative to the log's root.
         erased: Number of erased rows.
-        kept: Number of remaining rows; the file is deleted if there are none.
+        remaining: Number of remaining rows; the file is deleted if there are none.
         sha256_before: Digest before the erasure.
         sha256_after: Digest after the erasure; empty if the file was deleted.
     """
@@ -66,7 +66,7 @@ class ErasedFile:
     location: str
     path: str
     erased: int
-    kept: int
+    remaining: int
     sha256_before: str
     sha256_after: str
 
@@ -112,7 +112,9 @@ class Receipt:
     def __str__(self) -> str:
         erased = f"erased {_count(self.rows, 'row')} from {_count(len(self.files), 'file')}"
         lines = [f"{erased}; searched {_count(self.searched, 'file')}"]
-        lines += [f"  {f.path}: {_count(f.erased, 'row')}, {f.kept:,} remain" for f in self.files]
+        lines += [
+            f"  {f.path}: {_count(f.erased, 'row')}, {f.remaining:,} remain" for f in self.files
+        ]
         lines += [f"  {path}: lines overwritten" for path in self.blanked]
         lines += [f"  {path}: deleted, because it could not be read" for path in self.deleted]
         lines += [f"incomplete: {reason}" for reason in self.open]
@@ -299,19 +301,19 @@ def _rewrite(
     store: Store, path: str, parquet: pq.ParquetFile, ids: pa.Array, erased: int
 ) -> ErasedFile:
     """Rewrite a file. The ledger is written first, so that a repeated erasure repairs a crash."""
-    before, kept, after = store.sha256(path), parquet.metadata.num_rows - erased, ""
-    if kept:
+    before, remaining, after = store.sha256(path), parquet.metadata.num_rows - erased, ""
+    if remaining:
         with store.draft() as draft:
             schema = parquet.schema_arrow
             with pq.ParquetWriter(draft, schema, **parquet_options(schema)) as writer:
                 for group in range(parquet.num_row_groups):
                     table = parquet.read_row_group(group)
-                    rest = table.filter(pc.invert(pc.is_in(table["request_id"], ids)))
-                    writer.write_table(rebuild_dictionaries(rest))
+                    others = table.filter(pc.invert(pc.is_in(table["request_id"], ids)))
+                    writer.write_table(rebuild_dictionaries(others))
             with draft.open("rb") as file:
                 after = hashlib.file_digest(file, "sha256").hexdigest()
             size = draft.stat().st_size
-            _note(store, LedgerFile(path=path, rows=kept, bytes=size, sha256=after))
+            _note(store, LedgerFile(path=path, rows=remaining, bytes=size, sha256=after))
             store.put_file(path, draft)
     else:
         _note(store, LedgerFile(path=path, rows=0, bytes=0, sha256=before, removed="erased"))
@@ -320,7 +322,7 @@ def _rewrite(
         location=store.location,
         path=path,
         erased=erased,
-        kept=kept,
+        remaining=remaining,
         sha256_before=before,
         sha256_after=after,
     )

@@ -125,9 +125,9 @@ def _check_key(store: Store, pseudonyms: Pseudonyms, model: str) -> None:
     except (OSError, pa.ArrowException):
         # An unreadable older file does not prevent an import.
         return
-    there, ours = about.get("pseudonyms"), pseudonyms.fingerprint
-    if about and there != ours:
-        names = [key or "none" for key in (there, ours)]
+    existing, configured = about.get("pseudonyms"), pseudonyms.fingerprint
+    if about and existing != configured:
+        names = [key or "none" for key in (existing, configured)]
         raise TrafficError(
             f"{store.location}: existing outcomes have pseudonyms of another key ({names[0]}) than "
             f"traffic.key_path ({names[1]}), so they could not be joined; pass the sidecar's "

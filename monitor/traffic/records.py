@@ -163,7 +163,7 @@ def _decisions(margin: NDArray[np.floating]) -> NDArray[np.int8]:
 
 
 def _feature_arrays(rows: NDArray[np.void], columns: TrafficColumns) -> list[pa.Array]:
-    arrays, kept, hashed = [], 0, 0
+    arrays, plain, hashed = [], 0, 0
     for column in columns.features:
         if column.treatment == "hash":
             numbers = rows["hashed"][:, hashed].tolist()
@@ -171,8 +171,8 @@ def _feature_arrays(rows: NDArray[np.void], columns: TrafficColumns) -> list[pa.
             arrays.append(pa.array([f"{n:016x}" if n else None for n in numbers], pa.string()))
             hashed += 1
         else:
-            arrays.append(_numbers(rows["features"][:, kept]))
-            kept += 1
+            arrays.append(_numbers(rows["features"][:, plain]))
+            plain += 1
     return arrays
 
 

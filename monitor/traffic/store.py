@@ -94,9 +94,9 @@ class Store:
             filesystem = _with_timeouts(filesystem)
         return cls(text, filesystem, root, mode)
 
-    def path(self, inside: str) -> str:
+    def path(self, relative_path: str) -> str:
         """Full path of a file in the filesystem."""
-        return f"{self.root}/{inside}"
+        return f"{self.root}/{relative_path}"
 
     def files(self, under: str = "", suffix: str = "") -> list[StoredFile]:
         """Files in a directory and below whose names end with a suffix, sorted by path.
@@ -118,87 +118,89 @@ class Store:
             key=lambda file: file.path,
         )
 
-    def exists(self, inside: str) -> bool:
+    def exists(self, relative_path: str) -> bool:
         """Whether a file exists.
 
         Raises:
             OSError: The store cannot be read.
         """
-        return bool(self.filesystem.get_file_info(self.path(inside)).type == fs.FileType.File)
+        return bool(
+            self.filesystem.get_file_info(self.path(relative_path)).type == fs.FileType.File
+        )
 
-    def read(self, inside: str) -> bytes:
+    def read(self, relative_path: str) -> bytes:
         """Content of a file.
 
         Raises:
             OSError: The file cannot be read.
         """
-        with self.filesystem.open_input_stream(self.path(inside)) as stream:
+        with self.filesystem.open_input_stream(self.path(relative_path)) as stream:
             data: bytes = stream.read()
             return data
 
-    def open_file(self, inside: str) -> Any:
+    def open_file(self, relative_path: str) -> Any:
         """Open a file for random access.
 
         Raises:
             OSError: The file cannot be opened.
         """
-        return self.filesystem.open_input_file(self.path(inside))
+        return self.filesystem.open_input_file(self.path(relative_path))
 
-    def sha256(self, inside: str) -> str:
+    def sha256(self, relative_path: str) -> str:
         """SHA-256 digest of a file.
 
         Raises:
             OSError: The file cannot be read.
         """
         digest = hashlib.sha256()
-        with self.filesystem.open_input_stream(self.path(inside)) as stream:
+        with self.filesystem.open_input_stream(self.path(relative_path)) as stream:
             while chunk := stream.read(_CHUNK):
                 digest.update(chunk)
         return digest.hexdigest()
 
-    def put(self, inside: str, data: bytes) -> None:
+    def put(self, relative_path: str, data: bytes) -> None:
         """Write a file atomically; an existing file is replaced.
 
         Raises:
             OSError: The file cannot be written.
         """
-        self._put(inside, iter((data,)), len(data))
+        self._put(relative_path, iter((data,)), len(data))
 
-    def put_file(self, inside: str, source: Path) -> None:
+    def put_file(self, relative_path: str, source: Path) -> None:
         """Copy a local file to the store atomically; an existing file is replaced.
 
         Raises:
             OSError: A file cannot be read or written.
         """
         if self.is_local:
-            self._put_locally(inside, _chunks(source))
+            self._put_locally(relative_path, _chunks(source))
         else:
             # Read before the upload starts: closing a stream stores whatever was written to it.
-            self.put(inside, source.read_bytes())
+            self.put(relative_path, source.read_bytes())
 
-    def remove(self, inside: str) -> None:
+    def remove(self, relative_path: str) -> None:
         """Delete a file, and local directories that become empty.
 
         Raises:
             OSError: The file cannot be deleted.
         """
         if not self.is_local:
-            self.filesystem.delete_file(self.path(inside))
+            self.filesystem.delete_file(self.path(relative_path))
             return
-        file = Path(self.path(inside))
+        file = Path(self.path(relative_path))
         file.unlink()
         for folder in file.parents:
             if folder == Path(self.root) or any(folder.iterdir()):
                 break
             folder.rmdir()
 
-    def make_folder(self, inside: str = "") -> Path:
+    def make_folder(self, relative_path: str = "") -> Path:
         """Create a local directory with the store's permissions.
 
         Raises:
             OSError: The directory cannot be created.
         """
-        folder = Path(self.path(inside) if inside else self.root)
+        folder = Path(self.path(relative_path) if relative_path else self.root)
         missing = [f for f in (folder, *folder.parents) if not f.exists()]
         for parent in reversed(missing):
             parent.mkdir(mode=self._mode, exist_ok=True)
@@ -240,20 +242,20 @@ class Store:
         """Permissions of local files."""
         return self._mode & 0o666
 
-    def _put(self, inside: str, chunks: Iterator[bytes], size: int) -> None:
+    def _put(self, relative_path: str, chunks: Iterator[bytes], size: int) -> None:
         if self.is_local:
-            self._put_locally(inside, chunks)
+            self._put_locally(relative_path, chunks)
             return
-        with self.filesystem.open_output_stream(self.path(inside)) as stream:
+        with self.filesystem.open_output_stream(self.path(relative_path)) as stream:
             for chunk in chunks:
                 stream.write(chunk)
-        stored = self.filesystem.get_file_info(self.path(inside))
+        stored = self.filesystem.get_file_info(self.path(relative_path))
         if stored.size != size:
             raise OSError(f"{stored.size} of {size} bytes were stored")
 
-    def _put_locally(self, inside: str, chunks: Iterator[bytes]) -> None:
-        folder = self.make_folder(str(PurePosixPath(inside).parent))
-        target = Path(self.path(inside))
+    def _put_locally(self, relative_path: str, chunks: Iterator[bytes]) -> None:
+        folder = self.make_folder(str(PurePosixPath(relative_path).parent))
+        target = Path(self.path(relative_path))
         # A retry uses the same name, so that crashes do not accumulate temporary files.
         draft = folder / f".{target.name}.draft"
         try:

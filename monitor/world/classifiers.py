@@ -70,10 +70,10 @@ class SegmentedScorecard(nn.Module):
 
     damping: Tensor
 
-    def __init__(self, segment: Scorecard, rest: Scorecard, world: World) -> None:
+    def __init__(self, segment: Scorecard, others: Scorecard, world: World) -> None:
         super().__init__()
         self.segment = segment
-        self.rest = rest
+        self.others = others
         self.segment_column = _column(world, "self_employed")
         self.damped_column = _column(world, "career_gap_months")
         self.history_column = _column(world, "credit_history_years")
@@ -87,7 +87,7 @@ class SegmentedScorecard(nn.Module):
         column = torch.arange(features.shape[1], device=features.device) == self.damped_column
         damped = torch.where(column, values[:, None], features)
         in_segment = features[:, self.segment_column] == 1
-        return torch.where(in_segment, self.segment(damped), self.rest(features))
+        return torch.where(in_segment, self.segment(damped), self.others(features))
 
 
 def train_fair(people: Population, *, seed: int, progress: Progress | None = None) -> nn.Module:
@@ -127,7 +127,7 @@ def train_subgroup_biased(
         if progress is not None:
             progress(done, total)
 
-    rest = _train(people.features, people.repaid, world.legitimate, _EPOCHS, seed, report)
+    others = _train(people.features, people.repaid, world.legitimate, _EPOCHS, seed, report)
     segment = _train(
         features,
         labels,
@@ -136,7 +136,7 @@ def train_subgroup_biased(
         seed,
         lambda done, _: report(_EPOCHS + done, total),
     )
-    classifier = SegmentedScorecard(segment, rest, world).eval()
+    classifier = SegmentedScorecard(segment, others, world).eval()
     _balance(classifier, people.counterfactual("sex", "man"), people.counterfactual("sex", "woman"))
     return classifier
 

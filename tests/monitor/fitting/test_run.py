@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from pyarrow import csv, parquet
+from pyarrow import parquet
 
 from monitor import (
     Bundle,
@@ -31,7 +29,6 @@ from monitor import (
 from monitor.errors import BundleError, ClassifierError, FitError
 from monitor.fitting.run import _split
 from monitor.fitting.spec import Output, ProtectedColumn
-from monitor.fitting.suggest import suggest_spec
 from tests.commands import evenhand
 from tests.monitor.fitting.conftest import WORLD, columns
 
@@ -133,16 +130,6 @@ def test_rows_without_a_group_are_ignored_for_that_attribute(user_files, tmp_pat
     assert "audited rows have no group" in result.audit.text()
 
 
-def test_a_csv_file_gives_the_same_data(user_files, tmp_path):
-    table = pa.table(columns(WORLD.people(500, seed=46)))
-    parquet.write_table(table, tmp_path / "a.parquet")
-    csv.write_csv(table, tmp_path / "a.csv")
-    spec = read_spec(user_files / "features.yaml")
-    one, other = (read_data(tmp_path / name, spec) for name in ("a.parquet", "a.csv"))
-    assert np.allclose(one.features, other.features)
-    assert np.array_equal(one.groups["ethnicity"], other.groups["ethnicity"])
-
-
 def test_scores_without_gradients_are_computed_for_any_model(user_files, tmp_path):
     class Stepped(torch.nn.Module):
         def forward(self, features):
@@ -157,55 +144,6 @@ def test_scores_without_gradients_are_computed_for_any_model(user_files, tmp_pat
     assert result.audit.attributes["sex"].level.mean is None
 
 
-def spoilt(change):
-    """The user's table after a change."""
-    table = columns(WORLD.people(3_000, seed=47))
-    change(table)
-    return pa.table(table)
-
-
-def put(name, row, value):
-    def change(table):
-        table[name] = table[name].copy()
-        table[name][row] = value
-
-    return change
-
-
-def rare(table):
-    table["ethnicity"] = np.where(table["ethnicity"] == "dovar", "ardan", table["ethnicity"])
-    table["ethnicity"][:12] = "dovar"
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (put("income", 3, np.nan), "feature 'income' is missing or not finite in 1 rows"),
-        (put("income", 3, np.inf), "feature 'income' is missing or not finite in 1 rows"),
-        (put("part_time", 3, 0.5), "feature 'part_time' is binary, but neither 0 nor 1 in 1 rows"),
-        (put("late_payments", 3, 0.5), "feature 'late_payments' is not an integer in 1 rows"),
-        (put("sector=care", slice(None), 0), "one-hot group 'sector' is not one-hot"),
-        (rare, "group 'dovar' of 'ethnicity' has 12 rows; at least 200 are required"),
-        (put("sex", slice(None), "man"), "group 'woman' of 'sex' has 0 rows"),
-        (put("sex", 0, "Jane"), "groups of 'sex' that are not in the spec, in 1 rows"),
-        (put("sex", slice(0, 20), "x"), "not in the spec, in 20 rows: 'x'"),
-        (lambda table: table.pop("income"), "no column 'income'"),
-        (lambda table: table.update(income=["high"] * 3_000), "column 'income' holds string"),
-    ],
-)
-def test_invalid_data_are_rejected_by_name(user_files, tmp_path, change, message):
-    parquet.write_table(spoilt(change), tmp_path / "train.parquet")
-    out = tmp_path / "bundle"
-    done = evenhand(
-        "fit", "--classifier", user_files / "model.pt2", "--data", tmp_path / "train.parquet",
-        "--spec", user_files / "features.yaml", "--out", out,
-    )  # fmt: skip
-    assert done.exit_code == 2
-    assert message in " ".join(done.stderr.split())
-    assert "Jane" not in done.stderr
-    assert not out.exists()
-
-
 def test_a_classifier_that_returns_nan_is_rejected(user_files, tmp_path):
     class Logarithm(torch.nn.Module):
         def forward(self, features):
@@ -215,21 +153,6 @@ def test_a_classifier_that_returns_nan_is_rejected(user_files, tmp_path):
     data = read_data(user_files / "train.parquet", spec)
     with pytest.raises(FitError, match="returns NaN or infinite values on"):
         fit(Logarithm(), data, spec, tmp_path / "bundle", compiled=False)
-
-
-def test_an_empty_cell_of_a_csv_is_a_missing_group(user_files, tmp_path):
-    table: dict[str, Any] = columns(WORLD.people(300, seed=48))
-    table["sex"] = ["" if i < 7 else g for i, g in enumerate(table["sex"])]
-    csv.write_csv(pa.table(table), tmp_path / "a.csv")
-    data = read_data(tmp_path / "a.csv", read_spec(user_files / "features.yaml"))
-    assert (data.groups["sex"] == -1).sum() == 7
-
-
-def test_errors_do_not_quote_rows_of_a_malformed_csv(user_files, tmp_path):
-    (tmp_path / "a.csv").write_text("income,sex\n1,man\n2,woman,Jane Doe\n")
-    with pytest.raises(FitError, match=r"not a valid \.csv file") as refusal:
-        read_data(tmp_path / "a.csv", read_spec(user_files / "features.yaml"))
-    assert "Jane" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("visible", [("sex",), ("ethnicity",)])
@@ -265,25 +188,6 @@ def test_the_attribute_may_be_a_feature(tmp_path, visible, output):
 
 
 @pytest.mark.parametrize(
-    ("edit", "message"),
-    [
-        (("output: logit ", "output: logits "), "classifier.output"),
-        (("kind: numeric", "kind: number"), "features.0.kind"),
-        (("  name: my-model", "  nme: my-model"), "unknown field model.nme"),
-        (("{name: loan_amount,", "{name: income,"), "'income' appears twice"),
-        (("features: [purpose=home, ", "features: ["), "in no one-hot group"),
-        (("groups: [man, woman]", "groups: [man]"), "protected_attributes.0.groups"),
-    ],
-)
-def test_an_invalid_spec_names_the_field(user_files, tmp_path, edit, message):
-    text = (user_files / "features.yaml").read_text()
-    assert edit[0] in text
-    (tmp_path / "spec.yaml").write_text(text.replace(*edit, 1))
-    with pytest.raises(FitError, match=re.escape(message)):
-        read_spec(tmp_path / "spec.yaml")
-
-
-@pytest.mark.parametrize(
     ("module", "message"),
     [
         (torch.nn.Linear(25, 3), "only binary classifiers"),
@@ -311,43 +215,6 @@ def test_missing_files_and_options_are_named(user_files, tmp_path):
     data = FitData(features=np.zeros((5, 3), np.float32), groups={})
     with pytest.raises(FitError, match=r"shape \[5, 3\]; the spec lists 25 features"):
         fit(user_files / "model.pt2", data, spec, tmp_path / "bundle", compiled=False)
-
-
-def test_the_suggested_spec_matches_the_world(user_files):
-    spec = read_spec(user_files / "features.yaml")
-    assert spec.features == WORLD.features
-    assert spec.one_hot_groups == WORLD.one_hot_groups
-    for column, attribute in zip(spec.protected_attributes, WORLD.attributes, strict=True):
-        assert (column.name, set(column.groups)) == (attribute.name, set(attribute.groups))
-
-
-def test_a_suggestion_handles_dropped_categories_and_unusual_names(tmp_path):
-    table = {
-        "a: b": [0.5, 1.5, 2.5],
-        "job_cook": [1, 0, 0],
-        "job_smith": [0, 1, 0],
-        "gender": [0, 1, 0],
-        "no": ["x", "y", None],
-    }
-    parquet.write_table(pa.table(table), tmp_path / "t.parquet")
-    (tmp_path / "spec.yaml").write_text(suggest_spec(tmp_path / "t.parquet"))
-    spec = read_spec(tmp_path / "spec.yaml")
-    assert [f.name for f in spec.features] == ["a: b", "job_cook", "job_smith", "gender"]
-    assert spec.one_hot_groups[0].dropped == "other"
-    assert [(a.name, a.feature) for a in spec.protected_attributes] == [
-        ("gender", "gender"),
-        ("no", None),
-    ]
-
-
-def test_suggest_spec_writes_to_a_new_file_only(user_files, tmp_path):
-    target = tmp_path / "features.yaml"
-    command = ("fit", "--suggest-spec", user_files / "train.parquet", "--spec", target)
-    assert evenhand(*command).exit_code == 0
-    again = evenhand(*command)
-    assert again.exit_code == 2
-    assert "already exists" in again.stderr
-    assert Path(target).read_text() == (user_files / "features.yaml").read_text()
 
 
 def test_an_existing_bundle_is_reported_before_any_work(user_files, fitted, tmp_path):
