@@ -21,6 +21,8 @@ from monitor.errors import (
 from tests.bundles import exported_classifier, small_spec
 
 FILES = ["classifier.pt2", "maps.npz", "kernel/avx2/kernel.so"]
+# Positions in a file, as a share of its length.
+POSITIONS = st.floats(0, 1, exclude_max=True)
 
 # Each example changes files of the fixture and restores them.
 changes_files = settings(
@@ -50,25 +52,25 @@ def test_a_tar_created_by_hand_is_read(bundle_path, tmp_path):
 
 
 @changes_files
-@given(name=st.sampled_from(FILES), place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
-def test_a_flipped_bit_in_any_file_is_detected(bundle_path, name, place, bit):
-    with flipped(bundle_path / name, place, bit), pytest.raises(BundleTamperedError, match=name):
+@given(name=st.sampled_from(FILES), position=POSITIONS, bit=st.integers(0, 7))
+def test_a_flipped_bit_in_any_file_is_detected(bundle_path, name, position, bit):
+    with flipped(bundle_path / name, position, bit), pytest.raises(BundleTamperedError, match=name):
         Bundle.read(bundle_path)
 
 
 @changes_files
-@given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
-def test_a_flipped_bit_in_a_pinned_manifest_is_detected(bundle_path, place, bit):
+@given(position=POSITIONS, bit=st.integers(0, 7))
+def test_a_flipped_bit_in_a_pinned_manifest_is_detected(bundle_path, position, bit):
     pin = Bundle.read(bundle_path).manifest_sha256
-    manifest = flipped(bundle_path / "manifest.json", place, bit)
+    manifest = flipped(bundle_path / "manifest.json", position, bit)
     with manifest, pytest.raises(BundleTamperedError, match="pinned"):
         Bundle.read(bundle_path, manifest_sha256=pin)
 
 
 @changes_files
-@given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
-def test_a_flipped_bit_in_an_unpinned_manifest_raises_no_unexpected_error(bundle_path, place, bit):
-    with flipped(bundle_path / "manifest.json", place, bit):
+@given(position=POSITIONS, bit=st.integers(0, 7))
+def test_a_flipped_bit_in_an_unpinned_manifest_raises_no_other_error(bundle_path, position, bit):
+    with flipped(bundle_path / "manifest.json", position, bit):
         try:
             Bundle.read(bundle_path)
         except BundleError as refusal:
@@ -76,10 +78,10 @@ def test_a_flipped_bit_in_an_unpinned_manifest_raises_no_unexpected_error(bundle
 
 
 @changes_files
-@given(name=st.sampled_from([*FILES, "manifest.json"]), place=st.floats(0, 1, exclude_max=True))
-def test_a_truncated_file_is_detected(bundle_path, name, place):
+@given(name=st.sampled_from([*FILES, "manifest.json"]), position=POSITIONS)
+def test_a_truncated_file_is_detected(bundle_path, name, position):
     data = (bundle_path / name).read_bytes()
-    (bundle_path / name).write_bytes(data[: int(place * len(data))])
+    (bundle_path / name).write_bytes(data[: int(position * len(data))])
     try:
         with pytest.raises((BundleTamperedError, ManifestError)):
             Bundle.read(bundle_path)
@@ -88,8 +90,8 @@ def test_a_truncated_file_is_detected(bundle_path, name, place):
 
 
 @changes_files
-@given(place=st.floats(0, 1, exclude_max=True))
-def test_a_truncated_tar_is_detected(bundle_path, place):
+@given(position=POSITIONS)
+def test_a_truncated_tar_is_detected(bundle_path, position):
     tar = bundle_path.with_suffix(".tar")
     if not tar.exists():
         write_bundle(tar, small_spec(), Bundle.read(bundle_path).files)
@@ -99,7 +101,7 @@ def test_a_truncated_tar_is_detected(bundle_path, place):
     meaningful = data.rindex(b"some maps") + 9
     assert data.rindex(last) < meaningful
     cut = tar.with_name("cut.tar")
-    cut.write_bytes(data[: int(place * meaningful)])
+    cut.write_bytes(data[: int(position * meaningful)])
     with pytest.raises((BundleTamperedError, BundleNotFoundError)):
         Bundle.read(cut)
 
@@ -107,10 +109,10 @@ def test_a_truncated_tar_is_detected(bundle_path, place):
 class flipped:  # noqa: N801 - reads as a phrase: with flipped(file, …)
     """One bit of a file turned around for the length of a with-block."""
 
-    def __init__(self, file: Path, place: float, bit: int) -> None:
+    def __init__(self, file: Path, position: float, bit: int) -> None:
         self.file, self.data = file, file.read_bytes()
         spoilt = bytearray(self.data)
-        spoilt[int(place * len(spoilt))] ^= 1 << bit
+        spoilt[int(position * len(spoilt))] ^= 1 << bit
         self.file.write_bytes(spoilt)
 
     def __enter__(self) -> None: ...

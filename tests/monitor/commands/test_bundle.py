@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from monitor import Bundle, write_bundle
 from tests.bundles import exported_classifier, small_module, small_spec
 from tests.commands import evenhand
-from tests.monitor.bundle.test_reader import FILES, flipped
+from tests.monitor.bundle.test_reader import FILES, POSITIONS, flipped
 
 
 def test_inspect_describes_a_bundle(bundle_path):
@@ -57,19 +57,19 @@ def test_verify_accepts_a_valid_bundle(bundle_path):
 @settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(name=st.sampled_from(FILES), place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
-def test_verify_detects_a_flipped_bit_in_any_file(bundle_path, name, place, bit):
-    with flipped(bundle_path / name, place, bit):
+@given(name=st.sampled_from(FILES), position=POSITIONS, bit=st.integers(0, 7))
+def test_verify_detects_a_flipped_bit_in_any_file(bundle_path, name, position, bit):
+    with flipped(bundle_path / name, position, bit):
         assert_one_message(evenhand("bundle", "verify", bundle_path), f"{name} differs")
 
 
 @settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
-def test_verify_detects_a_flipped_bit_in_a_pinned_manifest(bundle_path, place, bit):
+@given(position=POSITIONS, bit=st.integers(0, 7))
+def test_verify_detects_a_flipped_bit_in_a_pinned_manifest(bundle_path, position, bit):
     pin = Bundle.read(bundle_path).manifest_sha256
-    with flipped(bundle_path / "manifest.json", place, bit):
+    with flipped(bundle_path / "manifest.json", position, bit):
         done = evenhand("bundle", "verify", bundle_path, "--pin", pin)
     assert_one_message(done, f"{pin} is pinned")
 

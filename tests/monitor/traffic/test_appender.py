@@ -179,12 +179,12 @@ def test_many_threads_write_while_another_rolls(tmp_path):
             log.roll()
             log.sync()
 
-    def write(place: int) -> None:
+    def write(writer: int) -> None:
         for n in range(100):
-            assert log.write(f"{place}-{n}".encode(), 1)
+            assert log.write(f"{writer}-{n}".encode(), 1)
 
     keeper = threading.Thread(target=roll)
-    writers = [threading.Thread(target=write, args=(place,)) for place in range(8)]
+    writers = [threading.Thread(target=write, args=(writer,)) for writer in range(8)]
     for thread in (keeper, *writers):
         thread.start()
     for thread in writers:

@@ -36,13 +36,13 @@ def locations(logged: Logged) -> list[LogLocation]:
 
 def everything(*folders: Path) -> bytes:
     """Every byte of every file, and every string that its compressed pages hold."""
-    found = []
+    contents = []
     for file in (f for folder in folders for f in folder.rglob("*") if f.is_file()):
-        found.append(file.read_bytes())
+        contents.append(file.read_bytes())
         if file.suffix == ".parquet":
             table = dataset.dataset(file).to_table()
-            found += [str(column.to_pylist()).encode() for column in table.columns]
-    return b"".join(found)
+            contents += [str(column.to_pylist()).encode() for column in table.columns]
+    return b"".join(contents)
 
 
 def rest_of(folder: Path, names: set[str]) -> str:

@@ -47,8 +47,8 @@ def test_imported_outcomes_are_stored_like_recorded_ones(tmp_path):
         ethnicity=pa.array([None, "b"]).dictionary_encode(),
         observed_at=pa.array([NOW, None], pa.timestamp("ns", "Europe/Berlin")),
     )
-    found = imported(path, tmp_path / "out")
-    assert (found.rows, found.labels, dict(found.groups)) == (2, 1, {"sex": 1, "ethnicity": 1})
+    result = imported(path, tmp_path / "out")
+    assert (result.rows, result.labels, dict(result.groups)) == (2, 1, {"sex": 1, "ethnicity": 1})
     first, second = read(tmp_path / "out")
     assert (first["request_id"], first["row"], first["label"]) == ("a", 0, 1)
     assert (second["row"], second["label"], second["group_ethnicity"]) == (0, None, "b")
@@ -185,7 +185,7 @@ def test_a_failed_import_is_not_duplicated_the_next_day(tmp_path, monkeypatch):
     yesterday = file.parent.with_name("date=2020-01-01")
     file.parent.rename(yesterday)
     assert imported(path, out).rows == 1
-    assert [found.parent for found in out.rglob("*.parquet")] == [yesterday]
+    assert [file.parent for file in out.rglob("*.parquet")] == [yesterday]
 
 
 def test_ids_are_replaced_by_the_pseudonyms_of_the_log(tmp_path):

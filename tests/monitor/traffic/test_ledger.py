@@ -53,23 +53,23 @@ def test_entries_are_found_by_the_time_of_their_rows(store):
     for name, since, until in (("s1", 1, 2), ("s2", 2, 4), ("s3", 5, 5)):
         write_entry(store, entry(name, day(since), day(until, 12)))
 
-    def found(since: dt.datetime | None, until: dt.datetime | None) -> list[str]:
-        return [each.segment for each in read_ledger(store, since, until)[0]]
+    def segments(since: dt.datetime | None, until: dt.datetime | None) -> list[str]:
+        return [item.segment for item in read_ledger(store, since, until)[0]]
 
-    assert found(None, None) == ["s1", "s2", "s3"]
-    assert found(day(3), None) == ["s2", "s3"]
-    assert found(None, day(2)) == ["s1"]
-    assert found(None, day(2, 1)) == ["s1", "s2"]
-    assert found(day(4, 13), day(5)) == []
+    assert segments(None, None) == ["s1", "s2", "s3"]
+    assert segments(day(3), None) == ["s2", "s3"]
+    assert segments(None, day(2)) == ["s1"]
+    assert segments(None, day(2, 1)) == ["s1", "s2"]
+    assert segments(day(4, 13), day(5)) == []
     # The end of a segment's rows belongs to them, the end of a span does not belong to it.
-    assert found(day(4, 12), day(5)) == ["s2"]
+    assert segments(day(4, 12), day(5)) == ["s2"]
 
 
 def test_an_unreadable_entry_is_reported(store):
     write_entry(store, entry("s1", day(1), day(2)))
     store.put("_ledger/date=2026-03-01/s2.json", b'{"segment": "s2"')
-    found, unreadable = read_ledger(store)
-    assert [each.segment for each in found] == ["s1"]
+    entries, unreadable = read_ledger(store)
+    assert [item.segment for item in entries] == ["s1"]
     assert unreadable == ["_ledger/date=2026-03-01/s2.json"]
 
 

@@ -51,8 +51,8 @@ def test_every_prediction_is_logged_with_its_features_and_scores(logged, lending
         list(zip(table["request_id"].to_pylist(), table["row"].to_pylist(), strict=True)) == pairs
     )
     rows = np.concatenate([rows_of(int(name.partition("-")[2])) for name in names])
-    for place, name in enumerate(NAMES):
-        np.testing.assert_array_equal(table[name].to_numpy(), rows[:, place])
+    for index, name in enumerate(NAMES):
+        np.testing.assert_array_equal(table[name].to_numpy(), rows[:, index])
     judge = Judge.load(Bundle.read(lending), warn=False)
     scores = judge.scores(torch.from_numpy(rows))
     answered = np.concatenate([logged.scores[name].ravel() for name in names])
@@ -63,17 +63,19 @@ def test_every_prediction_is_logged_with_its_features_and_scores(logged, lending
     close: dict[str, Any] = {"rtol": 1e-4, "atol": 1e-6}
     np.testing.assert_allclose(table["boundary_distance"], scores.boundary_distance, **close)
     for name in ATTRIBUTES:
-        found = scores.attributes[name]
-        assert found.log_prediction_sensitivity is not None
+        signals = scores.attributes[name]
+        assert signals.log_prediction_sensitivity is not None
         np.testing.assert_allclose(
             table[f"prediction_sensitivity_{name}"],
-            found.log_prediction_sensitivity.double().exp(),
+            signals.log_prediction_sensitivity.double().exp(),
             **close,
         )
         np.testing.assert_allclose(
-            table[f"flip_probability_{name}"], found.flip_probability, **close
+            table[f"flip_probability_{name}"], signals.flip_probability, **close
         )
-        np.testing.assert_allclose(table[f"expected_change_{name}"], found.expected_change, **close)
+        np.testing.assert_allclose(
+            table[f"expected_change_{name}"], signals.expected_change, **close
+        )
         p_values = judge.p_values(scores, name)
         verdicts = np.where(p_values <= 0.01, "above", "within")
         assert table[f"verdict_{name}"].to_pylist() == verdicts.tolist()
@@ -85,7 +87,7 @@ def test_every_prediction_is_logged_with_its_features_and_scores(logged, lending
 
 
 def test_duckdb_reads_the_log_and_joins_outcomes(logged):
-    log, outcomes = (f"'{place}/**/*.parquet'" for place in (logged.log, logged.outcomes))
+    log, outcomes = (f"'{path}/**/*.parquet'" for path in (logged.log, logged.outcomes))
     with duckdb.connect() as connection:
         ((count, labelled, model, version),) = connection.execute(
             f"select count(*), count(label), any_value(model), any_value(version) "  # noqa: S608
@@ -168,11 +170,11 @@ def test_features_are_kept_hashed_dropped_and_bucketed(lending, tmp_path):
     table = read(log)
     assert not set(group.features) & set(table.column_names)
     rows = {f"person-{n}": rows_of(n) for n in range(REQUESTS)}
-    place = NAMES.index(first)
+    index = NAMES.index(first)
     buckets = table[first].to_numpy()
     assert set(np.unique(buckets % 500)) == {0}
     low = {float(b) for b in buckets}
-    assert low == {float(500 * (v // 500)) for r in rows.values() for v in r[:, place]}
+    assert low == {float(500 * (v // 500)) for r in rows.values() for v in r[:, index]}
     assert len(set(table[second].to_pylist())) <= 40
     assert {len(text) for text in table[binary].to_pylist()} == {16}
     assert len(set(table[binary].to_pylist())) == 2
@@ -203,8 +205,8 @@ def test_a_feature_with_the_name_of_a_log_column_gets_a_prefix():
 @pytest.fixture(scope="module")
 def owners(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A bundle of which a protected attribute is a feature, and that feature."""
-    place, feature = next((i, f) for i, f in enumerate(WORLD.features) if f.kind == "binary")
-    groups = (PEOPLE.features[:, place] == 1).astype(np.int64)
+    index, feature = next((i, f) for i, f in enumerate(WORLD.features) if f.kind == "binary")
+    groups = (PEOPLE.features[:, index] == 1).astype(np.int64)
     spec = SPEC.model_copy(
         update={
             "model": Model(name="lending", version="own"),
@@ -226,14 +228,14 @@ def test_a_protected_feature_is_recorded_with_the_outcomes_only(owners, tmp_path
     log, outcomes = tmp_path / "log", tmp_path / "outcomes"
     served(bundle, send_requests, traffic={"path": log}, outcomes={"path": outcomes})
     assert feature not in read(log).column_names
-    found = read(outcomes).to_pylist()
-    place = NAMES.index(feature)
-    assert {(r["request_id"], r["row"]): r["group_own"] for r in found} == {
-        (f"person-{n}", row): "yes" if values[place] == 1 else "no"
+    result = read(outcomes).to_pylist()
+    index = NAMES.index(feature)
+    assert {(r["request_id"], r["row"]): r["group_own"] for r in result} == {
+        (f"person-{n}", row): "yes" if values[index] == 1 else "no"
         for n in range(REQUESTS)
         for row, values in enumerate(rows_of(n))
     }
-    assert {r["source"] for r in found} == {"feature"}
+    assert {r["source"] for r in result} == {"feature"}
 
 
 def test_groups_are_decoded_from_binary_and_one_hot_features():
@@ -246,21 +248,21 @@ def test_groups_are_decoded_from_binary_and_one_hot_features():
         update={"name": "kind", "groups": groups, "feature": onehot.name}
     )
     own_groups = ProtectedFeatures(spec.model_copy(update={"protected_attributes": (changed,)}))
-    places = [[f.name for f in spec.features].index(name) for name in onehot.features]
-    rows = np.zeros((len(places) + 2, len(spec.features)), np.float32)
-    for number, place in enumerate(places):
-        rows[number, place] = 1
-    rows[-1, places] = 0.5
+    indices = [[f.name for f in spec.features].index(name) for name in onehot.features]
+    rows = np.zeros((len(indices) + 2, len(spec.features)), np.float32)
+    for number, index in enumerate(indices):
+        rows[number, index] = 1
+    rows[-1, indices] = 0.5
 
     async def make() -> list[Waiting]:
         future = asyncio.get_running_loop().create_future
         return [Waiting("r", 5, rows, 0.0, future())]
 
-    found = {o.row - 5: o.groups for o in own_groups.outcomes(asyncio.run(make()), rows)}
-    expected = {n: {"kind": f"g{n}"} for n in range(len(places))}
+    result = {o.row - 5: o.groups for o in own_groups.outcomes(asyncio.run(make()), rows)}
+    expected = {n: {"kind": f"g{n}"} for n in range(len(indices))}
     if onehot.dropped is not None:
-        expected[len(places)] = {"kind": f"g{len(places)}"}
-    assert found == expected
+        expected[len(indices)] = {"kind": f"g{len(indices)}"}
+    assert result == expected
 
 
 def test_outcomes_are_recorded_or_rejected_and_private(lending, tmp_path):
@@ -290,12 +292,12 @@ def test_outcomes_are_recorded_or_rejected_and_private(lending, tmp_path):
     assert "man, woman" in answer.refusals[3].reason
     assert rest.status_code == 400
     assert "outcomes.0.label" in rest.json()["error"]
-    found = read(tmp_path / "outcomes").to_pylist()
-    assert [(r["request_id"], r["row"], r["label"], r["group_sex"]) for r in found] == [
+    result = read(tmp_path / "outcomes").to_pylist()
+    assert [(r["request_id"], r["row"], r["label"], r["group_sex"]) for r in result] == [
         ("a", 1, 1, "man"),
         ("a", 0, 0, None),
     ]
-    assert found[1]["observed_at"].isoformat() == "2026-01-02T03:04:05+00:00"
+    assert result[1]["observed_at"].isoformat() == "2026-01-02T03:04:05+00:00"
     for path in (tmp_path / "outcomes").rglob("*"):
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
 
@@ -331,19 +333,19 @@ def test_a_hung_disk_of_outcomes_delays_neither_predictions_nor_shutdown(
 
     async def use(server: Server):
         monkeypatch.setattr(os, "write", write)
-        told = [
+        requests = [
             asyncio.create_task(send_outcomes(server, [{"request_id": "a", "label": 1}]))
             for _ in range(80)
         ]
         await asyncio.sleep(0.5)
         await send_requests(server, 20)
-        refused = [task.result().status_code for task in told if task.done()]
+        refused = [task.result().status_code for task in requests if task.done()]
         hung.set()
-        answers = [answer.status_code for answer in await asyncio.gather(*told)]
+        answers = [answer.status_code for answer in await asyncio.gather(*requests)]
         return refused, answers
 
-    places = {"traffic": {"path": tmp_path / "log"}, "outcomes": {"path": tmp_path / "outcomes"}}
-    refused, answers = served(lending, use, server={"max_in_flight": 20}, **places)
+    paths = {"traffic": {"path": tmp_path / "log"}, "outcomes": {"path": tmp_path / "outcomes"}}
+    refused, answers = served(lending, use, server={"max_in_flight": 20}, **paths)
     assert set(refused) == {429}
     assert answers.count(200) == 64
     assert len(read(tmp_path / "log")) == 39

@@ -32,7 +32,7 @@ outcomes = st.builds(
     row=st.integers(0, 2**31 - 1),
     label=st.sampled_from([0, 1, None]),
     groups=st.fixed_dictionaries(
-        {}, optional={name: st.sampled_from(found) for name, found in GROUPS.items()}
+        {}, optional={name: st.sampled_from(groups) for name, groups in GROUPS.items()}
     ),
     observed_at=st.none()
     | st.datetimes(dt.datetime(1970, 1, 1), dt.datetime(2026, 3, 2), timezones=st.just(dt.UTC)),  # noqa: DTZ001
@@ -44,10 +44,10 @@ def record(data: bytes, rows: int, time: int = 0) -> tuple[int, int, bytes]:
 
 
 @given(st.lists(outcomes, min_size=1, max_size=6))
-def test_outcomes_are_decoded_as_they_were_encoded(told):
-    data = payload(told, Pseudonyms(None), "rest", NOW)
-    found = outcome_table(together(record(data, len(told))), tuple(GROUPS)).to_pylist()
-    assert found == [
+def test_outcomes_are_decoded_as_they_were_encoded(sent):
+    data = payload(sent, Pseudonyms(None), "rest", NOW)
+    decoded = outcome_table(together(record(data, len(sent))), tuple(GROUPS)).to_pylist()
+    assert decoded == [
         {
             "request_id": one.request_id,
             "row": one.row,
@@ -58,14 +58,14 @@ def test_outcomes_are_decoded_as_they_were_encoded(told):
             "received_at": NOW,
             "source": "rest",
         }
-        for one in told
+        for one in sent
     ]
 
 
 @given(outcomes)
-def test_valid_outcomes_are_accepted(told):
-    flaw = CHECK.flaw(told, NOW)
-    assert (flaw is None) == (told.label is not None or bool(told.groups))
+def test_valid_outcomes_are_accepted(sent):
+    flaw = CHECK.flaw(sent, NOW)
+    assert (flaw is None) == (sent.label is not None or bool(sent.groups))
 
 
 @pytest.mark.parametrize(
@@ -85,11 +85,11 @@ def test_valid_outcomes_are_accepted(told):
     ],
 )
 def test_the_reason_of_a_rejection_does_not_contain_values(parts, flaw):
-    told = Outcome(**{"request_id": "r", "label": 1, **parts})
-    found = CHECK.flaw(told, NOW)
-    assert found is not None
-    assert flaw in found
-    assert "secret" not in found
+    sent = Outcome(**{"request_id": "r", "label": 1, **parts})
+    reason = CHECK.flaw(sent, NOW)
+    assert reason is not None
+    assert flaw in reason
+    assert "secret" not in reason
 
 
 def test_outcomes_are_split_by_the_day_of_writing():

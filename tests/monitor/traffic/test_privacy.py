@@ -23,8 +23,8 @@ floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 def guard(treatment: Treatment, names: Pseudonyms, width: float | None = None) -> FeatureGuard:
     column = FeatureColumn(name="x", feature="x", index=0, kind="numeric", treatment=treatment)
-    told = {"x": FeatureTreatment(treatment=treatment, width=width)}
-    return FeatureGuard(TrafficColumns(features=(column,), attributes=()), told, names)
+    configured = {"x": FeatureTreatment(treatment=treatment, width=width)}
+    return FeatureGuard(TrafficColumns(features=(column,), attributes=()), configured, names)
 
 
 def test_without_a_key_request_ids_are_not_changed():
@@ -68,12 +68,12 @@ def test_an_unreadable_or_short_key_is_rejected_with_its_path(tmp_path):
 @example(-0.0, 0.0)
 def test_hashes_are_equal_only_for_equal_values(one, other):
     """Also those that are written in two ways, as zero is."""
-    found = guard("hash", Pseudonyms(KEY)).hashed(np.array([[one], [other], [one]], np.float32))
-    assert (found[0] == found[1]) == (one == other)
-    assert found[0] == found[2]
+    result = guard("hash", Pseudonyms(KEY)).hashed(np.array([[one], [other], [one]], np.float32))
+    assert (result[0] == result[1]) == (one == other)
+    assert result[0] == result[2]
     # Whatever came before, in whatever process.
     (again,) = guard("hash", Pseudonyms(KEY)).hashed(np.array([[other]], np.float32))
-    assert again == found[1]
+    assert again == result[1]
 
 
 def test_a_hash_depends_on_the_feature_and_the_key():
@@ -83,11 +83,11 @@ def test_a_hash_depends_on_the_feature_and_the_key():
 
 
 def test_the_cache_of_hashes_is_bounded():
-    kept = guard("hash", Pseudonyms(KEY))
+    hasher = guard("hash", Pseudonyms(KEY))
     rows = np.arange(70_000, dtype=np.float32).reshape(-1, 1)
-    assert len(np.unique(kept.hashed(rows))) == 70_000
-    assert len(kept._known) <= 65_536
-    assert kept.hashed(rows[:1])[0, 0] == Pseudonyms(KEY).of_value("x", 0.0)
+    assert len(np.unique(hasher.hashed(rows))) == 70_000
+    assert len(hasher._known) <= 65_536
+    assert hasher.hashed(rows[:1])[0, 0] == Pseudonyms(KEY).of_value("x", 0.0)
 
 
 @given(st.lists(st.floats(-1e4, 1e4, width=32), min_size=1), st.sampled_from([0.1, 0.5, 1, 3, 10]))
@@ -96,13 +96,13 @@ def test_the_cache_of_hashes_is_bounded():
 def test_a_bucketed_value_is_the_lower_end_of_its_bucket(values, width):
     rows = np.array(values, np.float32).reshape(-1, 1)
     before = rows.copy()
-    found = guard("bucket", Pseudonyms(None), width).treated(rows)
+    result = guard("bucket", Pseudonyms(None), width).treated(rows)
     assert np.array_equal(rows, before)
-    assert np.allclose(found / width, np.round(found / width), atol=1e-3)
+    assert np.allclose(result / width, np.round(result / width), atol=1e-3)
     # A quotient just below an integer may be rounded up to it.
     slack = 4 * np.spacing(np.abs(rows) + np.float32(width))
-    assert np.all(found <= rows + slack)
-    assert np.all(rows < found + width + slack)
+    assert np.all(result <= rows + slack)
+    assert np.all(rows < result + width + slack)
 
 
 def test_a_treatment_of_a_one_hot_group_applies_to_all_its_columns():
@@ -123,9 +123,9 @@ def test_the_closest_feature_name_is_suggested():
 
 
 def test_only_numeric_features_can_be_bucketed():
-    told = FeatureTreatment(treatment="bucket", width=1)
+    configured = FeatureTreatment(treatment="bucket", width=1)
     with pytest.raises(ConfigError, match="only numeric features can be bucketed"):
-        treatments(SPEC, {SPEC.one_hot_groups[0].name: told})
+        treatments(SPEC, {SPEC.one_hot_groups[0].name: configured})
 
 
 def with_range(low: float | None, high: float | None):
@@ -136,10 +136,10 @@ def with_range(low: float | None, high: float | None):
 
 def test_the_default_bucket_width_is_a_twentieth_of_the_range():
     spec, name = with_range(10, 70)
-    found = treatments(spec, {name: FeatureTreatment(treatment="bucket")})
-    assert found == {name: FeatureTreatment(treatment="bucket", width=3)}
-    told = FeatureTreatment(treatment="bucket", width=5)
-    assert treatments(spec, {name: told}) == {name: told}
+    result = treatments(spec, {name: FeatureTreatment(treatment="bucket")})
+    assert result == {name: FeatureTreatment(treatment="bucket", width=3)}
+    configured = FeatureTreatment(treatment="bucket", width=5)
+    assert treatments(spec, {name: configured}) == {name: configured}
 
 
 @pytest.mark.parametrize(("low", "high"), [(None, None), (5, 5)])

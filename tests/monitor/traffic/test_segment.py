@@ -33,12 +33,12 @@ def pieces(written: Written) -> list[bytes]:
     """The bytes of each record, of rows and a payload."""
     first = accumulate((rows for rows, _ in written), initial=0)
     return [
-        record_bytes(payload, rows=rows, first_row=start, time=1000 + place)
-        for place, ((rows, payload), start) in enumerate(zip(written, first, strict=False))
+        record_bytes(payload, rows=rows, first_row=start, time=1000 + index)
+        for index, ((rows, payload), start) in enumerate(zip(written, first, strict=False))
     ]
 
 
-def found(data: bytes) -> Written:
+def decoded(data: bytes) -> Written:
     return [(record.rows, bytes(record.payload)) for record in read_segment(data).records]
 
 
@@ -54,8 +54,8 @@ def test_records_are_read_in_the_order_of_writing(written):
 
 @given(records, st.dictionaries(st.sampled_from(["slow", "disk", "full"]), st.integers(1, 99)))
 def test_losses_are_reported_by_cause(written, lost):
-    told = lost_bytes(lost, since=1, first_row=0)
-    segment = read_segment(HEADER + told + b"".join(pieces(written)) + told)
+    loss_record = lost_bytes(lost, since=1, first_row=0)
+    segment = read_segment(HEADER + loss_record + b"".join(pieces(written)) + loss_record)
     assert segment.lost == {cause: 2 * rows for cause, rows in lost.items()}
     assert segment.rows == sum(rows for rows, _ in written)
 
@@ -76,7 +76,7 @@ def test_a_segment_truncated_anywhere_gives_all_complete_records(size):
         return
     segment = read_segment(data)
     whole = sum(edge <= size for edge in EDGES[1:])
-    assert found(data) == WRITTEN[:whole]
+    assert decoded(data) == WRITTEN[:whole]
     behind = size - EDGES[whole]
     torn = 0 if behind <= 0 else 1 if behind < HEAD else WRITTEN[whole][0]
     assert segment.lost.total() == torn
@@ -85,20 +85,20 @@ def test_a_segment_truncated_anywhere_gives_all_complete_records(size):
 
 @pytest.mark.parametrize("bit", range(8))
 def test_a_flipped_bit_loses_only_its_own_record(bit):
-    for place in range(len(WHOLE)):
+    for offset in range(len(WHOLE)):
         data = bytearray(WHOLE)
-        data[place] ^= 1 << bit
+        data[offset] ^= 1 << bit
         segment = read_segment(bytes(data))
         assert segment.about == ABOUT
-        hit = next((n for n, (a, b) in enumerate(pairwise(EDGES)) if a <= place < b), None)
+        hit = next((n for n, (a, b) in enumerate(pairwise(EDGES)) if a <= offset < b), None)
         if hit is None:
-            assert found(bytes(data)) == WRITTEN, place
-            assert not segment.lost, place
+            assert decoded(bytes(data)) == WRITTEN, offset
+            assert not segment.lost, offset
             continue
-        assert found(bytes(data)) == WRITTEN[:hit] + WRITTEN[hit + 1 :], place
-        in_last_head = hit == len(WRITTEN) - 1 and place < EDGES[hit] + HEAD
+        assert decoded(bytes(data)) == WRITTEN[:hit] + WRITTEN[hit + 1 :], offset
+        in_last_head = hit == len(WRITTEN) - 1 and offset < EDGES[hit] + HEAD
         least = 1 if in_last_head else WRITTEN[hit][0]
-        assert least <= segment.lost.total() <= WRITTEN[hit][0], place
+        assert least <= segment.lost.total() <= WRITTEN[hit][0], offset
 
 
 @given(st.data(), records.filter(bool))
@@ -134,7 +134,7 @@ def test_either_copy_of_the_header_is_sufficient():
     half = len(HEADER) // 2
     for start in (0, half):
         data = WHOLE[:start] + bytes(half) + WHOLE[start + half :]
-        assert found(data) == WRITTEN
+        assert decoded(data) == WRITTEN
         assert not read_segment(data).lost
 
 

@@ -61,14 +61,16 @@ def test_segments_are_converted_to_parquet_with_a_ledger_entry(tmp_path):
     assert sorted(logged(tmp_path)) == sorted(expected)
     assert segments(tmp_path) == []
     assert hidden_files(tmp_path) == []
-    found = entries(tmp_path)
-    assert len(found) == spool.compacted > 3
-    assert sum(entry.rows for entry in found) == 200
+    ledger_entries = entries(tmp_path)
+    assert len(ledger_entries) == spool.compacted > 3
+    assert sum(entry.rows for entry in ledger_entries) == 200
     store = Store.open(tmp_path)
-    for file in [file for entry in found for file in entry.files]:
+    for file in [file for entry in ledger_entries for file in entry.files]:
         assert (Path(tmp_path / file.path).stat().st_size) == file.bytes
         assert store.sha256(file.path) == file.sha256
-    assert spool.appender.used >= sum(file.bytes for entry in found for file in entry.files)
+    assert spool.appender.used >= sum(
+        file.bytes for entry in ledger_entries for file in entry.files
+    )
 
 
 def test_an_old_segment_is_converted(tmp_path):
@@ -162,41 +164,41 @@ def test_an_unusable_directory_is_rejected_by_name(tmp_path):
         opened(tmp_path / "file")
 
 
-def blocked(place: Path) -> Store:
+def blocked(store_path: Path) -> Store:
     """A store that fails until the file that stands in its place is gone."""
-    place.write_text("")
-    return Store.open(place)
+    store_path.write_text("")
+    return Store.open(store_path)
 
 
 def test_segments_wait_while_the_store_fails_and_are_stored_once(tmp_path):
-    home, place = tmp_path / "home", tmp_path / "store"
-    with spooling(home, blocked(place), roll_bytes=1000) as spool:
+    home, store_path = tmp_path / "home", tmp_path / "store"
+    with spooling(home, blocked(store_path), roll_bytes=1000) as spool:
         expected = write(spool, 0, 60)
         until(lambda: spool.failed)
         assert len(segments(home)) >= spool.waiting > 3
-        place.unlink()
+        store_path.unlink()
         until(lambda: not spool.waiting)
-    assert sorted(logged(place)) == sorted(expected)
+    assert sorted(logged(store_path)) == sorted(expected)
     assert logged(home) == []
     assert not segments(home)
-    assert lost(place) == {}
+    assert lost(store_path) == {}
 
 
 def test_segments_of_a_failing_store_are_converted_at_the_next_start(tmp_path):
-    home, place = tmp_path / "home", tmp_path / "store"
-    with spooling(home, blocked(place), roll_bytes=1000) as spool:
+    home, store_path = tmp_path / "home", tmp_path / "store"
+    with spooling(home, blocked(store_path), roll_bytes=1000) as spool:
         expected = write(spool, 0, 60)
-    place.unlink()
+    store_path.unlink()
     assert len(segments(home)) == spool.waiting
-    with spooling(home, Store.open(place)) as spool:
+    with spooling(home, Store.open(store_path)) as spool:
         assert spool.recovered > 3
-    assert sorted(logged(place)) == sorted(expected)
+    assert sorted(logged(store_path)) == sorted(expected)
 
 
 def test_waiting_segments_are_evicted_oldest_first_at_the_quota(tmp_path):
-    home, place = tmp_path / "home", tmp_path / "store"
-    room = 20_000
-    with spooling(home, blocked(place), roll_bytes=4000, max_bytes=room) as spool:
+    home, store_path = tmp_path / "home", tmp_path / "store"
+    quota = 20_000
+    with spooling(home, blocked(store_path), roll_bytes=4000, max_bytes=quota) as spool:
         expected, refused = [], 0
         for n in range(300):
             if spool.appender.write(payload((f"r{n}", [float(n)])), 1):
@@ -205,35 +207,35 @@ def test_waiting_segments_are_evicted_oldest_first_at_the_quota(tmp_path):
                 refused += 1
             if n % 10 == 0:
                 time.sleep(0.01)
-        assert spool.appender.used <= room
-        until(lambda: spool.appender.used <= 0.9 * room)
+        assert spool.appender.used <= quota
+        until(lambda: spool.appender.used <= 0.9 * quota)
         gone = spool.appender.lost.total()
         assert gone > refused
-        place.unlink()
-    rows = sorted(logged(place), key=lambda row: int(row[0][1:]))
+        store_path.unlink()
+    rows = sorted(logged(store_path), key=lambda row: int(row[0][1:]))
     # The newest of those that were written.
     assert rows == expected[-len(rows) :]
     assert 0 < len(rows) == 300 - gone
-    assert lost(place) == {"full": gone}
+    assert lost(store_path) == {"full": gone}
 
 
 def test_the_oldest_segment_is_evicted_even_if_others_are_first_in_the_queue(tmp_path):
-    home, place = tmp_path / "home", tmp_path / "store"
-    with spooling(home, blocked(place), roll_bytes=4000) as spool:
+    home, store_path = tmp_path / "home", tmp_path / "store"
+    with spooling(home, blocked(store_path), roll_bytes=4000) as spool:
         write(spool, 0, 200)
     left = segments(home)
-    room = sum(path.stat().st_size for path in left)
+    quota = sum(path.stat().st_size for path in left)
     assert len(left) > 4
-    with spooling(home, Store.open(place), max_bytes=room) as spool:
+    with spooling(home, Store.open(store_path), max_bytes=quota) as spool:
         until(lambda: spool.failed and spool.appender.lost)
         kept = segments(home)
-        place.unlink()
+        store_path.unlink()
     assert kept == left[-len(kept) :]
 
 
 def test_losses_recorded_in_an_evicted_segment_are_reported_again(tmp_path):
-    home, place = tmp_path / "home", tmp_path / "store"
-    with spooling(home, blocked(place), max_bytes=15_000) as spool:
+    home, store_path = tmp_path / "home", tmp_path / "store"
+    with spooling(home, blocked(store_path), max_bytes=15_000) as spool:
         spool.appender.lose("slow", 11)
         rows = 0
         while spool.appender.used <= 0.95 * 15_000:
@@ -241,20 +243,20 @@ def test_losses_recorded_in_an_evicted_segment_are_reported_again(tmp_path):
             rows += 1
         spool.appender.roll()
         until(lambda: spool.appender.used <= 0.9 * 15_000)
-        place.unlink()
+        store_path.unlink()
     gone = spool.appender.lost["full"]
-    assert lost(place) == {"slow": 11, "full": gone}
-    assert len(logged(place)) == rows - gone
+    assert lost(store_path) == {"slow": 11, "full": gone}
+    assert len(logged(store_path)) == rows - gone
     assert gone > 0
 
 
 def test_the_oldest_files_are_evicted_and_the_ledger_gives_the_reason(tmp_path, monkeypatch):
     monkeypatch.setattr("monitor.traffic.spool._RECOUNT_SECONDS", 0.05)
-    room = 60_000
-    with spooling(tmp_path, roll_bytes=4000, max_bytes=room) as spool:
+    quota = 60_000
+    with spooling(tmp_path, roll_bytes=4000, max_bytes=quota) as spool:
         for n in range(0, 1000, 10):
             write(spool, n, 10)
-            until(lambda: spool.appender.used <= 0.9 * room)
+            until(lambda: spool.appender.used <= 0.9 * quota)
         until(lambda: not spool.waiting)
     rows = logged(tmp_path)
     removed = [
@@ -267,7 +269,7 @@ def test_the_oldest_files_are_evicted_and_the_ledger_gives_the_reason(tmp_path, 
     assert kept == list(range(1000 - len(kept), 1000))
     assert not any((tmp_path / file.path).exists() for file in removed)
     assert lost(tmp_path) == {}
-    assert sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file()) < room
+    assert sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file()) < quota
 
 
 def test_with_stop_new_rows_are_dropped_and_no_file_is_evicted(tmp_path):
