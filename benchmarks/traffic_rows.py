@@ -52,7 +52,7 @@ def hour_of_traffic(hour: int, rows: int = ROWS_AN_HOUR) -> pa.Table:
         "request_id": _names(hour, rows),
         "row": np.resize(_ROW, rows).astype(np.int32),
         "time": _times(_begun(hour) + np.sort(rng.integers(_HOUR, size=rows))),
-        **{column.name: features[:, column.place] for column in COLUMNS.features},
+        **{column.name: features[:, column.index] for column in COLUMNS.features},
         "score": (1 / (1 + np.exp(-logit))).astype(np.float32),
         "logit": logit,
         "decision": (logit >= 0).astype(np.int8),

@@ -1,4 +1,4 @@
-"""What every part of the config is made of: the frozen model and the types of its fields."""
+"""Building blocks of the config: the frozen base model, and types of fields."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _without_credentials(address: str) -> str:
 
 def _not_empty(path: Path) -> Path:
     if path == Path():
-        raise ValueError("an empty path")
+        raise ValueError("the path is empty")
     return path
 
 

@@ -30,7 +30,7 @@ class _Loader(yaml.SafeLoader):
         for key in keys:
             if keys.count(key) > 1:
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"{key!r} is given twice", node.start_mark
+                    None, None, f"{key!r} appears twice", node.start_mark
                 )
         return super().construct_mapping(node, deep)
 

@@ -47,7 +47,7 @@ __all__ = [
 Row = tuple[str, int, float]
 
 COLUMNS = TrafficColumns(
-    features=(FeatureColumn(name="x", feature="x", place=0, kind="numeric", treatment="keep"),),
+    features=(FeatureColumn(name="x", feature="x", index=0, kind="numeric", treatment="keep"),),
     attributes=("sex",),
 )
 ABOUT: dict[str, Any] = {

@@ -53,11 +53,11 @@ def traffic_columns(
             FeatureColumn(
                 name=name,
                 feature=name,
-                place=place,
+                index=index,
                 kind="numeric",
                 treatment="hash" if name in hashed else "keep",
             )
-            for place, name in enumerate(features)
+            for index, name in enumerate(features)
         ),
         attributes=attributes,
     )

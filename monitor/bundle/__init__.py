@@ -1,6 +1,6 @@
-"""The bundle: what is deployed beside a model, checked to the last byte.
+"""The bundle: the files that are deployed with a model, each verified by its hash.
 
-Reading one and looking at its manifest needs no torch; `Bundle.classifier` and
+Reading a bundle and its manifest does not import torch; `Bundle.classifier` and
 `monitor.bundle.classifier` do.
 """
 

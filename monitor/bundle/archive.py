@@ -1,9 +1,9 @@
-"""Model files reduced to data: graph, tensors, nothing that runs while it is read.
+"""Sanitizes model files: the result contains a graph and tensors, and no code that runs on loading.
 
 `torch.export.load` unpickles sample inputs and some constants, and evaluates strings of the graph
-as Python (shape expressions, guards, names in generated code, operators looked up by name). So an
-archive never reaches it as it came: `harmless` rebuilds it from the parts that are plain data,
-drops those that inference does not need, and refuses what could run code.
+as Python (shape expressions, guards, names in generated code, operators looked up by name).
+Therefore `sanitize_archive` rebuilds an archive before torch reads it: it copies the parts that are
+plain data, drops those that inference does not need, and rejects everything else.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from monitor.errors import UnsafeArchiveError
 
-__all__ = ["EXPORT_HINT", "harmless", "model_format"]
+__all__ = ["EXPORT_HINT", "model_format", "sanitize_archive"]
 
 EXPORT_HINT = (
     "Export the model instead: torch.export.save(torch.export.export(model.eval(), "
@@ -37,7 +37,7 @@ _KEPT = re.compile(
 )
 _SAMPLE_INPUTS = "data/sample_inputs/model.pt"
 _NAME = re.compile(r"[\w.]*")
-# Names of parameters may hold anything that cannot end a quoted string of generated code.
+# Names of parameters must not end a quoted string in generated code.
 _QUOTABLE = re.compile(r"""[^"'\\\x00-\x1f]*""")
 _SYMBOL = re.compile(r"[a-z]{1,3}\d+", re.ASCII)
 
@@ -49,7 +49,7 @@ _OPERATOR = re.compile(
     r"|and_|or_|not_|invert|getitem)",
     re.ASCII,
 )
-# What TorchScript would read or write files with, and operators that are not torch's own.
+# Calls in TorchScript that read or write files, and operators that are not torch's own.
 _SCRIPT_REFUSED = re.compile(rb"\b(save|load|from_file)\s*\(|\bops\.(?!aten\.|prim\.)\w+\.")
 _SHAPE_FUNCTIONS = frozenset(
     {
@@ -61,26 +61,26 @@ _SHAPE_FUNCTIONS = frozenset(
         "StrictGreaterThan",
     }
 )
-# No powers: a short tower of them takes for ever.
+# No powers: a few nested ones take unbounded time.
 _SHAPE_NODES = (
     *(ast.Expression, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.unaryop, ast.boolop),
     *(ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.cmpop, ast.Load, ast.Call),
     *(ast.Name, ast.Constant, ast.keyword),
 )
-_LONGEST_EXPRESSION = 1000
+_MAX_EXPRESSION_LENGTH = 1000
 _FREE_TEXT = frozenset({"as_string", "as_strings", "torch_version"})
 _PARAMETER_NAMES = frozenset({"parameter_name", "buffer_name", "tensor_constant_name", "fqn"})
 _TREE_TYPES = (None, "builtins.tuple", "builtins.list", "builtins.dict")
 
 
 def model_format(data: bytes, name: str) -> Literal["torch.export", "torchscript"]:
-    """Which of the two accepted formats a model file has, judged by its contents.
+    """Format of a model file, detected from its content.
 
     Raises:
-        UnsafeArchiveError: It has neither, or is TorchScript that reads or writes files.
+        UnsafeArchiveError: The file has another format, or is TorchScript that accesses files.
     """
     if data[:1] == b"\x80":
-        raise UnsafeArchiveError(f"{name} is a Python pickle, which is never loaded. {EXPORT_HINT}")
+        raise UnsafeArchiveError(f"{name} is a Python pickle, which could run code. {EXPORT_HINT}")
     archive = _open(data, name)
     members = [part.partition("/")[2] for part in archive.namelist()]
     if "models/model.json" in members:
@@ -90,43 +90,43 @@ def model_format(data: bytes, name: str) -> Literal["torch.export", "torchscript
         return "torchscript"
     if "data.pkl" in members:
         raise UnsafeArchiveError(
-            f"{name} was written by torch.save: a pickle, which is never loaded. {EXPORT_HINT}"
+            f"{name} was written by torch.save as a pickle, which could run code. {EXPORT_HINT}"
         )
     if any(part.startswith("data/aotinductor/") for part in members):
         raise UnsafeArchiveError(
-            f"{name} is compiled native code, of which no gradient can be taken. {EXPORT_HINT}"
+            f"{name} is compiled native code, which has no gradient. {EXPORT_HINT}"
         )
     raise UnsafeArchiveError(
-        f"{name} is neither a torch.export archive nor TorchScript (archives of torch before 2.9 "
-        f"keep their weights as pickles and do not count). {EXPORT_HINT}"
+        f"{name} is neither a torch.export archive of torch 2.9 or later nor TorchScript. "
+        f"{EXPORT_HINT}"
     )
 
 
-def harmless(data: bytes, name: str) -> bytes:
+def sanitize_archive(data: bytes, name: str) -> bytes:
     """Rebuild a torch.export archive from its plain data.
 
     Raises:
-        UnsafeArchiveError: The archive holds something that could run code while it is read.
+        UnsafeArchiveError: The archive contains something that could run code when it is loaded.
     """
     if model_format(data, name) != "torch.export":
-        raise UnsafeArchiveError(f"{name} holds TorchScript, which belongs in classifier.pt")
+        raise UnsafeArchiveError(f"{name} contains TorchScript; name the file classifier.pt")
     archive, out = _open(data, name), io.BytesIO()
-    kept: dict[str, bytes] = {}
+    members: dict[str, bytes] = {}
     for member in archive.infolist():
         path = member.filename.partition("/")[2]
         if path.startswith("extra/") or path == _SAMPLE_INPUTS:
             continue
-        if path in kept:
-            raise UnsafeArchiveError(f"{name}: {path!r} is there twice")
+        if path in members:
+            raise UnsafeArchiveError(f"{name}: {path!r} appears twice")
         if not _KEPT.fullmatch(path):
             raise UnsafeArchiveError(
-                f"{name}: {path!r} is a pickled or compiled part, not plain data. {EXPORT_HINT}"
+                f"{name}: {path!r} is pickled or compiled, not plain data. {EXPORT_HINT}"
             )
-        kept[path] = _read(archive, member, name)
+        members[path] = _read(archive, member, name)
     with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as rebuilt:
-        for path, content in kept.items():
-            _store(rebuilt, f"archive/{path}", _cleaned(path, content, kept, name))
-        # torch asks for the member, and takes an empty one for "no sample inputs".
+        for path, content in members.items():
+            _store(rebuilt, f"archive/{path}", _cleaned(path, content, members, name))
+        # torch requires the member; an empty one means "no sample inputs".
         _store(rebuilt, f"archive/{_SAMPLE_INPUTS}", b"")
     return out.getvalue()
 
@@ -136,11 +136,13 @@ def _open(data: bytes, name: str) -> zipfile.ZipFile:
         archive = zipfile.ZipFile(io.BytesIO(data))
     except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
         raise UnsafeArchiveError(
-            f"{name} is truncated, or no torch model file ({error}). {EXPORT_HINT}"
+            f"{name} is truncated or not a torch model file ({error}). {EXPORT_HINT}"
         ) from None
-    # TorchScript's code is compressed, a little; nothing may grow much beyond the file's own size.
+    # Only TorchScript's code is compressed, so a large ratio is a decompression bomb.
     if sum(member.file_size for member in archive.infolist()) > 10 * len(data) + (1 << 20):
-        raise UnsafeArchiveError(f"{name}: members unpack to far more than torch ever packs")
+        raise UnsafeArchiveError(
+            f"{name}: its content is far larger than torch's compression allows"
+        )
     return archive
 
 
@@ -154,16 +156,16 @@ def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> bytes
 def _check_script(archive: zipfile.ZipFile, name: str) -> None:
     for member in archive.infolist():
         if "/code/" in member.filename and member.filename.endswith(".py"):
-            found = _SCRIPT_REFUSED.search(_read(archive, member, name))
-            if found:
+            match = _SCRIPT_REFUSED.search(_read(archive, member, name))
+            if match:
                 raise UnsafeArchiveError(
-                    f"{name}: its TorchScript calls {found[0].decode()!r}, which could reach files "
-                    f"or code outside the model. {EXPORT_HINT}"
+                    f"{name}: its TorchScript calls {match[0].decode()!r}, which could access "
+                    f"files or run other code. {EXPORT_HINT}"
                 )
 
 
 def _store(archive: zipfile.ZipFile, path: str, data: bytes) -> None:
-    # A bare ZipInfo carries no time of writing: rebuilding twice gives the same bytes.
+    # A bare ZipInfo has a constant time, so that rebuilding twice gives the same bytes.
     archive.writestr(zipfile.ZipInfo(path), data)
 
 
@@ -176,20 +178,18 @@ def _cleaned(path: str, data: bytes, members: Mapping[str, bytes], name: str) ->
         raise UnsafeArchiveError(f"{name}: {path} is not JSON") from None
     if path == "models/model.json":
         content = _cleaned_program(content, name)
-    elif _wants_pickle(content, PurePosixPath(path).parent, members):
-        raise UnsafeArchiveError(
-            f"{name}: {path} lists pickled or missing parts, which are never loaded. {EXPORT_HINT}"
-        )
+    elif _is_unsafe(content, PurePosixPath(path).parent, members):
+        raise UnsafeArchiveError(f"{name}: {path} lists pickled or missing tensors. {EXPORT_HINT}")
     return json.dumps(content).encode()
 
 
-def _wants_pickle(payloads: Any, folder: PurePosixPath, members: Mapping[str, bytes]) -> bool:
-    """Whether a table of weights or constants names anything but raw tensors that are there."""
+def _is_unsafe(payloads: Any, folder: PurePosixPath, members: Mapping[str, bytes]) -> bool:
+    """Whether a table of weights or constants lists anything but existing raw tensors."""
     try:
         for entry in payloads["config"].values():
             record = members[str(folder / entry["path_name"])]
             elements = math.prod(size["as_int"] for size in entry["tensor_meta"]["sizes"])
-            # torch makes up zeros of any size for an empty record.
+            # torch creates zeros of any size for an empty record.
             if entry["use_pickle"] is not False or elements > len(record):
                 return True
     except (KeyError, TypeError, AttributeError):
@@ -198,26 +198,25 @@ def _wants_pickle(payloads: Any, folder: PurePosixPath, members: Mapping[str, by
 
 
 def _cleaned_program(program: Any, name: str) -> Any:
-    """The graph without what only a debugger needs, every string of it checked."""
+    """The graph without debug information, after all its strings were checked."""
     if not isinstance(program, dict) or not isinstance(program.get("graph_module"), dict):
-        raise UnsafeArchiveError(f"{name}: models/model.json holds no graph")
+        raise UnsafeArchiveError(f"{name}: models/model.json contains no graph")
     program = {**program, "guards_code": []}
     try:
         return _checked(program, "program")
     except _Refused as refused:
         raise UnsafeArchiveError(
-            f"{name}: the graph holds {refused}, which could run code"
+            f"{name}: the graph contains {refused}, which could run code"
         ) from None
 
 
-class _Refused(Exception):  # noqa: N818 - a signal inside this module, never seen outside
+class _Refused(Exception):  # noqa: N818 - used in this module only
     """A string of the graph that torch might evaluate as Python."""
 
 
 def _checked(value: Any, key: str) -> Any:
     if isinstance(value, dict):
-        # What only a debugger needs of a node or graph: stack traces, with paths of the machine
-        # that exported the model.
+        # Stack traces of nodes and graphs contain paths of the machine that exported the model.
         drop = "metadata" if value.keys() & {"target", "graph"} else None
         return {_name(k): {} if k == drop else _checked(v, k) for k, v in value.items()}
     if isinstance(value, list):
@@ -244,13 +243,13 @@ def _target(text: str) -> None:
 
 
 def _shape_expression(text: str) -> None:
-    """Accept arithmetic on size symbols alone: torch hands this string to sympy's eval."""
+    """Accept only arithmetic on size symbols: torch passes this string to sympy's eval."""
     try:
-        nodes = list(ast.walk(ast.parse(text[:_LONGEST_EXPRESSION], mode="eval")))
+        nodes = list(ast.walk(ast.parse(text[:_MAX_EXPRESSION_LENGTH], mode="eval")))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise _Refused(f"the expression {text[:60]!r}") from None
     for node in nodes:
-        known = isinstance(node, _SHAPE_NODES) and len(text) <= _LONGEST_EXPRESSION
+        known = isinstance(node, _SHAPE_NODES) and len(text) <= _MAX_EXPRESSION_LENGTH
         if isinstance(node, ast.Name):
             known = node.id in _SHAPE_FUNCTIONS or bool(_SYMBOL.fullmatch(node.id))
         elif isinstance(node, ast.Call):
@@ -264,7 +263,7 @@ def _shape_expression(text: str) -> None:
 
 
 def _tree(text: str) -> None:
-    """Accept nests of tuples, lists and dicts: other types are imported by name."""
+    """Accept nested tuples, lists and dicts; torch would import other types by name."""
     if text == "":
         return
     try:

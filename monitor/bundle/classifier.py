@@ -1,4 +1,7 @@
-"""The classifier of a bundle: exported, loaded without pickle, and probed before it is trusted."""
+"""The classifier of a bundle: export, loading without pickle, and a test on probe rows.
+
+Probe rows are synthetic rows in the range of each feature.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from monitor.bundle.archive import harmless, model_format
+from monitor.bundle.archive import model_format, sanitize_archive
 from monitor.bundle.manifest import DEFAULT_PROBE_ROWS, BundleSpec, Feature
 from monitor.errors import ClassifierError, first_line
 
@@ -28,17 +31,17 @@ __all__ = [
     "with_ranges",
 ]
 
-# Operators that change a tensor's shape and none of its values.
+# Operators that change a tensor's shape but not its values.
 _RESHAPING = {"squeeze", "unsqueeze", "view", "reshape", "flatten", "select", "slice", "alias"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Classifier:
-    """A binary classifier, whatever its file's output looks like, as one logit a row.
+    """A binary classifier of any output kind, with one logit per row.
 
     Attributes:
-        module: The loaded module, from features `[n, d]` to its own kind of output.
-        spec: What the bundle says about it.
+        module: Loaded module, from features `[n, d]` to an output of `spec.classifier.output`.
+        spec: Spec of the bundle.
     """
 
     module: nn.Module
@@ -49,7 +52,7 @@ class Classifier:
         return self.as_logit(self.module(features))
 
     def as_logit(self, output: Tensor) -> Tensor:
-        """Log-odds of class 1 from the module's own kind of output."""
+        """Log-odds of class 1 from an output of the module."""
         match self.spec.classifier.output:
             case "logit":
                 return output.reshape(-1)
@@ -65,17 +68,17 @@ class Classifier:
         threshold = self.spec.decision.threshold
         output = self.spec.classifier.output
         if output in ("probability", "two_probabilities"):
-            # Of the score itself: a tie with the threshold does not survive the logarithms.
+            # Rounding in the logarithm would break ties with the threshold.
             score: Tensor = self.module(features)
             return (score.reshape(-1) if output == "probability" else score[:, 1]) >= threshold
         return self.logit(features) >= math.log(threshold) - math.log1p(-threshold)
 
 
 def export_classifier(module: nn.Module, width: int) -> bytes:
-    """A module as the bytes of `classifier.pt2`, for batches of any size, without any pickle.
+    """Export a module to the content of `classifier.pt2`, for any batch size and without pickles.
 
     Raises:
-        ClassifierError: torch cannot export it, as when it takes another width.
+        ClassifierError: torch cannot export the module, for example because of its width.
     """
     was_training = module.training
     try:
@@ -92,17 +95,17 @@ def export_classifier(module: nn.Module, width: int) -> bytes:
         module.train(was_training)
     buffer = io.BytesIO()
     torch.export.save(program, buffer)
-    return harmless(buffer.getvalue(), "classifier.pt2")
+    return sanitize_archive(buffer.getvalue(), "classifier.pt2")
 
 
 def load_classifier(
     data: bytes, spec: BundleSpec, *, probe_rows: int = DEFAULT_PROBE_ROWS
 ) -> Classifier:
-    """Load a classifier from a file's bytes and hold it against what the manifest says.
+    """Load a classifier from the content of its file, and test it on probe rows.
 
     Raises:
-        UnsafeArchiveError: The file holds a pickle or other code.
-        ClassifierError: Its input, its output or its behaviour is not what the manifest says.
+        UnsafeArchiveError: The file contains a pickle or other code.
+        ClassifierError: Input, output or behaviour contradicts the manifest.
     """
     module = _load_module(data, spec)
     classifier = Classifier(module=module, spec=spec)
@@ -111,11 +114,11 @@ def load_classifier(
 
 
 def load_exported(data: bytes, name: str) -> nn.Module:
-    """A module from a torch.export archive; of any number of inputs and outputs.
+    """Load a module with any inputs and outputs from a torch.export archive.
 
     Raises:
         UnsafeArchiveError: The archive could run code.
-        ClassifierError: torch cannot read it.
+        ClassifierError: torch cannot read the archive.
     """
     return _load_program(data, name).module()
 
@@ -132,7 +135,7 @@ def with_ranges(features: Sequence[Feature], rows: NDArray[np.float32]) -> tuple
 
 
 def probe_features(spec: BundleSpec, rows: int) -> NDArray[np.float32]:
-    """Synthetic rows of each feature's kind and range, float32 `[rows, d]`."""
+    """Probe rows: synthetic rows in the range of each feature, float32 `[rows, d]`."""
     rng = np.random.default_rng(0)
     features = np.zeros((rows, spec.width), np.float32)
     for column, feature in enumerate(spec.features):
@@ -153,7 +156,7 @@ def probe_features(spec: BundleSpec, rows: int) -> NDArray[np.float32]:
 
 
 def _load_program(data: bytes, name: str) -> torch.export.ExportedProgram:
-    archive = harmless(data, name)
+    archive = sanitize_archive(data, name)
     try:
         with _quiet_torch():
             return torch.export.load(io.BytesIO(archive))
@@ -166,7 +169,7 @@ def _load_module(data: bytes, spec: BundleSpec) -> nn.Module:
     kind = model_format(data, file)
     expected = {"torch.export": "classifier.pt2", "torchscript": "classifier.pt"}[kind]
     if file != expected:
-        raise ClassifierError(f"{file} holds {kind}, which belongs in {expected}")
+        raise ClassifierError(f"{file} contains {kind}; name the file {expected}")
     if kind == "torchscript":
         try:
             with warnings.catch_warnings():
@@ -189,33 +192,33 @@ def _unreadable(name: str, error: Exception) -> ClassifierError:
 
 @contextmanager
 def _quiet_torch() -> Iterator[None]:
-    """Turn what torch logs about an archive it cannot read into the error that we raise."""
-    logger, told = logging.getLogger("torch.export"), list[logging.LogRecord]()
+    """Raise the error that torch logs about an unreadable archive, instead of logging it."""
+    logger, logged = logging.getLogger("torch.export"), list[logging.LogRecord]()
     disabled, logger.disabled = logger.disabled, False
 
-    def keep(record: logging.LogRecord) -> bool:
-        told.append(record)
+    def capture(record: logging.LogRecord) -> bool:
+        logged.append(record)
         return False
 
-    logger.addFilter(keep)
+    logger.addFilter(capture)
     try:
         yield
     except Exception:
-        causes = [record.exc_info[1] for record in told if record.exc_info]
+        causes = [record.exc_info[1] for record in logged if record.exc_info]
         if causes and causes[0] is not None:
             raise causes[0] from None
         raise
     finally:
-        logger.removeFilter(keep)
+        logger.removeFilter(capture)
         logger.disabled = disabled
 
 
 def _check_exported_input(program: torch.export.ExportedProgram, spec: BundleSpec) -> None:
-    """Say in words what a mismatch of shapes would say in torch's."""
-    file, wanted = spec.classifier.file, program.graph_signature.user_inputs
-    if len(wanted) != 1:
-        raise ClassifierError(f"{file} takes {len(wanted)} inputs; it must take one tensor [n, d]")
-    shape = next(n.meta["val"].shape for n in program.graph.nodes if n.name == wanted[0])
+    """Check the number of inputs and their shape, with clearer messages than torch's."""
+    file, inputs = spec.classifier.file, program.graph_signature.user_inputs
+    if len(inputs) != 1:
+        raise ClassifierError(f"{file} takes {len(inputs)} inputs; it must take one tensor [n, d]")
+    shape = next(n.meta["val"].shape for n in program.graph.nodes if n.name == inputs[0])
     if len(shape) != 2:
         raise ClassifierError(
             f"{file} takes a tensor of {len(shape)} dimensions; it must take [n, d]"
@@ -232,15 +235,15 @@ def _check_exported_input(program: torch.export.ExportedProgram, spec: BundleSpe
 
 
 def _check_exported_output(program: torch.export.ExportedProgram, spec: BundleSpec) -> None:
-    """A sigmoid or softmax at the end gives probabilities, whatever the manifest says."""
+    """Reject logits from a final sigmoid or softmax, which are probabilities."""
     kind, node = spec.classifier.output, program.graph.output_node().args[0][0]
     while _operator(node) in _RESHAPING:
         node = node.args[0]
     if kind.endswith(("logit", "logits")) and _operator(node) in ("sigmoid", "softmax", "_softmax"):
-        told = kind.replace("logits", "probabilities").replace("logit", "probability")
+        correct = kind.replace("logits", "probabilities").replace("logit", "probability")
         raise ClassifierError(
             f"{spec.classifier.file} ends in a {_operator(node).strip('_')}, so it returns "
-            f"probabilities, but the manifest says {kind!r}; say {told!r}"
+            f"probabilities, but its output is declared as {kind!r}; declare {correct!r}"
         )
 
 
@@ -252,21 +255,21 @@ def _operator(node: object) -> str:
 
 def _probe(classifier: Classifier, features: Tensor) -> None:
     file = classifier.spec.classifier.file
-    given = features.clone()
+    before = features.clone()
     outputs = _call(classifier, features)
-    if not torch.equal(features, given):
-        raise ClassifierError(f"{file} writes to its input; use operators that do not end in _")
+    if not torch.equal(features, before):
+        raise ClassifierError(f"{file} modifies its input; do not use in-place operators")
     _check_output(outputs, classifier.spec)
     if not torch.equal(outputs, _call(classifier, features)):
         raise ClassifierError(
-            f"{file} answers the same input differently each time; was it exported in training "
-            "mode (dropout)? Call .eval() first"
+            f"{file} returns different outputs for the same input, as dropout in training mode "
+            "does; call .eval() before exporting it"
         )
     alone = torch.cat([_call(classifier, row[None]) for row in features[:8]])
     if not torch.allclose(alone, outputs[:8], rtol=1e-3, atol=1e-4):
         raise ClassifierError(
-            f"{file} answers a person differently alone and in a batch; was it exported in "
-            "training mode (batch norm)? Call .eval() first"
+            f"{file} returns different outputs for a row alone and in a batch, as batch norm in "
+            "training mode does; call .eval() before exporting it"
         )
 
 
@@ -283,8 +286,8 @@ def _call(classifier: Classifier, features: Tensor) -> Tensor:
         raise ClassifierError(f"{file} must return one floating-point tensor, not {_kind(output)}")
     if output.dim() == 0 or len(output) != rows:
         raise ClassifierError(
-            f"{file} returns shape {list(output.shape)} for {rows} rows; it must return a row each "
-            "(a bare squeeze() drops the batch when it is 1: squeeze(-1) does not)"
+            f"{file} returns shape {list(output.shape)} for {rows} rows; expected one output per "
+            "row (use squeeze(-1): squeeze() also drops a batch dimension of 1)"
         )
     return output
 
@@ -296,30 +299,30 @@ def _check_output(output: Tensor, spec: BundleSpec) -> None:
     if shape not in allowed:
         hint = ""
         if len(shape) == 2 and shape[1] > 2:
-            hint = "; several classes are not supported, only binary classifiers are"
-        wanted = " or ".join(str(s).replace(str(rows), "n") for s in allowed)
+            hint = "; only binary classifiers are supported"
+        expected = " or ".join(str(s).replace(str(rows), "n") for s in allowed)
         got = str(shape).replace(str(rows), "n", 1)
-        raise ClassifierError(f"{file} returns {got}; output {kind!r} needs {wanted}{hint}")
+        raise ClassifierError(f"{file} returns {got}; output {kind!r} requires {expected}{hint}")
     bad = int((~torch.isfinite(output)).reshape(rows, -1).any(1).sum())
     if bad:
         raise ClassifierError(
             f"{file} returns NaN or infinite values on {bad} of {rows} probe rows; if it takes "
-            "logarithms or divides, give each feature its low and high"
+            "logarithms or divides, set low and high of each feature"
         )
     if kind.endswith(("probability", "probabilities")):
         if bool(((output < 0) | (output > 1)).any()):
             raise ClassifierError(
-                f"{file} returns values outside [0, 1] where the manifest says {kind!r}; "
-                "is it a logit?"
+                f"{file} returns values outside [0, 1], but its output is declared as {kind!r}; "
+                "if it returns logits, declare them"
             )
         if kind == "two_probabilities" and not torch.allclose(
             output.sum(1), torch.ones(rows, dtype=output.dtype), atol=1e-3
         ):
-            raise ClassifierError(f"{file} returns two columns that do not add to 1")
+            raise ClassifierError(f"{file} returns two probabilities that do not sum to 1")
 
 
 def _finite_logit(probability: Tensor) -> Tensor:
-    """Log-odds, of a certainty too: a saturated model says 0 or 1 where it means nearly."""
+    """Log-odds; probabilities 0 and 1 of a saturated model give finite values."""
     return torch.logit(probability, eps=torch.finfo(probability.dtype).eps)
 
 

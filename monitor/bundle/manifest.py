@@ -1,4 +1,4 @@
-"""The manifest: what a bundle is for, and the hash of every file in it."""
+"""The manifest of a bundle: a description of the model, and the hash of every file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DEFAULT_MAX_BYTES = 4 << 30
 DEFAULT_PROBE_ROWS = 64
 FORMAT_VERSION = 1
 MANIFEST_FILE = "manifest.json"
-# Of models and their versions; safe in a path.
+# Names of models and versions; safe in a path.
 MODEL_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 
 Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")]
@@ -45,18 +45,18 @@ FileName = Annotated[
 ]
 
 
-# Well inside what a float32 holds.
+# Below the largest float32.
 _LARGEST = 1e38
 
 
 class _Part(BaseModel):
-    """A frozen piece of the manifest; an unknown field is an error."""
+    """A frozen part of the manifest; unknown fields are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class Model(_Part):
-    """Which deployed model the bundle stands beside."""
+    """Name and version of the deployed model."""
 
     name: Annotated[str, Field(pattern=MODEL_NAME)]
     version: Annotated[str, Field(pattern=MODEL_NAME)]
@@ -65,8 +65,8 @@ class Model(_Part):
 class Feature(_Part):
     """One encoded column of the classifier's input.
 
-    `low` and `high` bound the bulk of the values it was fitted on (a numeric or integer feature
-    only); probes of the classifier stay within them.
+    `low` and `high` bound most of the values in the training data (numeric and integer features
+    only); probe rows stay within them.
     """
 
     name: Name
@@ -75,18 +75,21 @@ class Feature(_Part):
     high: Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)] | None = None
 
     @model_validator(mode="after")
-    def _range_is_a_range(self) -> Self:
+    def _range_is_valid(self) -> Self:
         if (self.low is None) != (self.high is None):
-            raise ValueError(f"feature {self.name!r} has one end of a range; give low and high")
+            raise ValueError(f"feature {self.name!r} needs both low and high, or neither")
         if self.low is not None and self.high is not None and self.low > self.high:
             raise ValueError(f"feature {self.name!r} has low {self.low} above high {self.high}")
         if self.low is not None and self.kind not in ("numeric", "integer"):
-            raise ValueError(f"feature {self.name!r} is {self.kind}, which takes no low and high")
+            raise ValueError(
+                f"feature {self.name!r} is {self.kind}; only numeric and integer features "
+                "have low and high"
+            )
         return self
 
 
 class OneHotGroup(_Part):
-    """Columns of which exactly one is 1, or at most one where a category was dropped."""
+    """Columns of which exactly one is 1, or at most one if a category was dropped."""
 
     name: Name
     features: Annotated[tuple[Name, ...], Field(strict=False, min_length=1)]
@@ -94,9 +97,9 @@ class OneHotGroup(_Part):
 
 
 class ProtectedAttribute(_Part):
-    """An attribute such as sex, its groups, and where it stands in the features, if it does.
+    """An attribute such as sex, its groups, and its feature if the classifier uses it.
 
-    `feature` is None when the classifier never sees the attribute; else the name of a binary
+    `feature` is None if the attribute is not an input of the classifier; otherwise a binary
     feature (0 is the first group, 1 the second) or of a one-hot group (features in the order of
     the groups, a dropped category last).
     """
@@ -107,23 +110,23 @@ class ProtectedAttribute(_Part):
 
 
 class Decision(_Part):
-    """How a score becomes a decision: class 1 iff P(class 1) ≥ threshold."""
+    """The decision rule: class 1 if P(class 1) ≥ threshold."""
 
     threshold: Annotated[float, Field(gt=0, lt=1)] = 0.5
     favourable: Literal[0, 1] = 1
     class_names: Annotated[tuple[Name, Name], Field(strict=False)] = ("0", "1")
 
     @model_validator(mode="after")
-    def _classes_can_be_told_apart(self) -> Self:
+    def _class_names_differ(self) -> Self:
         if self.class_names[0] == self.class_names[1]:
-            raise ValueError(f"both classes are called {self.class_names[0]!r}")
+            raise ValueError(f"both classes have the name {self.class_names[0]!r}")
         return self
 
 
 class ClassifierFile(_Part):
-    """The classifier's file, and what its output means.
+    """The classifier's file, and the kind of its output.
 
-    `logit` and `probability` are of class 1, shape `[n]` or `[n, 1]`; the two-column kinds have
+    `logit` and `probability` refer to class 1, shape `[n]` or `[n, 1]`; the two-column kinds have
     shape `[n, 2]` with class 1 second.
     """
 
@@ -138,7 +141,7 @@ def _refuse_numbers(value: object) -> object:
 
 
 class Fitted(_Part):
-    """How, when and with what the bundle was made."""
+    """How, when and by which versions the bundle was created."""
 
     at: Annotated[AwareDatetime, Field(strict=False), BeforeValidator(_refuse_numbers)]
     evenhand: Text
@@ -149,7 +152,7 @@ class Fitted(_Part):
 
     @classmethod
     def now(cls, *, seed: int, rows: int, notes: str = "") -> Self:
-        """At this moment, with the versions that are installed."""
+        """The current time and the installed versions."""
         return cls(
             at=dt.datetime.now(dt.UTC),
             evenhand=version("evenhand"),
@@ -168,7 +171,7 @@ class FileEntry(_Part):
 
 
 class BundleSpec(_Part):
-    """What a bundle is for: everything in the manifest that does not follow from its files."""
+    """The manifest without the list of files."""
 
     model: Model
     classifier: ClassifierFile
@@ -196,54 +199,54 @@ class BundleSpec(_Part):
 
     @property
     def heads(self) -> dict[str, slice]:
-        """Where each attribute's groups stand among the status model's logits."""
-        found, start = {}, 0
+        """Columns of the status model's logits by protected attribute."""
+        heads, start = {}, 0
         for attribute in self.protected_attributes:
-            found[attribute.name] = slice(start, start := start + len(attribute.groups))
-        return found
+            heads[attribute.name] = slice(start, start := start + len(attribute.groups))
+        return heads
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:
         columns = [feature.name for feature in self.features]
         groups = [group.name for group in self.one_hot_groups]
-        _refuse_repeats("feature", columns)
-        _refuse_repeats("feature or one-hot group", columns + groups)
-        _refuse_repeats("protected attribute", [a.name for a in self.protected_attributes])
+        _refuse_duplicates("feature", columns)
+        _refuse_duplicates("feature or one-hot group", columns + groups)
+        _refuse_duplicates("protected attribute", [a.name for a in self.protected_attributes])
         for attribute in self.protected_attributes:
-            _refuse_repeats(f"group of {attribute.name!r}", list(attribute.groups))
+            _refuse_duplicates(f"group of {attribute.name!r}", list(attribute.groups))
         return self
 
     @model_validator(mode="after")
     def _one_hot_groups_cover_their_features(self) -> Self:
         onehot = {feature.name for feature in self.features if feature.kind == "onehot"}
         listed = [name for group in self.one_hot_groups for name in group.features]
-        _refuse_repeats("feature in one_hot_groups", listed)
+        _refuse_duplicates("feature in one_hot_groups", listed)
         if foreign := sorted(set(listed) - onehot):
             raise ValueError(
-                f"one_hot_groups list {foreign[0]!r}, which is no feature of kind onehot"
+                f"one_hot_groups list {foreign[0]!r}, which is not a feature of kind onehot"
             )
         if orphans := sorted(onehot - set(listed)):
-            raise ValueError(f"feature {orphans[0]!r} is of kind onehot but in no one-hot group")
+            raise ValueError(f"feature {orphans[0]!r} is of kind onehot, but in no one-hot group")
         return self
 
     @model_validator(mode="after")
-    def _attributes_stand_where_they_say(self) -> Self:
+    def _attributes_match_their_features(self) -> Self:
         binary = {feature.name for feature in self.features if feature.kind == "binary"}
         sizes = {g.name: len(g.features) + (g.dropped is not None) for g in self.one_hot_groups}
         for attribute in self.protected_attributes:
-            place = attribute.feature
-            if place is None:
+            feature = attribute.feature
+            if feature is None:
                 continue
-            if place not in binary and place not in sizes:
+            if feature not in binary and feature not in sizes:
                 raise ValueError(
-                    f"protected attribute {attribute.name!r} names feature {place!r}, which is "
+                    f"protected attribute {attribute.name!r} names feature {feature!r}, which is "
                     "neither a binary feature nor a one-hot group"
                 )
-            size = 2 if place in binary else sizes[place]
+            size = 2 if feature in binary else sizes[feature]
             if size != len(attribute.groups):
                 raise ValueError(
                     f"protected attribute {attribute.name!r} has {len(attribute.groups)} groups, "
-                    f"but feature {place!r} can tell {size}"
+                    f"but feature {feature!r} has {size} values"
                 )
         return self
 
@@ -257,11 +260,11 @@ class Manifest(BundleSpec):
     @model_validator(mode="after")
     def _classifier_is_listed(self) -> Self:
         if self.classifier.file not in self.files:
-            raise ValueError(f"files do not list the classifier, {self.classifier.file!r}")
+            raise ValueError(f"files do not contain the classifier, {self.classifier.file!r}")
         return self
 
 
-def _refuse_repeats(what: str, names: list[str]) -> None:
+def _refuse_duplicates(what: str, names: list[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:

@@ -1,4 +1,7 @@
-"""Read a bundle: every byte checked against the manifest before anything is used."""
+"""Reads a bundle from a directory or a tar file, and verifies it against its manifest.
+
+A tar file is never unpacked, and every byte is hashed before it is used.
+"""
 
 from __future__ import annotations
 
@@ -25,22 +28,22 @@ from monitor.errors import BundleError, BundleNotFoundError, BundleTamperedError
 if TYPE_CHECKING:
     from monitor.bundle.classifier import Classifier
 
-__all__ = ["Bundle", "parse_manifest", "problem_in_words"]
+__all__ = ["Bundle", "parse_manifest", "validation_message"]
 
-# Deepest folder of a bundle; a loop of links would not end.
+# Deepest directory of a bundle; links can form a loop.
 _DEEPEST = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """What is deployed beside a model, with every hash checked.
+    """The files that are deployed with a model, verified by their hashes.
 
     Attributes:
-        manifest: What it is for.
-        manifest_sha256: Digest of the manifest's bytes; pin it to trust the rest.
-        files: The bytes of every other file, the same bytes that were hashed.
-        pinned: Whether whoever reads it named that digest, or made the bundle: only then is native
-            code in it run.
+        manifest: Description of the model and its files.
+        manifest_sha256: SHA-256 digest of the manifest, to be pinned in the config.
+        files: Content of all other files by name; these are the bytes that were hashed.
+        pinned: Whether the reader named the digest, or wrote the bundle. Native code runs only
+            from a pinned bundle.
     """
 
     manifest: Manifest = field(repr=False)
@@ -56,25 +59,25 @@ class Bundle:
         manifest_sha256: str | None = None,
         max_bytes: int = DEFAULT_MAX_BYTES,
     ) -> Self:
-        """Read from a directory or a tar file; a changed byte refuses to load.
+        """Read and verify a bundle.
 
         Args:
-            path: The directory or tar file.
-            manifest_sha256: The pinned digest of the manifest; None trusts the manifest as it is.
-            max_bytes: Refuse a bundle larger than this.
+            path: Path of the directory or tar file.
+            manifest_sha256: Digest that the manifest must have; None accepts any.
+            max_bytes: Largest accepted size of the bundle.
 
         Raises:
-            BundleError: In one of its kinds, which say what is wrong and where.
+            BundleError: The bundle cannot be read, or does not match its manifest or the pin.
         """
         path = Path(path)
         files = _read_files(path, max_bytes=max_bytes)
         if MANIFEST_FILE not in files:
-            raise BundleNotFoundError(f"{path}: no {MANIFEST_FILE} in it; is it a bundle?")
+            raise BundleNotFoundError(f"{path}: contains no {MANIFEST_FILE}, so it is not a bundle")
         data = files.pop(MANIFEST_FILE)
         digest = hashlib.sha256(data).hexdigest()
         if manifest_sha256 is not None and digest != manifest_sha256:
             raise BundleTamperedError(
-                f"{path}: {MANIFEST_FILE} has digest {digest}, but {manifest_sha256} is pinned"
+                f"{path}: {MANIFEST_FILE} has the digest {digest}, but {manifest_sha256} is pinned"
             )
         manifest = parse_manifest(data, str(path))
         _check_files(manifest, files, path)
@@ -86,10 +89,10 @@ class Bundle:
         )
 
     def classifier(self, *, probe_rows: int = DEFAULT_PROBE_ROWS) -> Classifier:
-        """Load the classifier and probe it; imports torch.
+        """Load the classifier, and test it on probe rows; imports torch.
 
         Raises:
-            ClassifierError: It does not do what the manifest says.
+            ClassifierError: Its behaviour contradicts the manifest.
         """
         from monitor.bundle.classifier import load_classifier
 
@@ -98,35 +101,39 @@ class Bundle:
 
 
 def parse_manifest(data: bytes, where: str) -> Manifest:
-    """A manifest from its JSON, with errors that name the field."""
+    """Parse a manifest; errors name the field.
+
+    Raises:
+        ManifestError: The manifest is invalid, or of another format version.
+    """
     try:
-        content = json.loads(data, object_pairs_hook=_without_repeats)
+        content = json.loads(data, object_pairs_hook=_without_duplicates)
     except (ValueError, RecursionError) as error:
         raise ManifestError(f"{where}: {MANIFEST_FILE} is not valid JSON: {error}") from None
     if not isinstance(content, dict) or "format_version" not in content:
-        raise ManifestError(f"{where}: {MANIFEST_FILE} states no format_version; is it a manifest?")
+        raise ManifestError(f"{where}: {MANIFEST_FILE} has no format_version")
     version = content["format_version"]
-    # The version first: a newer format's new fields would else read as mistakes.
+    # Checked first: new fields of a newer format would be reported as unknown.
     if version != FORMAT_VERSION or isinstance(version, bool):
         raise ManifestError(
-            f"{where}: {MANIFEST_FILE} has format_version {version!r}; this evenhand reads "
-            f"{FORMAT_VERSION}"
+            f"{where}: {MANIFEST_FILE} has format_version {version!r}; this version of "
+            f"evenhand supports {FORMAT_VERSION}"
         )
     try:
         return Manifest.model_validate(content)
     except ValidationError as error:
-        problems = [problem_in_words(detail) for detail in error.errors(include_url=False)]
-        shown = "; ".join(problems[:5]) + ("; …" if len(problems) > 5 else "")
-        raise ManifestError(f"{where}: {MANIFEST_FILE}: {shown}") from None
+        problems = [validation_message(detail) for detail in error.errors(include_url=False)]
+        text = "; ".join(problems[:5]) + ("; …" if len(problems) > 5 else "")
+        raise ManifestError(f"{where}: {MANIFEST_FILE}: {text}") from None
 
 
 def _read_files(path: Path, *, max_bytes: int) -> dict[str, bytes]:
-    """Every file of a bundle by its name in it, read once.
+    """Content of all files of a bundle by name, read once.
 
     Raises:
-        BundleNotFoundError: Nothing is there, or nothing that could be a bundle.
-        BundleTamperedError: A tar that is truncated or holds what a bundle never does.
-        BundleError: It cannot be read, or is larger than max_bytes.
+        BundleNotFoundError: The path does not exist, or is not a bundle.
+        BundleTamperedError: The tar is truncated, or contains other things than regular files.
+        BundleError: The bundle cannot be read, or is larger than max_bytes.
     """
     try:
         if path.is_dir():
@@ -136,28 +143,28 @@ def _read_files(path: Path, *, max_bytes: int) -> dict[str, bytes]:
                 return _bounded(_tar(tar, path), path, max_bytes)
     except (tarfile.TarError, ValueError, RecursionError, EOFError) as error:
         raise BundleTamperedError(
-            f"{path}: truncated, or not a plain tar file ({error}); a bundle is a directory or an "
-            "uncompressed tar"
+            f"{path}: truncated, or not an uncompressed tar file ({error}); a bundle is a "
+            "directory or an uncompressed tar"
         ) from None
     except OSError as error:
-        what = error.filename if isinstance(error.filename, str) else path
-        raise BundleError(f"{what}: cannot be read: {error.strerror or error}") from None
+        file = error.filename if isinstance(error.filename, str) else path
+        raise BundleError(f"{file}: cannot be read: {error.strerror or error}") from None
     if path.exists():
         raise BundleNotFoundError(f"{path}: neither a directory nor a .tar file")
     raise BundleNotFoundError(f"{path}: no such bundle; expected a directory or a .tar file")
 
 
 def _directory(path: Path) -> Iterator[tuple[str, int, IO[bytes]]]:
-    # Before anything is read: a folder that is no bundle may hold anything.
+    # Checked before anything is read: any other directory may be huge.
     if not (path / MANIFEST_FILE).is_file():
-        raise BundleNotFoundError(f"{path}: no {MANIFEST_FILE} in it; is it a bundle?")
-    # Links are followed, since mounted volumes consist of them; a loop of them is not.
+        raise BundleNotFoundError(f"{path}: contains no {MANIFEST_FILE}, so it is not a bundle")
+    # Links are followed, since mounted volumes consist of them; the depth limit ends loops.
     for folder, subfolders, names in os.walk(path, onerror=_raise, followlinks=True):
         if len(Path(folder).relative_to(path).parts) > _DEEPEST:
-            raise BundleTamperedError(f"{path}: folders within folders, as no bundle has")
+            raise BundleTamperedError(f"{path}: directories are nested too deeply for a bundle")
         subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
         for name in sorted(names):
-            # Mounted volumes and desktops leave dot files behind; nothing of ours begins so.
+            # Mounted volumes and desktops create dot files; no file of a bundle is one.
             if name.startswith("."):
                 continue
             file = Path(folder, name)
@@ -181,14 +188,14 @@ def _bounded(
     files: Iterator[tuple[str, int, IO[bytes]]], path: Path, max_bytes: int
 ) -> dict[str, bytes]:
     contents: dict[str, bytes] = {}
-    left = max_bytes
+    remaining = max_bytes
     for name, size, stream in files:
         if name in contents:
-            raise BundleTamperedError(f"{path}: {name} is there twice")
-        left -= size
-        if left < 0:
+            raise BundleTamperedError(f"{path}: {name} appears twice")
+        remaining -= size
+        if remaining < 0:
             raise BundleError(
-                f"{path}: larger than the {max_bytes} bytes allowed (bundle.max_bytes)"
+                f"{path}: larger than {max_bytes} bytes; raise bundle.max_bytes to load it"
             )
         contents[name] = stream.read(size)
         if len(contents[name]) != size:
@@ -206,7 +213,7 @@ def _check_files(manifest: Manifest, files: dict[str, bytes], path: Path) -> Non
             raise BundleTamperedError(f"{path}: {name} is missing")
         if len(files[name]) != entry.bytes:
             raise BundleTamperedError(
-                f"{path}: {name} has {len(files[name])} bytes, the manifest says {entry.bytes}"
+                f"{path}: {name} has {len(files[name])} bytes, the manifest lists {entry.bytes}"
             )
         if hashlib.sha256(files[name]).hexdigest() != entry.sha256:
             raise BundleTamperedError(f"{path}: {name} differs from its SHA-256 in the manifest")
@@ -214,7 +221,7 @@ def _check_files(manifest: Manifest, files: dict[str, bytes], path: Path) -> Non
         raise BundleTamperedError(f"{path}: {unlisted[0]} is not listed in the manifest")
 
 
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) != len(pairs):
         raise ValueError("a field appears twice")
@@ -225,14 +232,14 @@ def _printable(text: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[:80])
 
 
-def problem_in_words(detail: Any) -> str:
-    """One of pydantic's complaints, with its place and what was found there."""
-    place = ".".join(_printable(str(part)) for part in detail["loc"])
+def validation_message(detail: Any) -> str:
+    """Message for a validation error of pydantic: the field, the problem and the value."""
+    field = ".".join(_printable(str(part)) for part in detail["loc"])
     if detail["type"] == "extra_forbidden":
-        return f"unknown field {place}"
+        return f"unknown field {field}"
     message = detail["msg"].removeprefix("Value error, ").replace(" after validation", "")
-    told = f"{place}: {message}" if place else message
-    # A whole list or object would bury the message.
+    text = f"{field}: {message}" if field else message
+    # Lists and objects are too long to print.
     if isinstance(detail["input"], dict | list):
-        return told
-    return f"{told}, not {repr(detail['input'])[:80]}"
+        return text
+    return f"{text}, not {repr(detail['input'])[:80]}"

@@ -1,4 +1,4 @@
-"""Write a bundle: beside its place first, verified there, then moved in one step."""
+"""Writes a bundle to a temporary path, verifies it there, and renames it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from monitor.bundle.archive import harmless
+from monitor.bundle.archive import sanitize_archive
 from monitor.bundle.manifest import DEFAULT_PROBE_ROWS, FORMAT_VERSION, MANIFEST_FILE, BundleSpec
 from monitor.bundle.reader import Bundle, parse_manifest
 from monitor.errors import BundleError, BundleExistsError
@@ -30,24 +30,24 @@ def write_bundle(
 ) -> Bundle:
     """Write a bundle as a directory, or as a tar file where the path ends in `.tar`.
 
-    Nothing appears at the path until the bundle was read back, its hashes checked and its
-    classifier probed; a failure leaves what was there before.
+    The bundle is read back, verified and its classifier tested before it is renamed to the path; a
+    failure leaves an existing bundle unchanged.
 
     Args:
-        path: Where it goes.
-        spec: What it is for.
-        files: The bytes of each file by its name in the bundle.
-        replace: Whether a bundle that is there may be replaced; anything else never is.
-        probe_rows: How many made-up people the classifier is probed with.
+        path: Path of the new bundle.
+        spec: Description of the model.
+        files: Content of the files by name.
+        replace: Whether to replace an existing bundle; other files are never replaced.
+        probe_rows: Number of probe rows that the classifier is tested on.
 
     Raises:
-        BundleExistsError: Something is there that may not be replaced.
-        BundleError: In its other kinds, when what would be written is no sound bundle.
+        BundleExistsError: The path exists and may not be replaced.
+        BundleError: The bundle is invalid or cannot be written.
     """
     path = Path(path)
     check_target(path, replace=replace)
     files = {
-        name: harmless(data, name) if name.endswith(".pt2") else data
+        name: sanitize_archive(data, name) if name.endswith(".pt2") else data
         for name, data in files.items()
     }
     data = _manifest(spec, files)
@@ -65,7 +65,9 @@ def write_bundle(
             write = _write_tar if path.suffix.lower() == ".tar" else _write_directory
             write(draft, {MANIFEST_FILE: data, **files})
             if Bundle.read(draft) != bundle:
-                raise BundleError(f"{path}: what was written does not read back the same")
+                raise BundleError(
+                    f"{path}: the written files differ from the bundle; check the disk"
+                )
             _move(draft, path, Path(scratch, "old"))
             _sync(path.parent)
     except OSError as error:
@@ -79,40 +81,38 @@ def _manifest(spec: BundleSpec, files: Mapping[str, bytes]) -> bytes:
         for name, data in sorted(files.items())
     }
     content = {"format_version": FORMAT_VERSION, **spec.model_dump(mode="json"), "files": entries}
-    # No newline at the end: cut short anywhere, it is no JSON any more.
+    # No newline at the end, so that a truncated manifest is never valid JSON.
     return json.dumps(content, indent=2, ensure_ascii=False).encode()
 
 
 def check_target(path: Path, *, replace: bool) -> None:
-    """Refuse a place where `write_bundle` could not put a bundle, before any work is done.
+    """Check that `write_bundle` can write to a path, before any work is done.
 
     Raises:
-        BundleExistsError: Something is there that may not be replaced.
-        BundleError: The name asks for a compressed archive.
+        BundleExistsError: The path exists and may not be replaced.
+        BundleError: The path cannot be written, or its name is that of a compressed archive.
     """
     if path.name.lower().endswith((".gz", ".tgz", ".zip", ".bz2", ".xz", ".zst")):
-        raise BundleError(f"{path}: a bundle is a directory or a plain .tar, not compressed")
+        raise BundleError(f"{path}: bundles are not compressed; use a directory or a .tar file")
     if "\0" in str(path):
-        raise BundleError(f"{str(path)!r}: no usable path: it holds a null byte")
+        raise BundleError(f"{str(path)!r}: not a valid path: it contains a null byte")
     try:
-        there = path.is_symlink() or path.exists()
+        exists = path.is_symlink() or path.exists()
         parent = next(folder for folder in path.absolute().parents if folder.exists())
         usable = parent.is_dir() and os.access(parent, os.W_OK | os.X_OK)
     except (OSError, ValueError) as error:
-        raise BundleError(f"{str(path)[:100]!r}: no usable path: {error}") from None
+        raise BundleError(f"{str(path)[:100]!r}: not a valid path: {error}") from None
     if not usable:
-        raise BundleError(
-            f"{path}: cannot be written: {parent} is no folder that can be written to"
-        )
-    if not there:
+        raise BundleError(f"{path}: cannot be written: {parent} is not a writable directory")
+    if not exists:
         return
     if not replace:
         raise BundleExistsError(
-            f"{path}: already exists; --replace (replace=True) would replace it"
+            f"{path}: already exists; use --replace (replace=True) to replace it"
         )
     is_bundle = (path / MANIFEST_FILE).is_file() or (path.is_file() and tarfile.is_tarfile(path))
     if path.is_symlink() or not is_bundle:
-        raise BundleExistsError(f"{path}: holds something that is not a bundle; it is left alone")
+        raise BundleExistsError(f"{path}: exists and is not a bundle; it was not changed")
 
 
 def _write_directory(path: Path, contents: Mapping[str, bytes]) -> None:
@@ -138,22 +138,22 @@ def _write_tar(path: Path, contents: Mapping[str, bytes]) -> None:
         os.fsync(stream.fileno())
 
 
-def _move(draft: Path, path: Path, aside: Path) -> None:
-    """Put the draft in place.
+def _move(draft: Path, path: Path, old: Path) -> None:
+    """Rename the draft to the path.
 
-    A directory cannot be renamed over a full one, so the old one steps aside first; whatever
-    happens in between, it steps back.
+    A directory cannot replace a directory that is not empty, so the old one is renamed first, and
+    renamed back on failure.
     """
     if not path.is_dir():
         draft.replace(path)
         return
-    path.replace(aside)
+    path.replace(old)
     try:
         draft.replace(path)
     except BaseException:
-        aside.replace(path)
+        old.replace(path)
         raise
-    shutil.rmtree(aside)
+    shutil.rmtree(old)
 
 
 def _sync(folder: Path) -> None:

@@ -161,8 +161,8 @@ def _open(path: Path | None, pin: str | None, file: Path | None) -> tuple[Config
     config = load_config(file)
     if pin is not None and not re.fullmatch("[0-9a-f]{64}", pin := pin.strip().lower()):
         raise click.UsageError("--pin: expected a SHA-256 digest, 64 characters 0-9 a-f.")
-    given = {"path": path, "manifest_sha256": pin}
-    settings = config.bundle.model_copy(update={k: v for k, v in given.items() if v is not None})
+    options = {"path": path, "manifest_sha256": pin}
+    settings = config.bundle.model_copy(update={k: v for k, v in options.items() if v is not None})
     if settings.path is None:
         raise click.UsageError("Missing PATH: give a bundle, or a config with bundle.path.")
     loaded = Bundle.read(

@@ -19,8 +19,17 @@ __all__ = ["demo"]
 
 
 @click.command()
-@click.option("--people", default=60_000, show_default=True, type=click.IntRange(5_000, 10_000_000))
-@click.option("--seed", default=7, show_default=True, type=click.IntRange(0, 2**31 - 1))
+@click.option(
+    "--people",
+    default=60_000,
+    show_default=True,
+    type=click.IntRange(5_000, 10_000_000),
+    help="Number of synthetic people per data set.",
+)
+@click.option(
+    "--seed", default=7, show_default=True, type=click.IntRange(0, 2**31 - 1),
+    help="Seed of the random generator.",
+)  # fmt: skip
 @click.option(
     "--out", default="evenhand-demo", show_default=True, type=click.Path(path_type=Path),
     help="Directory of the demo's files.",
@@ -36,11 +45,15 @@ def demo(*, people: int, seed: int, out: Path, compiled: bool) -> None:
     clear_logs(out)
     console = Console(highlight=False, markup=False)
     started = time.monotonic()
-    found = lender(console, people, seed, out, compiled=compiled)
-    answers = production(console, found, people, seed, out)
-    evidence(console, found, answers, seed, out)
+    result = lender(console, people, seed, out, compiled=compiled)
+    responses = production(console, result, people, seed, out)
+    evidence(console, result, responses, seed, out)
     console.print(f"\nDone in {time.monotonic() - started:.0f} s. Next steps:")
     command = "evenhand" if shutil.which("evenhand") else f"{sys.executable} -m monitor"
-    pin = found.bundle.manifest_sha256
-    for words in ("bundle inspect {}", "bundle verify {} --pin {}", "serve --bundle {} --pin {}"):
-        console.print(f"  {command} {words.format(found.path, pin)}", soft_wrap=True)
+    pin = result.bundle.manifest_sha256
+    for arguments in (
+        "bundle inspect {}",
+        "bundle verify {} --pin {}",
+        "serve --bundle {} --pin {}",
+    ):
+        console.print(f"  {command} {arguments.format(result.path, pin)}", soft_wrap=True)

@@ -24,7 +24,10 @@ _PATH = click.Path(path_type=Path, readable=False)
 @click.option("--data", type=_PATH, help="Rows with features and groups, .parquet or .csv.")
 @click.option("--spec", type=_PATH, help="YAML file that describes the columns.")
 @click.option("--out", type=_PATH, help="Path of the bundle: a directory, or a .tar file.")
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 2**31 - 1))
+@click.option(
+    "--seed", default=0, show_default=True, type=click.IntRange(0, 2**31 - 1),
+    help="Seed of the random generator.",
+)  # fmt: skip
 @click.option("--replace", is_flag=True, help="Replace an existing bundle.")
 @click.option(
     "--compile/--no-compile", "compiled", default=True, show_default=True,
@@ -42,22 +45,22 @@ def fit(
     if suggest is not None:
         _suggest(suggest, spec)
         return
-    given = {"--classifier": classifier, "--data": data, "--spec": spec, "--out": out}
-    if absent := [name for name, value in given.items() if value is None]:
+    required = {"--classifier": classifier, "--data": data, "--spec": spec, "--out": out}
+    if absent := [name for name, value in required.items() if value is None]:
         raise click.UsageError(f"Missing {', '.join(absent)}.")
     assert classifier is not None
     assert data is not None
     assert spec is not None
     assert out is not None
-    described = read_spec(spec)
-    rows = read_data(data, described)
+    fit_spec = read_spec(spec)
+    rows = read_data(data, fit_spec)
     from monitor.fitting.run import fit as run
 
     with Progress(console=Console(stderr=True)) as progress:
         result = run(
             classifier,
             rows,
-            described,
+            fit_spec,
             out,
             seed=seed,
             replace=replace,

@@ -21,7 +21,7 @@ from monitor.errors import TrafficError
 from monitor.settings import Config
 
 if TYPE_CHECKING:
-    from monitor.traffic.erasure import LogPlace, Receipt
+    from monitor.traffic.erasure import LogLocation, Receipt
     from monitor.traffic.privacy import Pseudonyms
     from monitor.traffic.store import Store
 
@@ -59,9 +59,9 @@ class _Locations:
         return Pseudonyms.read(self.config.traffic.key_path)
 
     @property
-    def both(self) -> list[LogPlace]:
+    def both(self) -> list[LogLocation]:
         """Both logs, with the directories of their segments."""
-        from monitor.traffic.erasure import LogPlace
+        from monitor.traffic.erasure import LogLocation
         from monitor.traffic.store import Store
 
         logs = []
@@ -72,9 +72,9 @@ class _Locations:
             if store is not None:
                 home = store if store.is_local else None
                 # A location from an option has no segments in the config's directory.
-                if part.path is not None and store.place == str(part.store or part.path):
+                if part.path is not None and store.location == str(part.store or part.path):
                     home = Store.open(part.path, mode=mode)
-                logs.append(LogPlace(store=store, home=home))
+                logs.append(LogLocation(store=store, home=home))
         return logs
 
 
@@ -219,15 +219,15 @@ def expire(
     today = dt.datetime.now(dt.UTC).date()
     done = False
     for name, store in stores.items():
-        kept = days[f"{name}_days"] or getattr(locations.config.retention, f"{name}_days")
-        if store is None or kept is None:
+        retention = days[f"{name}_days"] or getattr(locations.config.retention, f"{name}_days")
+        if store is None or retention is None:
             continue
         done = True
-        expired = expire_store(store, today - dt.timedelta(days=kept), dry_run=dry_run)
+        expired = expire_store(store, today - dt.timedelta(days=retention), dry_run=dry_run)
         action = "would delete" if dry_run else "deleted"
         click.echo(
             f"{name}: {action} {expired.files:,} files, {expired.rows:,} rows, "
-            f"{expired.bytes:,} bytes, older than {kept} days"
+            f"{expired.bytes:,} bytes, older than {retention} days"
         )
     if not done:
         raise click.UsageError(

@@ -14,8 +14,8 @@ class ProgressBars:
         self.progress = progress
         self.tasks: dict[str, TaskID] = {}
 
-    def __call__(self, what: str, done: int, total: int) -> None:
+    def __call__(self, step: str, done: int, total: int) -> None:
         """Update the bar of a step."""
-        if what not in self.tasks:
-            self.tasks[what] = self.progress.add_task(what)
-        self.progress.update(self.tasks[what], completed=done, total=total)
+        if step not in self.tasks:
+            self.tasks[step] = self.progress.add_task(step)
+        self.progress.update(self.tasks[step], completed=done, total=total)

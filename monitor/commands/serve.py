@@ -20,17 +20,17 @@ from monitor.settings import Config
 
 __all__ = ["serve"]
 
-# Not checked by click, so that every flaw is told in our own words.
+# Not checked by click, so that errors have our own messages.
 _PATH = click.Path(path_type=Path, readable=False)
 
 
 @click.command()
-@click.option("--bundle", "path", type=_PATH, help="The bundle: a directory or a .tar file.")
-@click.option("--pin", metavar="SHA256", help="Digest that its manifest must have.")
-@click.option("--config", "file", type=_PATH, help="A config file.")
-@click.option("--host", help="Address to listen on; loopback unless told otherwise.")
-@click.option("--grpc-port", type=click.IntRange(0, 65535), help="0 takes a free port.")
-@click.option("--rest-port", type=click.IntRange(0, 65535), help="0 takes a free port.")
+@click.option("--bundle", "path", type=_PATH, help="Bundle: a directory or a .tar file.")
+@click.option("--pin", metavar="SHA256", help="SHA-256 digest that the manifest must have.")
+@click.option("--config", "file", type=_PATH, help="Path of a config file.")
+@click.option("--host", help="Address to listen on. Default: loopback.")
+@click.option("--grpc-port", type=click.IntRange(0, 65535), help="gRPC port; 0 selects a free one.")
+@click.option("--rest-port", type=click.IntRange(0, 65535), help="REST port; 0 selects a free one.")
 def serve(
     *,
     path: Path | None,
@@ -40,22 +40,22 @@ def serve(
     grpc_port: int | None,
     rest_port: int | None,
 ) -> None:
-    """Serve the classifier of a bundle, and judge every prediction.
+    """Serve the classifier of a bundle, and score every prediction.
 
-    Speaks the Open Inference Protocol over gRPC and REST. Options override the config file and the
-    EVENHAND_… variables.
+    Implements the Open Inference Protocol over gRPC and REST. Options override the config file
+    and the EVENHAND_… variables.
     """
     if pin is not None and not re.fullmatch("[0-9a-f]{64}", pin := pin.strip().lower()):
-        raise click.UsageError("--pin takes a SHA-256 digest, 64 characters 0-9 a-f.")
+        raise click.UsageError("--pin: expected a SHA-256 digest, 64 characters 0-9 a-f.")
     config = _with_options(
         load_config(file),
         bundle={"path": path, "manifest_sha256": pin},
         server={"host": host, "grpc_port": grpc_port, "rest_port": rest_port},
     )
     if config.bundle.path is None:
-        raise click.UsageError("Name a bundle: --bundle, or a config whose bundle.path does.")
-    # gRPC's own threads for sockets hand every request over once more: without them a request costs
-    # a fifth less. It is read when gRPC is first loaded; whoever has set it knows better.
+        raise click.UsageError("No bundle given: use --bundle, or a config with bundle.path.")
+    # Without gRPC's own threads for sockets a request costs a fifth less. The variable is read when
+    # gRPC is first imported; a value that is already set has precedence.
     os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_listener")
     import uvloop
 
@@ -64,36 +64,36 @@ def serve(
     set_up_logs(config.log)
     uvloop.run(_serve(config))
     if any(thread.name.startswith("traffic-") for thread in threading.enumerate()):
-        # Of a disk or a store that hangs: Python and Pyarrow would wait for it, minutes long. What
-        # is left is in segments.
+        # A disk or a store hangs: Python and pyarrow would wait for it for minutes. The remaining
+        # rows are in segments.
         sys.stdout.flush()
         logging.shutdown()
         os._exit(0)
 
 
 def _with_options(config: Config, **parts: dict[str, object]) -> Config:
-    """The config with what was given on the command line."""
+    """The config with options of the command line applied."""
     changed = {}
     for part, options in parts.items():
         before = getattr(config, part)
-        given = {name: value for name, value in options.items() if value is not None}
+        values = {name: value for name, value in options.items() if value is not None}
         try:
-            changed[part] = type(before).model_validate({**before.model_dump(), **given})
+            changed[part] = type(before).model_validate({**before.model_dump(), **values})
         except ValidationError as error:
             name = error.errors()[0]["loc"][0]
-            raise ConfigError(f"{part}.{name}: {given.get(str(name))!r} is not allowed") from None
+            raise ConfigError(f"{part}.{name}: {values.get(str(name))!r} is not allowed") from None
     return config.model_copy(update=changed)
 
 
 async def _serve(config: Config) -> None:
-    """Serve until the process is told to stop."""
+    """Serve until SIGTERM or SIGINT."""
     from monitor.server import Server
 
-    told, loop = asyncio.Event(), asyncio.get_running_loop()
+    stopped, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told.set)
+        loop.add_signal_handler(number, stopped.set)
     server = Server(config)
     await server.start()
     click.echo(server.introduction)
-    await told.wait()
+    await stopped.wait()
     await server.stop()

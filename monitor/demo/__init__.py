@@ -1,1 +1,1 @@
-"""`evenhand demo`: the main job from end to end, chapter by chapter, on a world of known truth."""
+"""`evenhand demo`: fit, serve and log on a synthetic world with known truth, in three parts."""

@@ -1,4 +1,4 @@
-"""The demo's third chapter: what was answered is evidence, outcomes join it, someone leaves."""
+"""Part 3 of the demo: read the traffic log, import outcomes, and erase a request."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from monitor.traffic.spool import SEGMENTS
 
 __all__ = ["clear_logs", "evidence"]
 
-# Of those with a decision, how many told the bank their sex; who was refused never repays.
-_TOLD = 0.7
+# Share of people whose sex the bank knows.
+_KNOWN_SEX = 0.7
 _QUERY = """\
-select group_sex as sex, count(*) as people,
+select group_sex as sex, count(*) as rows,
        round(100 * avg(decision), 1) as "granted %",
        round(100 * avg(flip_probability_sex), 1) as "would flip %",
        round(100 * avg(label), 1) as "repaid %"
@@ -35,70 +35,71 @@ group by all order by sex"""
 
 
 def clear_logs(out: Path) -> None:
-    """Away with an earlier demo's traffic.
+    """Delete the logs of an earlier demo.
 
     Raises:
-        TrafficError: Something else stands in its place.
+        TrafficError: A directory exists that is not a log.
     """
     for folder in (out / "log", out / "outcomes"):
         if folder.exists() and not (folder / SEGMENTS).is_dir():
-            raise TrafficError(f"{folder} is no log of a demo; name another --out")
+            raise TrafficError(
+                f"{folder} exists and is not a log of the demo; choose another --out"
+            )
     for folder in (out / "log", out / "outcomes"):
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def evidence(
-    console: Console, found: Lender, answers: Sequence[Predictions], seed: int, out: Path
+    console: Console, lender: Lender, responses: Sequence[Predictions], seed: int, out: Path
 ) -> None:
-    """Show the log of the second chapter, bring outcomes to it, and erase somebody."""
+    """Run part 3: import outcomes, query the log of part 2, and erase a request."""
     console.print()
-    console.rule("Chapter 3: evidence")
+    console.rule("Part 3: the traffic log")
     log, outcomes = out / "log", out / "outcomes"
     console.print(
-        f"\nEvery decision of the first day was written to {log} before its answer left: features "
-        "by name, score, signals, p-values, verdict, action. Months later (here, seconds) the bank "
-        f"knows who of those it lent to has repaid, and {_TOLD:.0%} of people have told "
-        "their sex. That comes from another system, and is kept apart from the traffic.\n"
+        f"\nThe sidecar logged every decision to {log} before it sent the response: features by "
+        "name, score, signals, p-values, verdict, action. Later the bank knows which loans were "
+        f"repaid, and the sex of {_KNOWN_SEX:.0%} of the people. These outcomes come from another "
+        "system, and are stored apart from the traffic.\n"
     )
-    file = _write_outcomes(found, answers, seed, out)
+    file = _write_outcomes(lender, responses, seed, out)
     _run(
         console,
-        *("log", "import", str(file), "--outcomes", str(outcomes), "--bundle", str(found.path)),
+        *("log", "import", str(file), "--outcomes", str(outcomes), "--bundle", str(lender.path)),
     )
-    console.print("\nAn analyst opens both with DuckDB, and joins them:\n")
+    console.print("\nAn analyst joins both with DuckDB:\n")
     _query(console, log, outcomes)
     console.print(
-        "\nThe last row is of people who told nothing. Of those who were refused nobody knows "
-        "whether they would have repaid, so no audit of repayment can speak for all. The log "
-        "says so:\n"
+        "\nThe last row contains people of unknown sex. Repayment is unknown for refused loans, so "
+        "an audit of repayment covers granted loans only. The summary of the log says so:\n"
     )
     _run(console, "log", "inspect", "--log", str(log), "--outcomes", str(outcomes))
-    console.print("\nOne of them asks to be forgotten.\n")
+    console.print("\nOne person requests erasure.\n")
     _run(
         console,
         *("log", "erase", "--log", str(log), "--outcomes", str(outcomes)),
-        *("--receipt", str(out / "receipt.json"), "--request-id", answers[0].request_id),
+        *("--receipt", str(out / "receipt.json"), "--request-id", responses[0].request_id),
     )
 
 
-def _write_outcomes(found: Lender, answers: Sequence[Predictions], seed: int, out: Path) -> Path:
-    """What a bank would export: labels of those it lent to, and groups of those who told."""
+def _write_outcomes(lender: Lender, responses: Sequence[Predictions], seed: int, out: Path) -> Path:
+    """Write labels of granted loans, and groups of people whose sex is known."""
     generator = np.random.default_rng(seed)
-    count = len(answers)
+    count = len(responses)
     granted = np.array(
-        [a.decisions[0] == found.bundle.manifest.decision.class_names[1] for a in answers]
+        [r.decisions[0] == lender.bundle.manifest.decision.class_names[1] for r in responses]
     )
-    sex = next(a for a in found.bundle.manifest.protected_attributes if a.name == "sex")
-    codes = found.test.groups["sex"][:count]
-    told = generator.random(count) < _TOLD
+    sex = next(a for a in lender.bundle.manifest.protected_attributes if a.name == "sex")
+    codes = lender.test.groups["sex"][:count]
+    known_sex = generator.random(count) < _KNOWN_SEX
     table = pa.table(
         {
-            "request_id": [answer.request_id for answer in answers],
-            "label": pa.array(found.test.repaid[:count].astype(np.int8), mask=~granted),
-            "group_sex": pa.array([sex.groups[code] for code in codes], mask=~told),
+            "request_id": [response.request_id for response in responses],
+            "label": pa.array(lender.test.repaid[:count].astype(np.int8), mask=~granted),
+            "group_sex": pa.array([sex.groups[code] for code in codes], mask=~known_sex),
         }
     )
-    known = granted | told
+    known = granted | known_sex
     path = out / "outcomes.parquet"
     pq.write_table(table.filter(pa.array(known)), path)
     return path
@@ -117,11 +118,11 @@ def _query(console: Console, log: Path, outcomes: Path) -> None:
         table.add_row(*("—" if value is None else f"{value}" for value in row))
     console.print(table)
     if not rows:
-        raise AssertionError("the log is empty")
+        raise TrafficError(f"{log}: the log is empty")
 
 
 def _run(console: Console, *arguments: str) -> None:
-    """Run `evenhand` as a person would, and show what it says."""
+    """Run an `evenhand` command, and print it with its output."""
     console.print(f"$ evenhand {' '.join(arguments)}", soft_wrap=True)
     command = [sys.executable, "-m", "monitor", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own command

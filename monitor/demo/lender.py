@@ -1,4 +1,4 @@
-"""The demo's first chapter: a lender, its classifier and what judges it."""
+"""Part 1 of the demo: train a biased classifier, and fit a bundle for it."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
 
 __all__ = ["Lender", "lender", "lending_spec"]
 
-_BANK_RECORDS, _FAIRLY = "the bank's records", "repayment, fairly"
+_BANK_RECORDS, _FAIR = "the bank's records", "true repayment"
 
 Decide = Callable[[NDArray[np.float32]], NDArray[np.bool_]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lender:
-    """What the first chapter leaves.
+    """Result of part 1.
 
     Attributes:
-        test: People that nothing was learned from.
-        fair: A classifier that learned from repayment, fairly.
-        biased: One that learned from the bank's records.
-        bundle: What judges the biased one, as it was written.
-        path: Where.
+        test: Held-out people.
+        fair: Classifier trained on true repayment, without proxies.
+        biased: Classifier trained on the bank's records.
+        bundle: Bundle of the biased classifier.
+        path: Path of the bundle.
     """
 
     test: Population
@@ -52,8 +52,8 @@ class Lender:
 
 
 def lender(console: Console, people: int, seed: int, out: Path, *, compiled: bool) -> Lender:
-    """Chapter 1: build a world, train classifiers in it, fit what judges one of them."""
-    console.rule("Chapter 1: a lender, its classifier and what judges it")
+    """Run part 1: draw people, train two classifiers, and fit a bundle for the biased one."""
+    console.rule("Part 1: a lender's classifier and its bundle")
     train, test = _build_world(console, people, seed)
     classifiers = _train(console, train, seed)
     truth = _show_truth(console, test, classifiers)
@@ -61,23 +61,23 @@ def lender(console: Console, people: int, seed: int, out: Path, *, compiled: boo
     bundle = _fit(console, train, biased, truth, seed, path, compiled=compiled)
     _show_cost(console, bundle, biased, test)
     _tamper(console, path)
-    return Lender(test=test, fair=classifiers[_FAIRLY], biased=biased, bundle=bundle, path=path)
+    return Lender(test=test, fair=classifiers[_FAIR], biased=biased, bundle=bundle, path=path)
 
 
 def _build_world(console: Console, people: int, seed: int) -> tuple[Population, Population]:
     world = World()
     train, test = world.people(people, seed=seed), world.people(people, seed=seed + 1)
     console.print(
-        f"\nA synthetic lending market: {people:,} people to learn from and {people:,} others to "
-        f"look at, {len(world.features)} features each. Every person follows from written "
-        "equations and noise of her own, so we know what she would have been in another group."
+        f"\nA synthetic lending market: {people:,} people for training and {people:,} for testing, "
+        f"with {len(world.features)} features. All features follow from known equations and random "
+        "noise, so we know the features that each person would have in another group."
     )
     woman = train.groups["sex"] == 1
-    lost = 1 - train.labels[train.repaid & woman].mean()
+    wrong = 1 - train.labels[train.repaid & woman].mean()
     console.print(
-        "Sex and ethnicity are hidden from the classifier, but career gaps, sector, district and "
-        f"the like give them away. And the bank's records are biased: of the women who repaid, "
-        f"{lost:.0%} stand there as defaults."
+        "Sex and ethnicity are not inputs of the classifier, but career gaps, sector, district and "
+        "other features are proxies of them. The bank's records are biased: of the women who "
+        f"repaid, {wrong:.0%} are recorded as defaults."
     )
     return train, test
 
@@ -85,12 +85,12 @@ def _build_world(console: Console, people: int, seed: int) -> tuple[Population, 
 def _train(console: Console, train: Population, seed: int) -> dict[str, nn.Module]:
     from monitor import train_fair, train_proxy_biased
 
-    trainers = {_BANK_RECORDS: train_proxy_biased, _FAIRLY: train_fair}
+    trainers = {_BANK_RECORDS: train_proxy_biased, _FAIR: train_fair}
     trained: dict[str, nn.Module] = {}
     console.print()
     with Progress(console=console) as progress:
         for name, trainer in trainers.items():
-            task = progress.add_task(f"learning from {name}")
+            task = progress.add_task(f"training on {name}")
             trained[name] = trainer(train, seed=seed, progress=partial(_advance, progress, task))
     return trained
 
@@ -102,10 +102,10 @@ def _advance(progress: Progress, task: TaskID, done: int, total: int) -> None:
 def _show_truth(
     console: Console, test: Population, classifiers: dict[str, nn.Module]
 ) -> dict[str, float]:
-    """Print what each classifier does; the true flips of the one that learned from the bank."""
+    """Print rates and true flips of both classifiers; return true flips of the biased one."""
     from monitor import decide
 
-    table = Table("learned from", "right", "men", "women", "flips by sex", "by ethnicity")
+    table = Table("trained on", "accuracy", "men", "women", "flips by sex", "by ethnicity")
     sex = test.groups["sex"]
     truth: dict[str, float] = {}
     for name, classifier in classifiers.items():
@@ -120,16 +120,14 @@ def _show_truth(
         ]
         table.add_row(name, *(f"{share:.1%}" for share in (*shares, *flips)))
     console.print(
-        "\nTwo classifiers, and what they do to people they have not seen: how often they are "
-        "right about repayment, the share of men and of women who get the loan, and the decisions "
-        "that flip."
+        "\nTwo classifiers on the test set: accuracy of the predicted repayment, share of men and "
+        "of women who get the loan, and share of decisions that flip."
     )
     console.print(table)
     console.print(
-        "A flip is a decision that would be different for the very same person in another group: "
-        f"up to {max(truth.values()):.0%} here, though nobody told the classifier who belongs to "
-        "which. Finding those decisions one by one, without knowing anyone's group, is what "
-        "evenhand is for."
+        "A flip is a decision that would change for the same person in another group: up to "
+        f"{max(truth.values()):.0%} here, although groups are not inputs of the classifier. "
+        "evenhand detects such decisions one by one, without knowing anyone's group."
     )
     return truth
 
@@ -149,9 +147,9 @@ def _fit(
     world, people = train.world, len(train)
 
     console.print(
-        f"\nNow we forget the truth, and learn from {people:,} other people whose groups are known "
-        "what judges the bank's classifier: a model that guesses a person's group, maps between "
-        "groups, and a baseline."
+        f"\nThe truth is not used from here on. On {people:,} other people with known groups we "
+        "fit what scores the bank's classifier: a model that predicts the group, transport maps "
+        "between groups, and a baseline."
     )
     sample = world.people(people, seed=seed + 2)
     console.print()
@@ -168,21 +166,21 @@ def _fit(
         )
     console.print()
     console.print(result.audit.text(), soft_wrap=True)
-    told = " and ".join(
-        f"{audit.level.flip_share:.1%} by {name} where the truth is {truth[name]:.1%}"
+    estimates = " and ".join(
+        f"{audit.level.flip_share:.1%} by {name} (true value {truth[name]:.1%})"
         for name, audit in result.audit.attributes.items()
     )
-    console.print(f"So, without anyone's group: {told}.\n")
+    console.print(f"Estimated share of flips, without using groups: {estimates}.\n")
     console.print(
-        f"All of it is now a bundle in {path}: {len(result.bundle.files)} files and a manifest, no "
-        "pickle. It was read back, hashed and tried on made-up people before it got its name."
+        f"The bundle is in {path}: {len(result.bundle.files)} files and a manifest, without "
+        "pickles. It was read back, verified by its hashes and tested on probe rows."
     )
     console.print(f"Digest to pin in the config: {result.bundle.manifest_sha256}", soft_wrap=True)
     return result.bundle
 
 
 def _show_cost(console: Console, bundle: Bundle, classifier: nn.Module, people: Population) -> None:
-    """Print which code judges predictions, and what that costs beside making them."""
+    """Print which code scores predictions, and its cost relative to the classifier alone."""
     import torch
 
     from monitor import Judge
@@ -190,32 +188,32 @@ def _show_cost(console: Console, bundle: Bundle, classifier: nn.Module, people: 
 
     with one_thread():
         judge = Judge.load(bundle, warn=False)
-        console.print(f"\nPredictions are judged by {judge.code_in_words}.", soft_wrap=True)
-        table = Table("people at once", "the bare prediction", "judged as well", "uncompiled")
+        console.print(f"\nPredictions are scored by {judge.code_in_words}.", soft_wrap=True)
+        table = Table("batch size", "classifier alone", "with scoring", "uncompiled")
         for size in (1, 32, 256):
             rows = torch.from_numpy(people.features[:size])
             with torch.inference_mode():
                 bare = _seconds(partial(classifier, rows))
-            judged, eager = _seconds(partial(judge.scores, rows)), None
+            scored, eager = _seconds(partial(judge.scores, rows)), None
             if judge.kernel is not None:
                 eager = _seconds(partial(judge.sensitivity.scores, rows))
             table.add_row(
                 str(size),
                 *(
-                    "" if found is None else f"{found * 1e6:.0f} µs ({found / bare:.1f} ×)"
-                    for found in (bare, judged, eager)
+                    "" if seconds is None else f"{seconds * 1e6:.0f} µs ({seconds / bare:.1f} ×)"
+                    for seconds in (bare, scored, eager)
                 ),
             )
     console.print(table)
     names = " and ".join(judge.sensitivity.maps)
     console.print(
-        f"The bare prediction is the classifier's forward pass alone; judging it by {names} means "
-        "gradients, counterfactuals and posteriors too, in the same call."
+        f"Scoring by {names} computes gradients, counterfactuals and group probabilities in the "
+        "same call as the prediction."
     )
 
 
 def _seconds(call: Callable[[], object]) -> float:
-    """Of one call: the middle of seven rounds, after one that warms up."""
+    """Duration of one call: median of seven rounds after a warm-up."""
     rounds = []
     for _ in range(8):
         started, calls = time.perf_counter(), 0
@@ -227,7 +225,7 @@ def _seconds(call: Callable[[], object]) -> float:
 
 
 def lending_spec(world: World) -> FitSpec:
-    """What the lender's columns are."""
+    """Spec of the lender's columns."""
     return FitSpec(
         model=Model(name="lending", version="1"),
         classifier=Output(output="logit"),
@@ -242,7 +240,7 @@ def lending_spec(world: World) -> FitSpec:
 
 
 def _tamper(console: Console, path: Path) -> None:
-    """Show, on a copy, that one changed bit is enough to be refused."""
+    """Show on a copy of the bundle that one flipped bit is detected."""
     with tempfile.TemporaryDirectory() as folder:
         copy = shutil.copytree(path, Path(folder, "bundle"))
         file = copy / "classifier.pt2"
@@ -253,6 +251,6 @@ def _tamper(console: Console, path: Path) -> None:
             Bundle.read(copy)
         except BundleTamperedError as refusal:
             reason = str(refusal).removeprefix(f"{copy}: ")
-            console.print(f"One bit flipped in a copy of it, and it does not load: {reason}.")
+            console.print(f"A copy of the bundle with one flipped bit is rejected: {reason}.")
         else:
             raise AssertionError("a tampered bundle was accepted")

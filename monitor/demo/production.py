@@ -1,4 +1,4 @@
-"""The demo's second chapter: the classifier in production, watched, held back, and gone astray."""
+"""Part 2 of the demo: serve classifiers, withhold biased decisions, and detect drift."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from monitor.errors import ServeError
 __all__ = ["production"]
 
 _REQUESTS = 3_000
-# To fit the second bundle on; the first has all.
+# Rows of the second bundle's fit.
 _MOST_PEOPLE = 20_000
-_AT_ONCE = 32
-_BOUND = 0.5
+_CONCURRENT = 32
+_THRESHOLD = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sidecar:
-    """A sidecar that answers."""
+    """A running sidecar: its start-up message and addresses."""
 
     introduction: str
     grpc: str
@@ -47,67 +47,65 @@ class _Sidecar:
 
 
 def production(
-    console: Console, found: Lender, people: int, seed: int, out: Path
+    console: Console, lender: Lender, people: int, seed: int, out: Path
 ) -> list[Predictions]:
-    """Serve what the first chapter made; then let a fair classifier be replaced by a biased one.
+    """Run part 2: serve the biased classifier; then replace a fair classifier by a biased one.
 
     Returns:
-        What clients were answered on the first day.
+        Responses of the biased classifier.
     """
     console.print()
-    console.rule("Chapter 2: in production")
-    answers = _hold_back(console, found, out)
-    fair = _fit_fair(console, found, people, seed, out)
-    _go_astray(console, found, fair, out)
-    return answers
+    console.rule("Part 2: in production")
+    responses = _withhold(console, lender, out)
+    fair = _fit_fair(console, lender, people, seed, out)
+    _replace(console, lender, fair, out)
+    return responses
 
 
-def _hold_back(console: Console, found: Lender, out: Path) -> list[Predictions]:
-    """Serve the biased classifier, and withhold what would flip."""
-    policy = {"action": "withhold", "rule": "flip_probability", "flip_probability": _BOUND}
+def _withhold(console: Console, lender: Lender, out: Path) -> list[Predictions]:
+    """Serve the biased classifier, and withhold decisions that would probably flip."""
+    policy = {"action": "withhold", "rule": "flip_probability", "flip_probability": _THRESHOLD}
     console.print(
-        "\nThe bank's classifier goes live behind a sidecar. Clients call it as they would call "
-        "any model server; nobody tells it who belongs to which group. Policy: withhold a "
-        f"decision that would flip with a chance of {_BOUND:.0%} or more.\n"
+        "\nA sidecar serves the bank's classifier. Clients call it like any model server, without "
+        "groups. Policy: withhold decisions with a flip probability of at least "
+        f"{_THRESHOLD:.0%}.\n"
     )
     logs = {"traffic": {"path": str(out / "log")}, "outcomes": {"path": str(out / "outcomes")}}
-    with _serving(found.path, found.bundle, out, {"policy": policy, **logs}) as sidecar:
+    with _serving(lender.path, lender.bundle, out, {"policy": policy, **logs}) as sidecar:
         console.print(sidecar.introduction, soft_wrap=True)
-        rows = found.test.features[:_REQUESTS]
-        answers = _traffic(console, sidecar, rows, "asking")
+        rows = lender.test.features[:_REQUESTS]
+        responses = _traffic(console, sidecar, rows, "sending requests")
         figures = _metrics(sidecar)
-        held = np.isnan([answer.score.item() for answer in answers])
-        _show_answers(console, answers, held)
-    truth = _true_flips(found, len(rows))
-    caught, passed = truth[held].mean(), truth[~held].mean()
+        withheld = np.isnan([response.score.item() for response in responses])
+        _show_responses(console, responses, withheld)
+    truth = _true_flips(lender, len(rows))
+    of_withheld, of_others = truth[withheld].mean(), truth[~withheld].mean()
     console.print(
-        f"\nOf {len(rows):,} decisions {held.sum():,} were withheld. We know the truth here: "
-        f"{caught:.0%} of them would really flip for the same person in another group, and "
-        f"{passed:.0%} of those that were let through."
+        f"\nOf {len(rows):,} decisions {withheld.sum():,} were withheld. In truth "
+        f"{of_withheld:.0%} of them would flip for the same person in another group, and "
+        f"{of_others:.0%} of the others."
     )
     share = figures['evenhand_flip_share_ratio{attribute="sex",window="all"}']
     low = figures['evenhand_flip_share_low_ratio{attribute="sex",window="all"}']
     high = figures['evenhand_flip_share_high_ratio{attribute="sex",window="all"}']
     console.print(
-        f"Prometheus sees that {share:.1%} of decisions would flip by sex (at every moment between "
-        f"{low:.1%} and {high:.1%}), judged at {sidecar.rest}/metrics."
+        f"The metrics at {sidecar.rest}/metrics estimate that {share:.1%} of decisions would flip "
+        f"by sex (confidence band {low:.1%} to {high:.1%})."
     )
-    return answers
+    return responses
 
 
-def _fit_fair(console: Console, found: Lender, people: int, seed: int, out: Path) -> Bundle:
-    """A bundle of the fair classifier, uncompiled."""
+def _fit_fair(console: Console, lender: Lender, people: int, seed: int, out: Path) -> Bundle:
+    """Fit a bundle for the fair classifier, without compiled code."""
     from monitor import fit
 
-    console.print(
-        "\nAlarmed, the bank deploys the fair classifier instead, with a baseline of its own.\n"
-    )
-    sample = found.test.world.people(min(people, _MOST_PEOPLE), seed=seed + 3)
+    console.print("\nThe bank now deploys the fair classifier, with its own baseline.\n")
+    sample = lender.test.world.people(min(people, _MOST_PEOPLE), seed=seed + 3)
     with Progress(console=console) as progress:
         return fit(
-            found.fair,
+            lender.fair,
             FitData(features=sample.features, groups=sample.groups),
-            lending_spec(found.test.world).model_copy(
+            lending_spec(lender.test.world).model_copy(
                 update={"model": Model(name="lending", version="2")}
             ),
             out / "fair",
@@ -118,48 +116,48 @@ def _fit_fair(console: Console, found: Lender, people: int, seed: int, out: Path
         ).bundle
 
 
-def _go_astray(console: Console, found: Lender, fair: Bundle, out: Path) -> None:
-    """The fair classifier is watched; then the biased one takes its place beside its baseline."""
-    rows = found.test.features
+def _replace(console: Console, lender: Lender, fair: Bundle, out: Path) -> None:
+    """Serve the fair classifier; then serve the biased one with the fair one's baseline."""
+    rows = lender.test.features
     with _serving(out / "fair", fair, out, {}) as sidecar:
-        before = _share_above(_traffic(console, sidecar, rows[:_REQUESTS], "a quiet day"))
-        quiet = _alarms(sidecar)
+        before = _share_above(_traffic(console, sidecar, rows[:_REQUESTS], "sending requests"))
+        alarms = _alarms(sidecar)
     console.print(
-        f"{_REQUESTS:,} requests later: {before:.1%} of predictions above the baseline, "
-        f"{_in_words(quiet)}."
+        f"After {_REQUESTS:,} requests: {before:.1%} of predictions above the baseline, "
+        f"{_description(alarms)}."
     )
     console.print(
-        "\nAt night a pipeline retrains on the bank's records and puts the result in its place. "
-        "Name and columns are as before; the baseline is still the fair one's.\n"
+        "\nThen a pipeline retrains the classifier on the bank's records and deploys it. Name, "
+        "columns and baseline are unchanged.\n"
     )
-    retrained = _retrained(found, fair, out)
+    retrained = _retrained(lender, fair, out)
     with _serving(out / "retrained", retrained, out, {}) as sidecar:
         next_day = rows[_REQUESTS : 2 * _REQUESTS]
-        after = _share_above(_traffic(console, sidecar, next_day, "the next day"))
-        raised = _alarms(sidecar)
+        after = _share_above(_traffic(console, sidecar, next_day, "sending requests"))
+        alarms = _alarms(sidecar)
     console.print(
-        f"{len(next_day):,} requests later: {after:.1%} of predictions above the baseline, "
-        f"{_in_words(raised)}."
+        f"After {len(next_day):,} requests: {after:.1%} of predictions above the baseline, "
+        f"{_description(alarms)}."
     )
-    if not raised:
-        raise AssertionError("a biased classifier went unnoticed")
+    if not alarms:
+        raise ServeError("no drift alarm was raised for the biased classifier")
     console.print(
-        "`share` says that more decisions depend on a group than before; `treatment`, that the "
-        "same kind of people are treated differently. On-call rolls back."
+        "`share`: more decisions depend on a group than before. `treatment`: similar people are "
+        "treated differently than before. The on-call engineer rolls back."
     )
 
 
-def _share_above(answers: list[Predictions]) -> float:
-    """How many of some predictions depend more on a group than nearly all of the baseline did."""
-    return float(np.mean([a.marks["evenhand_verdict"] == "above" for a in answers]))
+def _share_above(responses: list[Predictions]) -> float:
+    """Share of predictions with the verdict `above`."""
+    return float(np.mean([a.marks["evenhand_verdict"] == "above" for a in responses]))
 
 
-def _retrained(found: Lender, fair: Bundle, out: Path) -> Bundle:
-    """The fair one's bundle with another classifier in it."""
+def _retrained(lender: Lender, fair: Bundle, out: Path) -> Bundle:
+    """Write the fair classifier's bundle with the biased classifier in it."""
     from monitor import export_classifier
 
     spec = {name: getattr(fair.manifest, name) for name in BundleSpec.model_fields}
-    classifier = export_classifier(found.biased, fair.manifest.width)
+    classifier = export_classifier(lender.biased, fair.manifest.width)
     return write_bundle(
         out / "retrained",
         BundleSpec.model_validate({**spec, "model": Model(name="lending", version="3")}),
@@ -170,7 +168,7 @@ def _retrained(found: Lender, fair: Bundle, out: Path) -> Bundle:
 
 @contextmanager
 def _serving(path: Path, bundle: Bundle, out: Path, settings: dict[str, Any]) -> Iterator[_Sidecar]:
-    """`evenhand serve` in a process of its own, on free ports, with a config that is kept."""
+    """Run `evenhand serve` in a subprocess on free ports; its config stays in `out`."""
     config = out / f"{path.name}.yaml"
     settings = {
         "bundle": {"path": str(path), "manifest_sha256": bundle.manifest_sha256},
@@ -184,14 +182,18 @@ def _serving(path: Path, bundle: Bundle, out: Path, settings: dict[str, Any]) ->
     with log.open("w") as errors:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)  # noqa: S603 - our own command
     try:
-        yield _introduced(process, log)
+        yield _wait_for_start(process, log)
     finally:
         process.terminate()
         process.communicate(timeout=60)
 
 
-def _introduced(process: subprocess.Popen[str], log: Path) -> _Sidecar:
-    """Wait for a sidecar's start-up lines."""
+def _wait_for_start(process: subprocess.Popen[str], log: Path) -> _Sidecar:
+    """Wait for the start-up message of a sidecar.
+
+    Raises:
+        ServeError: The sidecar did not start.
+    """
     assert process.stdout is not None
     lines = []
     for line in process.stdout:
@@ -200,58 +202,60 @@ def _introduced(process: subprocess.Popen[str], log: Path) -> _Sidecar:
             break
     else:
         raise ServeError(f"the sidecar did not start: {log.read_text().strip()[-500:]}")
-    told = "\n".join(lines)
-    ports = dict(re.findall(r"^  (gRPC|REST) +(?:http://)?(\S+)", told, re.MULTILINE))
-    return _Sidecar(introduction=told, grpc=ports["gRPC"], rest=f"http://{ports['REST']}")
+    text = "\n".join(lines)
+    ports = dict(re.findall(r"^  (gRPC|REST) +(?:http://)?(\S+)", text, re.MULTILINE))
+    return _Sidecar(introduction=text, grpc=ports["gRPC"], rest=f"http://{ports['REST']}")
 
 
 def _traffic(
-    console: Console, sidecar: _Sidecar, rows: NDArray[np.float32], words: str
+    console: Console, sidecar: _Sidecar, rows: NDArray[np.float32], description: str
 ) -> list[Predictions]:
-    """One request a person, some at a time."""
+    """Send one request per row, some of them concurrently."""
     with Progress(console=console) as progress:
-        task = progress.add_task(words, total=len(rows))
-        return asyncio.run(_ask(sidecar, rows, partial(progress.advance, task)))
+        task = progress.add_task(description, total=len(rows))
+        return asyncio.run(_send(sidecar, rows, partial(progress.advance, task)))
 
 
-async def _ask(sidecar: _Sidecar, rows: NDArray[np.float32], advance: Any) -> list[Predictions]:
-    places = iter(range(len(rows)))
-    answers: dict[int, Predictions] = {}
+async def _send(sidecar: _Sidecar, rows: NDArray[np.float32], advance: Any) -> list[Predictions]:
+    indices = iter(range(len(rows)))
+    responses: dict[int, Predictions] = {}
     async with AsyncClient(sidecar.grpc, model="lending") as client:
 
-        async def ask() -> None:
-            for place in places:
-                answers[place] = await client.predict(rows[place : place + 1])
+        async def send() -> None:
+            for index in indices:
+                responses[index] = await client.predict(rows[index : index + 1])
                 advance()
 
-        await asyncio.gather(*(ask() for _ in range(_AT_ONCE)))
-    return [answers[place] for place in range(len(rows))]
+        await asyncio.gather(*(send() for _ in range(_CONCURRENT)))
+    return [responses[index] for index in range(len(rows))]
 
 
-def _show_answers(console: Console, answers: list[Predictions], held: NDArray[np.bool_]) -> None:
-    """Two answers as a client sees them: one let through, one withheld."""
-    table = Table("what a client sees", "let through", "withheld")
-    let, kept = answers[int(np.argmin(held))], answers[int(np.argmax(held))]
+def _show_responses(
+    console: Console, responses: list[Predictions], withheld: NDArray[np.bool_]
+) -> None:
+    """Print two responses: a normal one and a withheld one."""
+    table = Table("in the response", "normal", "withheld")
+    normal, masked = responses[int(np.argmin(withheld))], responses[int(np.argmax(withheld))]
     for name in ("verdict", "action", "flip_probability_sex", "attribute", "top_features"):
         mark = f"evenhand_{name}"
-        table.add_row(mark, let.marks.get(mark, ""), kept.marks.get(mark, ""))
-    table.add_row("score", f"{let.score.item():.3f}", f"{kept.score.item():.3f}")
-    table.add_row("decision", let.decisions[0], kept.decisions[0])
+        table.add_row(mark, normal.marks.get(mark, ""), masked.marks.get(mark, ""))
+    table.add_row("score", f"{normal.score.item():.3f}", f"{masked.score.item():.3f}")
+    table.add_row("decision", normal.decisions[0], masked.decisions[0])
     console.print(table)
 
 
-def _true_flips(found: Lender, count: int) -> NDArray[np.bool_]:
-    """Of the people who were asked about: whether another sex or ethnicity would change it."""
+def _true_flips(lender: Lender, count: int) -> NDArray[np.bool_]:
+    """Whether each of the first decisions would change for another sex or ethnicity, `[count]`."""
     from monitor import decide
 
-    decision = partial(decide, found.biased)
-    flips = [found.test.true_flips(decision, name) for name in found.test.groups]
+    decision = partial(decide, lender.biased)
+    flips = [lender.test.true_flips(decision, name) for name in lender.test.groups]
     either: NDArray[np.bool_] = np.logical_or(*flips)[:count]
     return either
 
 
 def _metrics(sidecar: _Sidecar) -> dict[str, float]:
-    """Every sample that Prometheus would scrape, by its name and labels."""
+    """Samples of `/metrics` by name and labels."""
     lines = _get(f"{sidecar.rest}/metrics").decode().splitlines()
     pairs = (line.rpartition(" ") for line in lines if not line.startswith("#"))
     return {name: float(value) for name, _, value in pairs}
@@ -263,17 +267,17 @@ def _alarms(sidecar: _Sidecar) -> list[dict[str, Any]]:
 
 
 def _get(address: str) -> bytes:
-    with urllib.request.urlopen(address, timeout=30) as answer:  # noqa: S310 - our own sidecar
-        body: bytes = answer.read()
+    with urllib.request.urlopen(address, timeout=30) as response:  # noqa: S310 - our own sidecar
+        body: bytes = response.read()
         return body
 
 
-def _in_words(alarms: list[dict[str, Any]]) -> str:
+def _description(alarms: list[dict[str, Any]]) -> str:
     if not alarms:
         return "no alarm"
-    told = [
+    descriptions = [
         f"{a['detector']} of {a['attribute'] or 'all'} after {a['at_prediction']:,} predictions "
         f"({a['cause']})"
         for a in alarms
     ]
-    return f"{len(told)} alarms: " + ", ".join(told)
+    return f"{len(descriptions)} alarms: " + ", ".join(descriptions)

@@ -1,4 +1,4 @@
-"""From a classifier and data with known groups to a bundle that can judge predictions."""
+"""Fits a bundle from a classifier and data with known groups."""
 
 from monitor.fitting.data import FitData, read_data
 from monitor.fitting.spec import FitSpec, read_spec

@@ -37,7 +37,7 @@ class AttributeAudit:
         level: Estimated share of decisions that would flip; mean, variance and outliers of the
             prediction sensitivity.
         likely_flips: Share of decisions whose flip probability exceeds one half.
-        carriers: Features (a one-hot group counts as one) with their share of the effect of a
+        feature_shares: Features (a one-hot group counts as one) with their share of the effect of a
             change of group on the score, largest first.
         status: How well the groups can be predicted from the features.
         flip_histogram: Counts of flip probabilities in ten bins from 0 to 1.
@@ -49,7 +49,7 @@ class AttributeAudit:
     unknown: int
     level: Level
     likely_flips: float
-    carriers: tuple[tuple[str, float], ...]
+    feature_shares: tuple[tuple[str, float], ...]
     status: StatusReport
     flip_histogram: tuple[int, ...]
 
@@ -101,7 +101,7 @@ class FitAudit:
 
 def audit_attribute(
     attribute: ProtectedAttribute, decision: Decision, scores: Scores, groups: NDArray[np.int8],
-    level: Level, status: StatusReport, carriers: Mapping[str, float],
+    level: Level, status: StatusReport, feature_shares: Mapping[str, float],
 ) -> AttributeAudit:  # fmt: skip
     """The audit of one attribute, from scores and groups `[n]` of held-out rows."""
     favoured = scores.decision.numpy() == bool(decision.favourable)
@@ -116,7 +116,7 @@ def audit_attribute(
         unknown=int((groups < 0).sum()),
         level=level,
         likely_flips=float((flip > _ABSOLUTE_BOUND).mean()),
-        carriers=tuple(sorted(carriers.items(), key=lambda item: -item[1])),
+        feature_shares=tuple(sorted(feature_shares.items(), key=lambda item: -item[1])),
         status=status,
         flip_histogram=tuple(np.histogram(flip, bins=10, range=(0, 1))[0].tolist()),
     )
@@ -141,7 +141,9 @@ def _attribute_lines(name: str, audit: AttributeAudit) -> list[str]:
         ),
         _wrapped("Predictability", _predictability(name, status)),
     ]
-    top = [(feature, share) for feature, share in audit.carriers[:_TOP] if share >= _LEAST_SHARE]
+    top = [
+        (feature, share) for feature, share in audit.feature_shares[:_TOP] if share >= _LEAST_SHARE
+    ]
     if top:
         features = ", ".join(f"{feature} ({share:.0%})" for feature, share in top)
         lines.insert(
@@ -201,13 +203,13 @@ def _plain(text: str) -> str:
 
 
 def _draw(axes: Any, name: str, audit: AttributeAudit) -> None:
-    histogram, carriers, reliability = axes
+    histogram, features, reliability = axes
     shares = np.array(audit.flip_histogram) / max(sum(audit.flip_histogram), 1)
     histogram.bar(np.arange(10) / 10 + 0.05, shares, width=0.09)
     histogram.set(title=f"{_plain(name)}: flip probability", ylabel="share of rows")
-    top = [item for item in audit.carriers[:8] if item[1] > 0][::-1]
-    carriers.barh([_plain(feature) for feature, _ in top], [share for _, share in top])
-    carriers.set(title="main features", xlabel="share of the effect")
+    top = [item for item in audit.feature_shares[:8] if item[1] > 0][::-1]
+    features.barh([_plain(feature) for feature, _ in top], [share for _, share in top])
+    features.set(title="main features", xlabel="share of the effect")
     predicted, observed = zip(*audit.status.reliability, strict=True)
     reliability.plot([0, 1], [0, 1], color="grey", linewidth=1)
     reliability.plot(predicted, observed, marker="o")

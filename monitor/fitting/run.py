@@ -43,7 +43,7 @@ from monitor.threads import one_thread
 
 __all__ = ["FitResult", "fit"]
 
-# What is being done, steps done, steps in all.
+# Called with the name of the step, the completed units and the total number of units.
 Progress = Callable[[str, int, int], None]
 
 _SHARES = {"training": 0.5, "calibration": 0.1, "baseline": 0.2, "evaluation": 0.2}
@@ -72,8 +72,8 @@ class FitResult:
         """Whether the bundle has compiled code, and what to do if not."""
         targets = [t for t in map(Target.of_file, self.bundle.files) if t is not None]
         if targets:
-            made = ", ".join(f"torch {target.torch} on {target.level}" for target in targets)
-            return f"compiled for {made}; compiled code runs only if the digest is pinned"
+            names = ", ".join(f"torch {target.torch} on {target.level}" for target in targets)
+            return f"compiled for {names}; compiled code runs only if the digest is pinned"
         return (
             f"not compiled: {self.not_compiled}. Predictions will be scored by uncompiled code, "
             "which is many times slower; `evenhand bundle compile` adds compiled code."
@@ -102,7 +102,7 @@ def fit(
         replace: Whether to replace an existing bundle.
         compiled: Whether to compile the scoring pass, which takes half a minute and a C++
             compiler, and makes scoring many times faster.
-        progress: Function that is called with the step, the steps done and the steps in all.
+        progress: Function that is called with the step, its completed and its total units.
 
     Raises:
         FitError: The data are not usable.
@@ -123,7 +123,7 @@ def _fit(
     compiled: bool,  # noqa: FBT001 - passed on
     progress: Progress | None,
 ) -> FitResult:
-    report = progress or (lambda _what, _done, _total: None)
+    report = progress or (lambda _step, _done, _total: None)
     data = data.checked(spec)
     file, contents = _classifier_file(classifier, len(spec.features))
     features = with_ranges(spec.features, data.features)
@@ -132,36 +132,37 @@ def _fit(
     loaded = load_classifier(contents, bundle_spec)
     parts = _split(len(data.features), seed)
     _check_parts(parts, data.groups)
-    learn, tune, hold, judge = parts.values()
+    training, calibration, baseline_rows, evaluation = parts.values()
 
     attributes = bundle_spec.protected_attributes
     status = train_status_model(
-        data.features[learn],
-        _rows(data.groups, learn),
+        data.features[training],
+        _rows(data.groups, training),
         attributes,
         seed=seed,
         progress=lambda done, total: report("training the status model", done, total),
     )
-    calibrate(status, data.features[tune], _rows(data.groups, tune), attributes)
-    maps = _fit_maps(data, learn, bundle_spec, report)
+    calibrate(status, data.features[calibration], _rows(data.groups, calibration), attributes)
+    maps = _fit_maps(data, training, bundle_spec, report)
     sensitivity = Sensitivity(
         logit=loaded.logit,
         status=status,
         maps=maps,
         spec=bundle_spec,
-        logit_spread=_logit_spread(loaded.logit, data.features[learn]),
+        logit_spread=_logit_spread(loaded.logit, data.features[training]),
         first_layer=first_layer(loaded),
     )
-    held = _score(sensitivity, data.features[hold], report, "scoring the baseline")
-    baseline = _baseline(held)
-    judged = _score(sensitivity, data.features[judge], report, "auditing")
-    audit = _audit(sensitivity, data, parts, judged, judge)
+    baseline_scores = _score(
+        sensitivity, data.features[baseline_rows], report, "scoring the baseline"
+    )
+    audit_scores = _score(sensitivity, data.features[evaluation], report, "auditing")
+    audit = _audit(sensitivity, data, parts, audit_scores, evaluation)
     files = {
         file: contents,
         "status.pt2": export_classifier(status, bundle_spec.width),
         "maps.npz": maps_to_npz(maps, sensitivity.logit_spread),
-        "baseline.npz": baseline.to_npz(),
-        "drift.npz": _drift(held, seed).to_npz(),
+        "baseline.npz": _baseline(baseline_scores).to_npz(),
+        "drift.npz": _drift(baseline_scores, seed).to_npz(),
         "audit.txt": audit.text().encode(),
         "audit.json": json.dumps(audit.to_dict(), indent=2, allow_nan=False).encode(),
         "audit.png": audit.png(),
@@ -231,13 +232,13 @@ def _rows(
 
 
 def _fit_maps(
-    data: FitData, learn: NDArray[np.int64], spec: BundleSpec, report: Progress
+    data: FitData, training: NDArray[np.int64], spec: BundleSpec, report: Progress
 ) -> dict[str, TransportMaps]:
     maps = {}
     for number, attribute in enumerate(spec.protected_attributes, start=1):
         maps[attribute.name] = fit_transport_maps(
-            data.features[learn],
-            data.groups[attribute.name][learn],
+            data.features[training],
+            data.groups[attribute.name][training],
             spec.features,
             spec.one_hot_groups,
             len(attribute.groups),
@@ -263,14 +264,14 @@ def _refuse_non_finite(logits: torch.Tensor) -> None:
 
 
 def _score(
-    sensitivity: Sensitivity, features: NDArray[np.float32], report: Progress, what: str
+    sensitivity: Sensitivity, features: NDArray[np.float32], report: Progress, step: str
 ) -> Scores:
     """Scores of many rows, computed in batches."""
     parts, size = [], min(_BATCH, sensitivity.max_rows)
     for start in range(0, len(features), size):
         batch = torch.from_numpy(features[start : start + size])
         parts.append(sensitivity.joint(batch))
-        report(what, min(start + size, len(features)), len(features))
+        report(step, min(start + size, len(features)), len(features))
     packed, contributions = map(torch.cat, zip(*parts, strict=True))
     scores = sensitivity.unpacked(packed, contributions)
     _refuse_non_finite(scores.logit)
@@ -311,7 +312,7 @@ def _audit(
         )
     return FitAudit(
         model=f"{spec.model.name} version {spec.model.version}",
-        rows={what: len(part) for what, part in parts.items()},
+        rows={name: len(rows) for name, rows in parts.items()},
         attributes=audits,
         missing=scores.missing,
     )

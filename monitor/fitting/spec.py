@@ -17,7 +17,7 @@ from monitor.bundle.manifest import (
     OneHotGroup,
     ProtectedAttribute,
 )
-from monitor.bundle.reader import problem_in_words
+from monitor.bundle.reader import validation_message
 from monitor.errors import FitError
 from monitor.yaml_file import read_yaml
 
@@ -84,7 +84,7 @@ def read_spec(path: Path | str) -> FitSpec:
         spec.bundle_spec("classifier.pt2", spec.features, Fitted.now(seed=0, rows=0))
     except ValidationError as error:
         problems = "\n".join(
-            f"{path}: {problem_in_words(detail)}" for detail in error.errors(include_url=False)
+            f"{path}: {validation_message(detail)}" for detail in error.errors(include_url=False)
         )
         raise FitError(problems) from None
     return spec

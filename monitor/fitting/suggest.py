@@ -62,9 +62,9 @@ def suggest_spec(path: Path) -> str:
         raise FitError(f"{path}: no numeric column that could be a feature")
     lines = [_HEAD.format(name=path.name).rstrip("\n")]
     for name, kind in features.items():
-        shown = "onehot" if name in members else kind
+        listed_kind = "onehot" if name in members else kind
         remark = "  # a protected attribute?" if _PROTECTED.search(name) else ""
-        lines.append(f"  - {{name: {_quoted(name)}, kind: {shown}}}{remark}")
+        lines.append(f"  - {{name: {_quoted(name)}, kind: {listed_kind}}}{remark}")
     lines += ["", "one_hot_groups:" + ("" if groups else " []")]
     for group, columns in groups.items():
         listed = ", ".join(map(_quoted, columns))

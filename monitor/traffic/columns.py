@@ -1,10 +1,9 @@
-"""The named columns of the log: what an analyst sees, and what the audits rely on.
+"""The columns of the log, for analysts and audits.
 
-Of every prediction: request_id, row, time; the features by name; score (the probability of class
-1), logit, decision (0 or 1), boundary_distance; of every protected attribute
-prediction_sensitivity_…, flip_probability_…, expected_change_…, p_value_…, verdict_…; action.
-Model, version, date and hour are in the path. A protected attribute that is itself a feature is
-not there: it goes to the outcomes' side.
+Per prediction: request_id, row, time; the features by name; score (the probability of class 1),
+logit, decision (0 or 1), boundary_distance; per protected attribute prediction_sensitivity_…,
+flip_probability_…, expected_change_…, p_value_…, verdict_…; action. Model, version, date and hour
+are in the path. A protected attribute that is itself a feature is stored with the outcomes instead.
 """
 
 from __future__ import annotations
@@ -25,50 +24,50 @@ __all__ = [
     "FeatureColumn",
     "TrafficColumns",
     "Treatment",
-    "about_file",
-    "fresh_words",
     "group_column",
+    "log_metadata",
     "outcome_schema",
+    "rebuild_dictionaries",
     "with_metadata",
 ]
 
 FORMAT = 1
-# In the metadata of every Parquet file: what its columns are of, as JSON.
+# Key of the JSON in the metadata of every Parquet file that describes its columns.
 METADATA_KEY = b"evenhand"
 TIME = pa.timestamp("us", tz="UTC")
 WORD = pa.dictionary(pa.int32(), pa.string())
 SIGNALS = ("prediction_sensitivity", "flip_probability", "expected_change", "p_value", "verdict")
-_BEFORE = ("request_id", "row", "time")
-_BEHIND = ("score", "logit", "decision", "boundary_distance")
+_ROW_NAMES = ("request_id", "row", "time")
+_RESULT_NAMES = ("score", "logit", "decision", "boundary_distance")
 _IN_PATH = ("model", "version", "date", "hour")
-# What reading a window adds.
+# Columns that a window adds when it is read.
 _IN_WINDOWS = ("stratum_rows",)
 
-# What is written of a feature: its value; a keyed hash of it; nothing; the start of its bucket.
+# What is written for a feature: its value, a keyed hash, nothing, or the lower end of its bucket.
 Treatment = Literal["keep", "hash", "drop", "bucket"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureColumn:
-    """A feature as the log holds it.
+    """A column of the log that contains a feature.
 
     Attributes:
-        name: Of the column.
-        feature: Name in the manifest.
-        place: Among the encoded features.
-        kind: Of the feature.
-        treatment: What is written of it.
+        name: Name of the column.
+        feature: Name of the feature in the manifest.
+        index: Index of the feature in the classifier's input.
+        kind: Kind of the feature.
+        treatment: What is written for the feature.
     """
 
     name: str
     feature: str
-    place: int
+    index: int
     kind: str
     treatment: Treatment
 
     @property
     def type(self) -> pa.DataType:
-        """In Arrow."""
+        """Arrow type of the column."""
         return pa.string() if self.treatment == "hash" else pa.float32()
 
 
@@ -77,7 +76,7 @@ class TrafficColumns:
     """The columns of one model's log.
 
     Attributes:
-        features: In the order of the manifest, without those that are not written.
+        features: Columns of features in the manifest's order, without dropped ones.
         attributes: Names of the protected attributes.
     """
 
@@ -86,22 +85,22 @@ class TrafficColumns:
 
     @classmethod
     def of(cls, spec: BundleSpec, treatments: Mapping[str, Treatment] | None = None) -> Self:
-        """As a bundle names them; a feature is kept unless something else is said of it."""
+        """Columns for a bundle; features without a treatment are kept."""
         attributes = tuple(attribute.name for attribute in spec.protected_attributes)
-        told, hidden = treatments or {}, spec.protected_features
-        # Engines do not tell names apart by case.
+        treatments, protected = treatments or {}, spec.protected_features
+        # Query engines ignore the case of names.
         joined = ("label", *map(group_column, attributes), *_IN_WINDOWS)
         taken = {n.casefold() for n in (*_own_names(attributes), *_IN_PATH, *joined)}
         columns = []
-        for place, feature in enumerate(spec.features):
-            treatment = told.get(feature.name, "keep")
-            if feature.name not in hidden and treatment != "drop":
+        for index, feature in enumerate(spec.features):
+            treatment = treatments.get(feature.name, "keep")
+            if feature.name not in protected and treatment != "drop":
                 name = _free_name(feature, taken)
                 columns.append(
                     FeatureColumn(
                         name=name,
                         feature=feature.name,
-                        place=place,
+                        index=index,
                         kind=feature.kind,
                         treatment=treatment,
                     )
@@ -110,7 +109,7 @@ class TrafficColumns:
 
     @property
     def schema(self) -> pa.Schema:
-        """In Arrow, in the order in which an analyst sees them."""
+        """Arrow schema of the columns, in order."""
         fields = [("request_id", pa.string()), ("row", pa.int32()), ("time", TIME)]
         fields += [(column.name, column.type) for column in self.features]
         fields += [("score", pa.float32()), ("logit", pa.float32()), ("decision", pa.int8())]
@@ -120,19 +119,19 @@ class TrafficColumns:
         return pa.schema([*fields, ("action", WORD)])
 
     def to_json(self) -> dict[str, Any]:
-        """For the header of a segment and the metadata of a file."""
+        """The columns as JSON, for the header of a segment and the metadata of a file."""
         features = [
-            {name: getattr(c, name) for name in ("name", "feature", "place", "kind", "treatment")}
+            {name: getattr(c, name) for name in ("name", "feature", "index", "kind", "treatment")}
             for c in self.features
         ]
         return {"features": features, "attributes": list(self.attributes)}
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Self:
-        """From there."""
+    def from_json(cls, content: Mapping[str, Any]) -> Self:
+        """Columns from the JSON of `to_json`."""
         return cls(
-            features=tuple(FeatureColumn(**column) for column in found["features"]),
-            attributes=tuple(found["attributes"]),
+            features=tuple(FeatureColumn(**column) for column in content["features"]),
+            attributes=tuple(content["attributes"]),
         )
 
 
@@ -146,14 +145,15 @@ _TYPES = {
 
 
 def group_column(attribute: str) -> str:
-    """What the outcomes call the group of a protected attribute."""
+    """Column of outcomes with the group of a protected attribute."""
     return f"group_{attribute}"
 
 
 def outcome_schema(attributes: tuple[str, ...]) -> pa.Schema:
-    """The columns of outcomes in Arrow; the label and the groups are optional.
+    """Arrow schema of outcomes; the label and the groups may be null.
 
-    `observed_at` decides which of several outcomes holds; `source` is rpc, rest, file or feature.
+    Of several outcomes of a row, the latest by `observed_at` counts. `source` is rpc, rest, file or
+    feature.
     """
     return pa.schema(
         [
@@ -169,42 +169,42 @@ def outcome_schema(attributes: tuple[str, ...]) -> pa.Schema:
 
 
 def with_metadata(schema: pa.Schema, about: Mapping[str, Any]) -> pa.Schema:
-    """A schema that says what it is of."""
+    """A schema with a description of its columns in the metadata."""
     return schema.with_metadata({METADATA_KEY: json.dumps(about).encode()})
 
 
-def about_file(schema: pa.Schema) -> dict[str, Any]:
-    """What a file of the log says of itself; nothing if it is of another kind."""
+def log_metadata(schema: pa.Schema) -> dict[str, Any]:
+    """Metadata of a file of the log; empty if it is another kind of file."""
     try:
-        found = json.loads((schema.metadata or {})[METADATA_KEY])
+        metadata = json.loads((schema.metadata or {})[METADATA_KEY])
     except (KeyError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return metadata if isinstance(metadata, dict) else {}
 
 
-def fresh_words(table: pa.Table) -> pa.Table:
-    """The same table, whose dictionaries hold no word of rows that were taken out of it."""
-    for place, field in enumerate(table.schema):
+def rebuild_dictionaries(table: pa.Table) -> pa.Table:
+    """The table with dictionaries that contain only values of its remaining rows."""
+    for index, field in enumerate(table.schema):
         if pa.types.is_dictionary(field.type):
             words = table[field.name].cast(field.type.value_type).cast(field.type)
-            table = table.set_column(place, field, words)
+            table = table.set_column(index, field, words)
     return table
 
 
 def _own_names(attributes: tuple[str, ...]) -> list[str]:
     return [
-        *_BEFORE,
-        *_BEHIND,
+        *_ROW_NAMES,
+        *_RESULT_NAMES,
         *(f"{signal}_{attribute}" for attribute in attributes for signal in SIGNALS),
         "action",
     ]
 
 
 def _free_name(feature: Feature, taken: set[str]) -> str:
-    """The feature's own name, or one like it where ours or another's is the same."""
+    """Name of a feature's column: the feature's own name, changed if it is already taken."""
     name = feature.name if feature.name.casefold() not in taken else f"feature_{feature.name}"
-    further, found = 2, name
-    while found.casefold() in taken:
-        found, further = f"{name}_{further}", further + 1
-    taken.add(found.casefold())
-    return found
+    unique, suffix = name, 2
+    while unique.casefold() in taken:
+        unique, suffix = f"{name}_{suffix}", suffix + 1
+    taken.add(unique.casefold())
+    return unique

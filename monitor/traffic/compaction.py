@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet as pq
 
-from monitor.traffic.columns import TrafficColumns, about_file, outcome_schema, with_metadata
+from monitor.traffic.columns import TrafficColumns, log_metadata, outcome_schema, with_metadata
 from monitor.traffic.erased import Erased, read_erased
 from monitor.traffic.ledger import LedgerFile, SegmentEntry, write_entry
 from monitor.traffic.outcomes import days, outcome_table
@@ -73,8 +73,8 @@ def _files(segment: Segment, store: Store, draft: Path, erased: Erased) -> list[
         _write(store, f"{folder}/{name}.parquet", schema, tables, draft, erased)
         for folder, schema, tables in _partitions(segment)
     ]
-    now = read_erased(store)
-    return files if now == erased else _files(segment, store, draft, now)
+    current = read_erased(store)
+    return files if current == erased else _files(segment, store, draft, current)
 
 
 def write_table(store: Store, path: str, table: pa.Table, draft: Path) -> LedgerFile:
@@ -113,7 +113,7 @@ def _lots(records: Records) -> Iterator[Records]:
     lot = np.cumsum(records.rows) // _LOT_ROWS
     cuts = [0, *(np.flatnonzero(np.diff(lot)) + 1).tolist(), len(records)]
     for start, stop in pairwise(cuts):
-        yield records if stop - start == len(records) else records.chosen(range(start, stop))
+        yield records if stop - start == len(records) else records.select(range(start, stop))
 
 
 def _write(
@@ -124,22 +124,22 @@ def _write(
     draft: Path,
     erased: Erased,
 ) -> LedgerFile:
-    rows = gone = 0
+    rows = omitted = 0
     try:
         draft.touch(store.file_mode)
         with pq.ParquetWriter(draft, schema, **parquet_options(schema)) as writer:
             for table in tables:
-                kept = erased.without(table)
-                writer.write_table(kept.cast(schema), row_group_size=_ROW_GROUP)
-                rows += len(kept)
-                gone += len(table) - len(kept)
+                remaining = erased.without(table)
+                writer.write_table(remaining.cast(schema), row_group_size=_ROW_GROUP)
+                rows += len(remaining)
+                omitted += len(table) - len(remaining)
         with draft.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         size = draft.stat().st_size
         store.put_file(path, draft)
     finally:
         draft.unlink(missing_ok=True)
-    return LedgerFile(path=path, rows=rows, bytes=size, sha256=digest, erased=gone)
+    return LedgerFile(path=path, rows=rows, bytes=size, sha256=digest, erased=omitted)
 
 
 def parquet_options(schema: pa.Schema) -> Mapping[str, Any]:
@@ -150,7 +150,7 @@ def parquet_options(schema: pa.Schema) -> Mapping[str, Any]:
     """
     types = pa.types
     words = [f.name for f in schema if types.is_dictionary(f.type) or types.is_integer(f.type)]
-    columns = about_file(schema).get("columns", {"features": []})["features"]
+    columns = log_metadata(schema).get("columns", {"features": []})["features"]
     few = [c["name"] for c in columns if c["kind"] != "numeric" or c["treatment"] == "bucket"]
     return {
         "compression": "zstd",

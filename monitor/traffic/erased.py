@@ -17,10 +17,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyarrow import compute as pc
 
-from monitor.traffic.columns import TIME, fresh_words
+from monitor.traffic.columns import TIME, rebuild_dictionaries
 from monitor.traffic.store import Store
 
-__all__ = ["ERASED", "Erased", "read_erased", "remember_erased"]
+__all__ = ["ERASED", "Erased", "read_erased", "record_erased"]
 
 ERASED = "_erased"
 
@@ -36,14 +36,14 @@ class Erased:
         if not self.digests:
             return table
         names = pc.unique(table["request_id"]).to_pylist()
-        gone = {name: at for name in names if (at := self._at(name)) is not None}
-        if not gone:
+        erased_ids = {name: at for name in names if (at := self._at(name)) is not None}
+        if not erased_ids:
             return table
         written = table["time" if "time" in table.column_names else "received_at"]
-        index = pc.index_in(table["request_id"], pa.array(list(gone), pa.string()))
-        erased_at = pc.take(pa.array(list(gone.values()), TIME), index)
+        index = pc.index_in(table["request_id"], pa.array(list(erased_ids), pa.string()))
+        erased_at = pc.take(pa.array(list(erased_ids.values()), TIME), index)
         erased = pc.fill_null(pc.less_equal(written, erased_at), fill_value=False)
-        return fresh_words(table.filter(pc.invert(erased)))
+        return rebuild_dictionaries(table.filter(pc.invert(erased)))
 
     def _at(self, name: str) -> dt.datetime | None:
         """Time of the last erasure of a request id."""
@@ -67,7 +67,7 @@ def read_erased(store: Store) -> Erased:
     return Erased(digests=digests)
 
 
-def remember_erased(store: Store, names: Iterable[str]) -> None:
+def record_erased(store: Store, names: Iterable[str]) -> None:
     """Add request ids to the list of erased requests, with the current time.
 
     Raises:

@@ -24,21 +24,21 @@ import pyarrow as pa
 from pyarrow import compute as pc
 from pyarrow import parquet as pq
 
-from monitor.traffic.columns import about_file, fresh_words
+from monitor.traffic.columns import log_metadata, rebuild_dictionaries
 from monitor.traffic.compaction import compact, parquet_options
-from monitor.traffic.erased import remember_erased
+from monitor.traffic.erased import record_erased
 from monitor.traffic.ledger import LedgerFile, changing, entry_of, write_entry
 from monitor.traffic.privacy import Pseudonyms
 from monitor.traffic.spool import DRAFT, ROLL_REQUEST, SEGMENTS
 from monitor.traffic.store import Store
 
-__all__ = ["ErasedFile", "LogPlace", "Receipt", "erase"]
+__all__ = ["ErasedFile", "LogLocation", "Receipt", "erase"]
 
 _POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogPlace:
+class LogLocation:
     """Where a log is.
 
     Attributes:
@@ -55,18 +55,18 @@ class ErasedFile:
     """A file that held rows of the request.
 
     Attributes:
-        place: Path or address of the log.
+        location: Path or address of the log.
         path: Path relative to the log's root.
         erased: Number of erased rows.
-        kept: Number of remaining rows; the file is deleted if there are none.
+        remaining: Number of remaining rows; the file is deleted if there are none.
         sha256_before: Digest before the erasure.
         sha256_after: Digest after the erasure; empty if the file was deleted.
     """
 
-    place: str
+    location: str
     path: str
     erased: int
-    kept: int
+    remaining: int
     sha256_before: str
     sha256_after: str
 
@@ -112,7 +112,9 @@ class Receipt:
     def __str__(self) -> str:
         erased = f"erased {_count(self.rows, 'row')} from {_count(len(self.files), 'file')}"
         lines = [f"{erased}; searched {_count(self.searched, 'file')}"]
-        lines += [f"  {f.path}: {_count(f.erased, 'row')}, {f.kept:,} remain" for f in self.files]
+        lines += [
+            f"  {f.path}: {_count(f.erased, 'row')}, {f.remaining:,} remain" for f in self.files
+        ]
         lines += [f"  {path}: lines overwritten" for path in self.blanked]
         lines += [f"  {path}: deleted, because it could not be read" for path in self.deleted]
         lines += [f"incomplete: {reason}" for reason in self.open]
@@ -141,25 +143,26 @@ class _Erasure:
 
     def by_other_keys(self) -> Iterator[str]:
         """Files that could not be searched because they were written with another key."""
-        for (place, fingerprint), files in sorted(self.other_keys.items()):
+        for (location, fingerprint), files in sorted(self.other_keys.items()):
             yield (
-                f"{place}: {files:,} files have pseudonyms of another key ({fingerprint}); set "
+                f"{location}: {files:,} files have pseudonyms of another key ({fingerprint}); set "
                 "traffic.key_path to that key and erase again"
             )
 
     @contextlib.contextmanager
-    def of(self, place: str) -> Iterator[None]:
+    def of(self, location: str) -> Iterator[None]:
         """Add an error with a location to `open` instead of raising it."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - a receipt is returned in any case
             # Not the text of the error, which may quote personal data.
-            self.open.append(f"{place}: {type(error).__name__}; it may still contain the request")
+            name = type(error).__name__
+            self.open.append(f"{location}: {name}; it may still contain the request")
 
 
 def erase(
     request_id: str,
-    places: Sequence[LogPlace],
+    locations: Sequence[LogLocation],
     pseudonyms: Pseudonyms,
     *,
     review: Path | None = None,
@@ -170,7 +173,7 @@ def erase(
 
     Args:
         request_id: Request id that the sidecar returned.
-        places: Locations of the logs.
+        locations: Locations of the logs.
         pseudonyms: Pseudonyms with the key of the logs, if they have one.
         review: Directory of predictions for human review, if there is one.
         timeout: Seconds to wait for a running sidecar to convert its segments to Parquet.
@@ -181,13 +184,13 @@ def erase(
         pseudonyms=pseudonyms,
         progress=progress,
     )
-    for place in places:
-        with erasure.of(place.store.place):
-            if place.home is not None:
-                _empty_segments(place.home, place.store, timeout, erasure)
+    for log in locations:
+        with erasure.of(log.store.location):
+            if log.home is not None:
+                _empty_segments(log.home, log.store, timeout, erasure)
             # From now on no segment on any machine can restore the request.
-            remember_erased(place.store, erasure.names)
-            _erase_from_store(place.store, erasure)
+            record_erased(log.store, erasure.names)
+            _erase_from_store(log.store, erasure)
     if review is not None:
         with erasure.of(str(review)):
             _blank_lines(review, erasure)
@@ -197,7 +200,7 @@ def erase(
         salted_sha256=hashlib.sha256(f"{salt}{request_id}".encode()).hexdigest(),
         at=dt.datetime.now(dt.UTC),
         searched=erasure.searched,
-        segments=tuple(place.home.place for place in places if place.home is not None),
+        segments=tuple(log.home.location for log in locations if log.home is not None),
         files=tuple(erasure.files),
         deleted=tuple(erasure.deleted),
         blanked=tuple(erasure.blanked),
@@ -271,55 +274,55 @@ def _erase_from_store(store: Store, erasure: _Erasure) -> None:
     for file in store.files(suffix=".parquet"):
         erasure.progress(file.path)
         erasure.searched += 1
-        with erasure.of(f"{store.place}: {file.path}"), changing(store):
+        with erasure.of(f"{store.location}: {file.path}"), changing(store):
             _erase_from_file(store, file.path, erasure)
 
 
 def _erase_from_file(store: Store, path: str, erasure: _Erasure) -> None:
-    wanted = pa.array(sorted(erasure.names))
+    ids = pa.array(sorted(erasure.names))
     with store.open_file(path) as source:
         parquet = pq.ParquetFile(source)
-        fingerprint = about_file(parquet.schema_arrow).get("pseudonyms")
+        fingerprint = log_metadata(parquet.schema_arrow).get("pseudonyms")
         if fingerprint is not None and fingerprint != erasure.pseudonyms.fingerprint:
-            erasure.other_keys[store.place, fingerprint] += 1
+            erasure.other_keys[store.location, fingerprint] += 1
             return
         if "request_id" not in parquet.schema_arrow.names:
-            erasure.open.append(f"{store.place}: {path} is not a file of a log")
+            erasure.open.append(f"{store.location}: {path} is not a file of a log")
             return
-        found = sum(
-            pc.sum(pc.is_in(batch.column(0), wanted)).as_py() or 0
+        rows = sum(
+            pc.sum(pc.is_in(batch.column(0), ids)).as_py() or 0
             for batch in parquet.iter_batches(columns=["request_id"])
         )
-        if found:
-            erasure.files.append(_rewrite(store, path, parquet, wanted, found))
+        if rows:
+            erasure.files.append(_rewrite(store, path, parquet, ids, rows))
 
 
 def _rewrite(
-    store: Store, path: str, parquet: pq.ParquetFile, wanted: pa.Array, found: int
+    store: Store, path: str, parquet: pq.ParquetFile, ids: pa.Array, erased: int
 ) -> ErasedFile:
     """Rewrite a file. The ledger is written first, so that a repeated erasure repairs a crash."""
-    before, kept, after = store.sha256(path), parquet.metadata.num_rows - found, ""
-    if kept:
+    before, remaining, after = store.sha256(path), parquet.metadata.num_rows - erased, ""
+    if remaining:
         with store.draft() as draft:
             schema = parquet.schema_arrow
             with pq.ParquetWriter(draft, schema, **parquet_options(schema)) as writer:
                 for group in range(parquet.num_row_groups):
                     table = parquet.read_row_group(group)
-                    rest = table.filter(pc.invert(pc.is_in(table["request_id"], wanted)))
-                    writer.write_table(fresh_words(rest))
+                    others = table.filter(pc.invert(pc.is_in(table["request_id"], ids)))
+                    writer.write_table(rebuild_dictionaries(others))
             with draft.open("rb") as file:
                 after = hashlib.file_digest(file, "sha256").hexdigest()
             size = draft.stat().st_size
-            _note(store, LedgerFile(path=path, rows=kept, bytes=size, sha256=after))
+            _note(store, LedgerFile(path=path, rows=remaining, bytes=size, sha256=after))
             store.put_file(path, draft)
     else:
         _note(store, LedgerFile(path=path, rows=0, bytes=0, sha256=before, removed="erased"))
         store.remove(path)
     return ErasedFile(
-        place=store.place,
+        location=store.location,
         path=path,
-        erased=found,
-        kept=kept,
+        erased=erased,
+        remaining=remaining,
         sha256_before=before,
         sha256_after=after,
     )
@@ -341,13 +344,13 @@ def _note(store: Store, now: LedgerFile) -> None:
 
 def _blank_lines(folder: Path, erasure: _Erasure) -> None:
     """Overwrite the lines of the request with spaces, since a sidecar may be appending lines."""
-    wanted = [b'"request_id": ' + json.dumps(name).encode() for name in erasure.names]
+    markers = [b'"request_id": ' + json.dumps(name).encode() for name in erasure.names]
     for path in sorted(folder.glob("*.jsonl")):
         erasure.searched += 1
         with path.open("r+b") as file:
             offset, changed = 0, False
             for line in file.read().splitlines(keepends=True):
-                if any(name in line for name in wanted):
+                if any(name in line for name in markers):
                     file.seek(offset)
                     file.write(b" " * (len(line) - 1))
                     changed = True

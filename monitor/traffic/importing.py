@@ -19,10 +19,10 @@ from monitor.traffic.columns import (
     FORMAT,
     TIME,
     WORD,
-    about_file,
-    fresh_words,
     group_column,
+    log_metadata,
     outcome_schema,
+    rebuild_dictionaries,
     with_metadata,
 )
 from monitor.traffic.compaction import write_table
@@ -101,7 +101,7 @@ def import_outcomes(
             f"{first + 1} ({why}). Nothing was imported; --skip-bad imports the valid rows"
         )
     table = table.filter(pc.invert(bad))
-    if not pseudonyms.kept:
+    if pseudonyms.enabled:
         ids = pa.array([pseudonyms.of(name) for name in table["request_id"].to_pylist()])
         table = table.set_column(0, "request_id", ids)
     if len(table):
@@ -121,15 +121,15 @@ def _check_key(store: Store, pseudonyms: Pseudonyms, model: str) -> None:
         if not files:
             return
         with store.open_file(max(file.path for file in files)) as source:
-            about = about_file(pq.read_schema(source))
+            about = log_metadata(pq.read_schema(source))
     except (OSError, pa.ArrowException):
         # An unreadable older file does not prevent an import.
         return
-    there, ours = about.get("pseudonyms"), pseudonyms.fingerprint
-    if about and there != ours:
-        names = [key or "none" for key in (there, ours)]
+    existing, configured = about.get("pseudonyms"), pseudonyms.fingerprint
+    if about and existing != configured:
+        names = [key or "none" for key in (existing, configured)]
         raise TrafficError(
-            f"{store.place}: existing outcomes have pseudonyms of another key ({names[0]}) than "
+            f"{store.location}: existing outcomes have pseudonyms of another key ({names[0]}) than "
             f"traffic.key_path ({names[1]}), so they could not be joined; pass the sidecar's "
             "config with --config"
         )
@@ -286,7 +286,7 @@ def _store(
         "attributes": {attribute: list(names) for attribute, names in groups.items()},
         "pseudonyms": pseudonyms.fingerprint,
     }
-    table = fresh_words(table.cast(with_metadata(table.schema, about)))
+    table = rebuild_dictionaries(table.cast(with_metadata(table.schema, about)))
     try:
         with store.draft() as draft:
             file = write_table(store, _where(store, model, name, now), table, draft)
@@ -302,7 +302,7 @@ def _store(
         )
         write_entry(store, entry)
     except OSError as error:
-        raise TrafficError(f"{store.place}: {error.strerror or error}") from None
+        raise TrafficError(f"{store.location}: {error.strerror or error}") from None
 
 
 def _where(store: Store, model: str, name: str, now: dt.datetime) -> str:

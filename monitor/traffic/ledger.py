@@ -119,7 +119,7 @@ def read_ledger(
     try:
         files = store.files(LEDGER, ".json")
     except OSError as error:
-        raise TrafficError(f"{store.place}: the ledger cannot be listed: {error}") from None
+        raise TrafficError(f"{store.location}: the ledger cannot be listed: {error}") from None
     entries, unreadable = [], []
     for file in files:
         if _day(file.path) < _first(since):

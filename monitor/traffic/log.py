@@ -16,7 +16,14 @@ from monitor.errors import ConfigError, NotReadyError, OverloadedError
 from monitor.logs import without_values
 from monitor.traffic.appender import BoundedAppender
 from monitor.traffic.columns import FORMAT, TrafficColumns
-from monitor.traffic.outcomes import Outcome, OutcomeCheck, OwnGroups, Refusal, Source, payload
+from monitor.traffic.outcomes import (
+    Outcome,
+    OutcomeCheck,
+    ProtectedFeatures,
+    Refusal,
+    Source,
+    payload,
+)
 from monitor.traffic.privacy import FeatureGuard, Pseudonyms, treatments
 from monitor.traffic.records import TrafficEncoder
 from monitor.traffic.spool import Spool
@@ -43,7 +50,7 @@ _LOG = logging.getLogger(__name__)
 OUTCOMES_MODE = 0o700
 _OUTCOME_ROLL_BYTES, _OUTCOME_SYNC_SECONDS = 16 << 20, 1.0
 # Most outcome requests that wait for the disk; further ones are rejected.
-_MOST_WAITING = 64
+_MAX_WAITING = 64
 
 
 class OutcomeLog:
@@ -78,16 +85,18 @@ class OutcomeLog:
         # Outcomes wait for the disk without a time limit, in their own thread.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="traffic-outcomes")
         seconds = config.traffic.max_write_seconds
-        self._own = OwnGroups(manifest)
+        self._protected_features = ProtectedFeatures(manifest)
         self._bounded = (
-            BoundedAppender(self.spool.appender, seconds) if seconds and self._own else None
+            BoundedAppender(self.spool.appender, seconds)
+            if seconds and self._protected_features
+            else None
         )
         self._writer = self._bounded or self.spool.appender
 
     async def record(
         self, read: Callable[[], Sequence[Outcome]], source: Source
     ) -> tuple[int, list[Refusal]]:
-        """Record the valid ones of some outcomes.
+        """Record the valid outcomes of a request.
 
         Args:
             read: Function that decodes the outcomes; called outside of the event loop.
@@ -99,9 +108,9 @@ class OutcomeLog:
         Raises:
             RequestError: They cannot be decoded or written; nothing was recorded.
         """
-        if self._waiting >= _MOST_WAITING:
+        if self._waiting >= _MAX_WAITING:
             raise OverloadedError(
-                f"{_MOST_WAITING} requests with outcomes are already waiting; send it again later"
+                f"{_MAX_WAITING} requests with outcomes are already waiting; send it again later"
             )
         self._waiting += 1
         loop = asyncio.get_running_loop()
@@ -116,21 +125,23 @@ class OutcomeLog:
         outcomes = read()
         now = dt.datetime.now(dt.UTC)
         flaws = [self._check.flaw(outcome, now) for outcome in outcomes]
-        good = [o for o, flaw in zip(outcomes, flaws, strict=True) if flaw is None]
+        valid = [o for o, flaw in zip(outcomes, flaws, strict=True) if flaw is None]
         refusals = [(index, flaw) for index, flaw in enumerate(flaws) if flaw is not None]
-        data = payload(good, self._pseudonyms, source, now)
-        written = not good or self.spool.appender.write(data, len(good), can_be_sent_again=True)
-        self.recorded[source] += len(good) if written else 0
+        data = payload(valid, self._pseudonyms, source, now)
+        written = not valid or self.spool.appender.write(data, len(valid), can_be_sent_again=True)
+        self.recorded[source] += len(valid) if written else 0
         self.refused[source] += len(refusals) if written else len(outcomes)
         if not written:
             raise NotReadyError("outcomes cannot be recorded now; send them again later")
-        return len(good), refusals
+        return len(valid), refusals
 
-    def record_own(self, batch: Sequence[Waiting], features: NDArray[np.float32]) -> None:
-        """Record the groups that are features themselves, from the features `[n, d]` of a batch."""
-        if not self._own:
+    def record_protected_features(
+        self, batch: Sequence[Waiting], features: NDArray[np.float32]
+    ) -> None:
+        """Record the groups that are features, from the features `[n, d]` of a batch."""
+        if not self._protected_features:
             return
-        outcomes = self._own.outcomes(batch, features)
+        outcomes = self._protected_features.outcomes(batch, features)
         if outcomes:
             now = dt.datetime.now(dt.UTC)
             data = payload(outcomes, self._pseudonyms, "feature", now)
@@ -142,7 +153,7 @@ class OutcomeLog:
         """Number of lost outcomes, by cause."""
         return self._writer.lost + self.spool.found_lost
 
-    def lose_own(self, rows: int) -> None:
+    def lose_protected_features(self, rows: int) -> None:
         """Count groups that could not be recorded as lost."""
         self._writer.lose("fault", rows)
 
@@ -172,7 +183,7 @@ class TrafficLog:
         treated = treatments(manifest, settings.features)
         columns = TrafficColumns.of(manifest, {n: t.treatment for n, t in treated.items()})
         self._outcomes = outcomes
-        self._check_own_groups(OwnGroups(manifest))
+        self._warn_if_not_recorded(ProtectedFeatures(manifest))
         guard = FeatureGuard(columns, treated, pseudonyms)
         self._encoder = TrafficEncoder(columns, scores, guard, pseudonyms, scorer)
         home = Store.open(settings.path)
@@ -191,8 +202,8 @@ class TrafficLog:
         seconds = settings.max_write_seconds
         self._bounded = None if seconds is None else BoundedAppender(self.spool.appender, seconds)
         self._writer = self._bounded or self.spool.appender
-        self._place = settings.store or str(settings.path)
-        self._is_pseudonymous = not pseudonyms.kept
+        self._location = settings.store or str(settings.path)
+        self._is_pseudonymous = pseudonyms.enabled
 
     def record(
         self, batch: Sequence[Waiting], features: NDArray[np.float32], result: ScoringResult
@@ -206,10 +217,10 @@ class TrafficLog:
             _LOG.error("predictions were not logged: %s", without_values(error))
         try:
             if self._outcomes is not None:
-                self._outcomes.record_own(batch, features)
+                self._outcomes.record_protected_features(batch, features)
         except Exception as error:  # noqa: BLE001 - the response is sent in any case
             assert self._outcomes is not None
-            self._outcomes.lose_own(len(features))
+            self._outcomes.lose_protected_features(len(features))
             _LOG.error("protected groups were not logged: %s", without_values(error))
 
     @property
@@ -224,10 +235,12 @@ class TrafficLog:
 
     @property
     def in_words(self) -> str:
-        """Where it goes, for people."""
-        names = "pseudonyms for request ids" if self._is_pseudonymous else "request ids as they are"
-        left = self.spool.recovered
-        return f"{self._place}, {names}" + (f"; {left} segments to recover" if left else "")
+        """Location of the log and kind of ids, for the start-up message."""
+        names = "with pseudonyms of request ids" if self._is_pseudonymous else "with request ids"
+        segments = self.spool.recovered
+        return f"{self._location} {names}" + (
+            f"; {segments} segments to recover" if segments else ""
+        )
 
     def stop(self, seconds: float) -> None:
         """Convert segments to Parquet within a time limit, and close the log."""
@@ -235,17 +248,17 @@ class TrafficLog:
             self._bounded.stop(seconds)
         self.spool.stop(seconds)
 
-    def _check_own_groups(self, own: OwnGroups) -> None:
-        if own and self._outcomes is None:
+    def _warn_if_not_recorded(self, protected: ProtectedFeatures) -> None:
+        if protected and self._outcomes is None:
             _LOG.warning(
-                "a protected attribute is a feature; without outcomes.path it is not written down"
+                "a protected attribute is a feature, but is not recorded: outcomes.path is unset"
             )
 
 
 def _warn_of_readers(folder: Path) -> None:
-    """A folder that was there before may be open to others than the sidecar's user."""
+    """Warn if an existing directory is readable by others than the sidecar's user."""
     if folder.stat().st_mode & 0o077:
-        _LOG.warning("outcomes.path: others than its owner may enter %s", folder)
+        _LOG.warning("outcomes.path: %s is accessible to other users; use mode 0700", folder)
 
 
 def _about(bundle: Bundle, kind: Kind, pseudonyms: Pseudonyms) -> dict[str, Any]:
@@ -262,7 +275,7 @@ def _about(bundle: Bundle, kind: Kind, pseudonyms: Pseudonyms) -> dict[str, Any]
 
 
 def _meaning(bundle: Bundle, columns: TrafficColumns) -> dict[str, Any]:
-    """What the numbers of the traffic log stand for."""
+    """Description of the traffic log's values, for the metadata of its files."""
     manifest = bundle.manifest
     return {
         "columns": columns.to_json(),
@@ -285,14 +298,14 @@ def open_logs(
     traffic, outcomes = config.traffic.path, config.outcomes.path
     if traffic is not None and outcomes is not None:
         _check_apart(config)
-    kept = None if outcomes is None else OutcomeLog(config, bundle)
+    outcome_log = None if outcomes is None else OutcomeLog(config, bundle)
     try:
-        log = None if traffic is None else TrafficLog(config, bundle, scorer, scores, kept)
+        log = None if traffic is None else TrafficLog(config, bundle, scorer, scores, outcome_log)
     except BaseException:
-        if kept is not None:
-            kept.stop(config.server.drain_seconds)
+        if outcome_log is not None:
+            outcome_log.stop(config.server.drain_seconds)
         raise
-    return log, kept
+    return log, outcome_log
 
 
 def _check_apart(config: Config) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Outcome",
     "OutcomeCheck",
-    "OwnGroups",
+    "ProtectedFeatures",
     "Refusal",
     "Source",
     "days",
@@ -104,7 +104,7 @@ class OutcomeCheck:
         return None
 
 
-class OwnGroups:
+class ProtectedFeatures:
     """Protected groups that are features; they are recorded with the outcomes."""
 
     def __init__(self, spec: BundleSpec) -> None:
@@ -128,7 +128,7 @@ class OwnGroups:
         start = 0
         for waiting in batch:
             for row in range(len(waiting.features)):
-                groups = {name: all_[start + row] for name, all_ in named.items()}
+                groups = {name: names[start + row] for name, names in named.items()}
                 known = {name: group for name, group in groups.items() if group is not None}
                 if known:
                     outcomes.append(
@@ -199,7 +199,7 @@ def days(records: Records) -> list[tuple[str, Records]]:
     for index, time in enumerate(records.times):
         by_day.setdefault(time // _DAY, []).append(index)
     return [
-        (f"{_EPOCH + dt.timedelta(days=day):%Y-%m-%d}", records.chosen(indices))
+        (f"{_EPOCH + dt.timedelta(days=day):%Y-%m-%d}", records.select(indices))
         for day, indices in sorted(by_day.items())
     ]
 

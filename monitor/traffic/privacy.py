@@ -23,7 +23,7 @@ _SHORTEST_KEY = 16
 _BUCKETS = 20
 # Relative rounding error of a float32.
 _ROUNDING = float(np.finfo(np.float32).eps)
-_REMEMBERED = 65536
+_CACHED_HASHES = 65536
 
 
 class Pseudonyms:
@@ -39,7 +39,7 @@ class Pseudonyms:
 
     @classmethod
     def read(cls, path: Path | None) -> Self:
-        """Pseudonyms with the key in a file; without a file ids are kept.
+        """Pseudonyms with the key in a file; without a file, request ids are not changed.
 
         Raises:
             ConfigError: The file cannot be read, or the key is too short.
@@ -58,9 +58,9 @@ class Pseudonyms:
         return cls(key)
 
     @property
-    def kept(self) -> bool:
-        """Whether request ids are kept as they are."""
-        return self._key is None
+    def enabled(self) -> bool:
+        """Whether there is a key; without one request ids are not changed."""
+        return self._key is not None
 
     def of(self, request_id: str) -> str:
         """Name of a request in the log."""
@@ -70,10 +70,10 @@ class Pseudonyms:
         """Keyed hash of a feature's value."""
         name = hashlib.blake2b(feature.encode(), digest_size=8).digest()
         # Adding 0.0 turns -0.0 into 0.0.
-        found = hashlib.blake2b(
+        digest = hashlib.blake2b(
             np.float32(value + 0.0).tobytes(), digest_size=8, key=self._key or b"", salt=name
         )
-        return int.from_bytes(found.digest(), "little")
+        return int.from_bytes(digest.digest(), "little")
 
     def _hash(self, data: bytes, size: int) -> str:
         return hashlib.blake2b(data, digest_size=size, key=self._key or b"").hexdigest()
@@ -89,21 +89,21 @@ def treatments(
     """
     groups = {group.name: group.features for group in spec.one_hot_groups}
     features = {feature.name: feature for feature in spec.features}
-    found: dict[str, FeatureTreatment] = {}
+    by_feature: dict[str, FeatureTreatment] = {}
     for name, treatment in configured.items():
         if name not in features and name not in groups:
             close = difflib.get_close_matches(name, [*features, *groups], n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
             raise ConfigError(f"traffic.features.{name}: the bundle has no such feature{hint}")
         for column in groups.get(name, (name,)):
-            found[column] = treatment
+            by_feature[column] = treatment
         if treatment.treatment == "bucket":
-            found[name] = _bucket(name, features.get(name), treatment)
-    return found
+            by_feature[name] = _bucket(name, features.get(name), treatment)
+    return by_feature
 
 
 def _bucket(name: str, feature: Feature | None, treatment: FeatureTreatment) -> FeatureTreatment:
-    """The treatment with its width, by default a twentieth of the feature's range."""
+    """The treatment with a bucket width, by default a twentieth of the feature's range."""
     if feature is None or feature.kind != "numeric":
         raise ConfigError(
             f"traffic.features.{name}: only numeric features can be bucketed; use keep, "
@@ -113,8 +113,8 @@ def _bucket(name: str, feature: Feature | None, treatment: FeatureTreatment) -> 
         return treatment
     if feature.low is None or feature.high is None or feature.low == feature.high:
         raise ConfigError(
-            f"traffic.features.{name}: the bundle has no range of it; set a width, such as "
-            f"{{treatment: bucket, width: 10}}"
+            f"traffic.features.{name}: the bundle has no range for this feature; set a "
+            f"width, such as {{treatment: bucket, width: 10}}"
         )
     return treatment.model_copy(update={"width": (feature.high - feature.low) / _BUCKETS})
 
@@ -129,7 +129,7 @@ class FeatureGuard:
         pseudonyms: Pseudonyms,
     ) -> None:
         plain = [c for c in columns.features if c.treatment != "hash"]
-        self._places = np.array([c.place for c in plain], np.intp)
+        self._columns = np.array([c.index for c in plain], np.intp)
         self._hashed = [c for c in columns.features if c.treatment == "hash"]
         self._widths = np.array(
             [treatments[c.feature].width if c.treatment == "bucket" else 0.0 for c in plain],
@@ -139,21 +139,21 @@ class FeatureGuard:
         self._pseudonyms = pseudonyms
         self._known: dict[tuple[str, float], int] = {}
 
-    def kept(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
+    def treated(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
         """Written values of encoded features `[n, d]`, without hashed columns."""
-        kept: NDArray[np.float32] = features[:, self._places]
+        treated: NDArray[np.float32] = features[:, self._columns]
         if len(self._buckets):
             widths = self._widths[self._buckets]
-            steps = kept[:, self._buckets].astype(np.float64) / widths
+            steps = treated[:, self._buckets].astype(np.float64) / widths
             # A value on the lower edge of a bucket belongs to it in spite of float32 rounding.
-            kept[:, self._buckets] = np.floor(steps + _ROUNDING * np.abs(steps)) * widths
-        return kept
+            treated[:, self._buckets] = np.floor(steps + _ROUNDING * np.abs(steps)) * widths
+        return treated
 
     def hashed(self, features: NDArray[np.float32]) -> NDArray[np.uint64]:
         """Hashed values, `[n, h]`."""
         hashes = np.empty((len(features), len(self._hashed)), np.uint64)
         for index, column in enumerate(self._hashed):
-            values = features[:, column.place].tolist()
+            values = features[:, column.index].tolist()
             hashes[:, index] = [self._number(column.feature, value) for value in values]
         return hashes
 
@@ -161,8 +161,8 @@ class FeatureGuard:
         if math.isnan(value):
             return 0
         key = (feature, value)
-        if (found := self._known.get(key)) is None:
-            if len(self._known) >= _REMEMBERED:
+        if (number := self._known.get(key)) is None:
+            if len(self._known) >= _CACHED_HASHES:
                 self._known.clear()
-            found = self._known[key] = self._pseudonyms.of_value(feature, value)
-        return found
+            number = self._known[key] = self._pseudonyms.of_value(feature, value)
+        return number

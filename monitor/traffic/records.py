@@ -1,7 +1,7 @@
-"""Rows of the traffic log: from a result batch to the bytes of a record, and on to named columns.
+"""Encoding of predictions: from a batch to the payload of a record, and on to Parquet columns.
 
-A payload is the request ids, a line each, and then every row with a fixed width, so that thousands
-of records become columns in one go.
+A payload is the request ids, one per line, followed by rows of fixed width, so that the rows of
+thousands of records are converted to columns at once.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 __all__ = ["TrafficEncoder", "hours", "traffic_table"]
 
 _IDS = struct.Struct("<II")
-_NOTHING = -1
+_MISSING = -1
 _SIGNALS_PER_ATTRIBUTE = 3
 _VERDICTS, _ACTIONS = pa.array(VERDICT_NAMES), pa.array(ACTION_NAMES)
 
 
 class TrafficEncoder:
-    """Makes records of batches."""
+    """Encodes batches of predictions."""
 
     def __init__(
         self,
@@ -47,20 +47,20 @@ class TrafficEncoder:
         self._guard, self._pseudonyms, self._scorer = guard, pseudonyms, scorer
         self._dtype = _row_dtype(columns)
         self._hashes = "hashed" in (self._dtype.names or ())
-        places = [scores.logit, scores.boundary_distance]
+        used = [scores.logit, scores.boundary_distance]
         for name in columns.attributes:
             own = scores.attributes[name]
-            places += [own.log_prediction_sensitivity, own.flip_probability, own.expected_change]
-        self._places = np.array(places, np.intp)
+            used += [own.log_prediction_sensitivity, own.flip_probability, own.expected_change]
+        self._score_columns = np.array(used, np.intp)
         self._margin = scores.signed_margin
 
     def payload(
         self, batch: Sequence[Waiting], features: NDArray[np.float32], result: ScoringResult
     ) -> bytes:
-        """What a record says of a batch, whose features are `[n, d]`."""
+        """Payload of a batch with features `[n, d]`."""
         rows = np.zeros(len(features), self._dtype)
-        self._name_rows(rows, batch)
-        rows["features"] = self._guard.kept(features)
+        self._set_requests(rows, batch)
+        rows["features"] = self._guard.treated(features)
         if self._hashes:
             rows["hashed"] = self._guard.hashed(features)
         if result.scores is None:
@@ -69,30 +69,31 @@ class TrafficEncoder:
             rows["decision"] = _decisions(self._scorer.margins(result.output))
             rows["p_values"] = np.nan
         else:
-            rows["scores"] = result.scores[:, self._places]
+            rows["scores"] = result.scores[:, self._score_columns]
             rows["decision"] = _decisions(result.scores[:, self._margin])
             rows["p_values"] = result.p_values
-        rows["verdicts"] = _NOTHING if result.verdicts is None else result.verdicts
+        rows["verdicts"] = _MISSING if result.verdicts is None else result.verdicts
         rows["action"] = Action.NONE if result.actions is None else result.actions
         name = self._pseudonyms.of
         ids = "\n".join([name(waiting.request_id) for waiting in batch]).encode()
         return b"".join((_IDS.pack(len(batch), len(ids)), ids, rows.tobytes()))
 
-    def _name_rows(self, rows: NDArray[np.void], batch: Sequence[Waiting]) -> None:
+    def _set_requests(self, rows: NDArray[np.void], batch: Sequence[Waiting]) -> None:
+        """Set the index of the request in the batch, and the row in the request."""
         if len(batch) == len(rows):
             rows["request"] = np.arange(len(batch))
             rows["row"] = [waiting.first_row for waiting in batch]
             return
         start = 0
-        for place, waiting in enumerate(batch):
+        for index, waiting in enumerate(batch):
             stop = start + len(waiting.features)
-            rows["request"][start:stop] = place
+            rows["request"][start:stop] = index
             rows["row"][start:stop] = np.arange(waiting.first_row, waiting.first_row + stop - start)
             start = stop
 
 
 def traffic_table(records: Records, columns: TrafficColumns) -> pa.Table:
-    """The named columns of some records."""
+    """Table of some records."""
     data, unpack, head = records.data, _IDS.unpack_from, _IDS.size
     ids: list[bytes] = []
     parts: list[bytes] = []
@@ -100,11 +101,12 @@ def traffic_table(records: Records, columns: TrafficColumns) -> pa.Table:
     for start, stop in zip(records.starts, records.stops, strict=True):
         count, size = unpack(data, start)
         counts.append(count)
-        behind = start + head + size
-        ids.append(data[start + head : behind])
-        parts.append(data[behind:stop])
+        rows_start = start + head + size
+        ids.append(data[start + head : rows_start])
+        parts.append(data[rows_start:stop])
     rows = np.frombuffer(b"".join(parts), _row_dtype(columns))
     per_record = np.array(records.rows)
+    # A row has the index of its request in its record; add the requests of earlier records.
     before = np.cumsum(counts) - np.array(counts)
     requests = rows["request"].astype(np.int64) + np.repeat(before, per_record)
     names = pa.array(b"\n".join(ids).split(b"\n"), pa.binary()).cast(pa.string())
@@ -119,7 +121,7 @@ def traffic_table(records: Records, columns: TrafficColumns) -> pa.Table:
 
 
 def hours(records: Records) -> list[tuple[int, Records]]:
-    """Records by the hour that they were written in, counted from 1970, in order of the hour."""
+    """Records by the hour of writing, in hours since 1970, in order."""
     hour = np.array(records.times) // 3_600_000_000_000
     if len(records) and hour.min() == hour.max():
         return [(int(hour[0]), records)]
@@ -127,7 +129,7 @@ def hours(records: Records) -> list[tuple[int, Records]]:
     cuts = np.flatnonzero(np.diff(hour[order])) + 1
     edges = [0, *cuts.tolist(), len(records)]
     return [
-        (int(hour[order[start]]), records.chosen(order[start:stop].tolist()))
+        (int(hour[order[start]]), records.select(order[start:stop].tolist()))
         for start, stop in pairwise(edges)
         if stop > start
     ]
@@ -152,22 +154,22 @@ def _row_dtype(columns: TrafficColumns) -> np.dtype[np.void]:
 
 
 def _decisions(margin: NDArray[np.floating]) -> NDArray[np.int8]:
-    """Class 1 or 0, and nothing where the margin is no number."""
-    decided: NDArray[np.int8] = np.where(np.isnan(margin), _NOTHING, margin >= 0).astype(np.int8)
-    return decided
+    """Class 1 or 0 by the signed margin; missing if the margin is NaN."""
+    decisions: NDArray[np.int8] = np.where(np.isnan(margin), _MISSING, margin >= 0).astype(np.int8)
+    return decisions
 
 
 def _feature_arrays(rows: NDArray[np.void], columns: TrafficColumns) -> list[pa.Array]:
-    arrays, kept, hashed = [], 0, 0
+    arrays, plain, hashed = [], 0, 0
     for column in columns.features:
         if column.treatment == "hash":
             numbers = rows["hashed"][:, hashed].tolist()
-            # No number stands for nothing.
+            # The hash 0 is the code of NaN.
             arrays.append(pa.array([f"{n:016x}" if n else None for n in numbers], pa.string()))
             hashed += 1
         else:
-            arrays.append(_numbers(rows["features"][:, kept]))
-            kept += 1
+            arrays.append(_numbers(rows["features"][:, plain]))
+            plain += 1
     return arrays
 
 
@@ -180,27 +182,27 @@ def _score_arrays(rows: NDArray[np.void], columns: TrafficColumns) -> list[pa.Ar
     arrays = [
         _numbers(probability.astype(np.float32)),
         _numbers(scores[:, 0]),
-        pa.array(decision.copy(), mask=decision == _NOTHING),
+        pa.array(decision.copy(), mask=decision == _MISSING),
         _numbers(scores[:, 1]),
     ]
-    for place in range(len(columns.attributes)):
-        first = 2 + _SIGNALS_PER_ATTRIBUTE * place
-        found = {
+    for index in range(len(columns.attributes)):
+        first = 2 + _SIGNALS_PER_ATTRIBUTE * index
+        signals = {
             "prediction_sensitivity": _numbers(np.exp(scores[:, first])),
             "flip_probability": _numbers(scores[:, first + 1]),
             "expected_change": _numbers(scores[:, first + 2]),
-            "p_value": _numbers(rows["p_values"][:, place]),
-            "verdict": _words(rows["verdicts"][:, place], _VERDICTS),
+            "p_value": _numbers(rows["p_values"][:, index]),
+            "verdict": _words(rows["verdicts"][:, index], _VERDICTS),
         }
-        arrays += [found[signal] for signal in SIGNALS]
+        arrays += [signals[signal] for signal in SIGNALS]
     return arrays
 
 
 def _numbers(values: NDArray[np.floating]) -> pa.Array:
-    """A column; what is not a number is null."""
+    """A column of numbers; NaN becomes null."""
     return pa.array(np.ascontiguousarray(values), from_pandas=True)
 
 
 def _words(codes: NDArray[np.int8], words: pa.Array) -> pa.Array:
-    places = pa.array(codes.astype(np.int32), mask=codes == _NOTHING)
-    return pa.DictionaryArray.from_arrays(places, words).cast(WORD)
+    indices = pa.array(codes.astype(np.int32), mask=codes == _MISSING)
+    return pa.DictionaryArray.from_arrays(indices, words).cast(WORD)

@@ -74,7 +74,7 @@ def expire(store: Store, before: dt.date, *, dry_run: bool = False) -> Expired:
             store.remove_old_drafts()
             _remove_unreadable(store, before)
     except OSError as error:
-        raise TrafficError(f"{store.place}: {error}") from None
+        raise TrafficError(f"{store.location}: {error}") from None
     return Expired(files=len(old), bytes=sum(file.bytes for file in old), rows=rows)
 
 
@@ -118,8 +118,8 @@ def _note(store: Store, paths: set[str], before: dt.date, *, dry_run: bool) -> i
     """Record deletions in the ledger, and delete entries whose files are all gone."""
     rows = 0
     for entry in read_ledger(store)[0]:
-        gone = [file for file in entry.files if file.path in paths]
-        rows += sum(file.rows for file in gone)
+        deleted = [file for file in entry.files if file.path in paths]
+        rows += sum(file.rows for file in deleted)
         if dry_run:
             continue
         files = tuple(
@@ -128,7 +128,7 @@ def _note(store: Store, paths: set[str], before: dt.date, *, dry_run: bool) -> i
         )
         if entry.until.date() < before and all(file.removed for file in files):
             store.remove(entry.path)
-        elif gone:
+        elif deleted:
             write_entry(store, entry.model_copy(update={"files": files}))
     return rows
 

@@ -99,7 +99,7 @@ class Records:
         self.starts.append(start)
         self.stops.append(stop)
 
-    def chosen(self, indices: Iterable[int]) -> Records:
+    def select(self, indices: Iterable[int]) -> Records:
         """The records at some indices."""
         records = Records(data=self.data)
         for i in indices:

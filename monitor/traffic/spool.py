@@ -100,9 +100,9 @@ class Spool:
             always_sync=durability == "always",
             file_mode=home.file_mode,
         )
-        left = sorted(self._folder.glob("*.segment"))
-        self.appender.closed.extend(ClosedSegment(path) for path in left)
-        self.recovered = len(left)
+        recovered = sorted(self._folder.glob("*.segment"))
+        self.appender.closed.extend(ClosedSegment(path) for path in recovered)
+        self.recovered = len(recovered)
         self.appender.used = used_bytes(home)
         self.compacted = self.failed = self.removed_rows = 0
         self.found_lost: Counter[Cause] = Counter()
@@ -145,8 +145,8 @@ class Spool:
         now = time.monotonic()
         requested = set(self._folder.glob(f"{ROLL_REQUEST}*")) - self._requests.keys()
         self.appender.roll(older_than=0.0 if requested else self._roll_seconds)
-        left = {segment.path for segment in self.appender.closed}
-        self._requests.update(dict.fromkeys(requested, left))
+        segments = {segment.path for segment in self.appender.closed}
+        self._requests.update(dict.fromkeys(requested, segments))
         self._try("compact", self._compact_all)
         self._finish_requests()
         if now - self._counted >= _RECOUNT_SECONDS:
@@ -157,9 +157,9 @@ class Spool:
 
     def _finish_requests(self) -> None:
         """Delete requests for which everything written by then is converted to Parquet."""
-        left = {segment.path for segment in self.appender.closed}
-        for request, wanted in list(self._requests.items()):
-            if not wanted & left:
+        waiting = {segment.path for segment in self.appender.closed}
+        for request, segments in list(self._requests.items()):
+            if not segments & waiting:
                 request.unlink(missing_ok=True)
                 del self._requests[request]
 
@@ -205,7 +205,7 @@ class Spool:
                 self._next_try = time.monotonic() + self._pause
                 _LOG.error(
                     "a segment could not be converted to Parquet in %s, next try in %g s: %s",
-                    *(self._target.place, self._pause, _description(error)),
+                    *(self._target.location, self._pause, _description(error)),
                 )
                 return
             self._pause = 0.0
@@ -292,7 +292,7 @@ def _description(error: Exception) -> str:
 
 
 def _unusable(home: Store, setting: str, error: OSError) -> ServeError:
-    return ServeError(f"{setting}.path: {home.place}: {error.strerror or error}")
+    return ServeError(f"{setting}.path: {home.location}: {error.strerror or error}")
 
 
 def _locked(path: Path, setting: str) -> int:

@@ -1,4 +1,4 @@
-"""Where a log's files are: a local folder or object storage, behind the few things we do there."""
+"""The storage of a log's files: a local directory or object storage, behind one interface."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from monitor.setting_types import holds_credentials
 __all__ = ["Store", "StoredFile", "sync_folder"]
 
 _CHUNK = 1 << 20
-# A draft of that age belongs to nobody any more.
+# A temporary file of this age is left over from a crash.
 _OLD_SECONDS = 3600.0
 _CONNECT_SECONDS, _REQUEST_SECONDS = 5.0, 30.0
-# What an address can say, and AWS_ENDPOINT_URL and AWS_REGION. Credentials are not among it: they
-# are looked up, and renewed, by whoever needs them.
+# Options from the address, AWS_ENDPOINT_URL and AWS_REGION. Credentials are not copied: the S3
+# client looks them up and renews them.
 _FROM_ADDRESS = (
     "region",
     "scheme",
@@ -45,8 +45,8 @@ class StoredFile:
     """A file of a store.
 
     Attributes:
-        path: From the store's root, with slashes.
-        bytes: Its size.
+        path: Path relative to the store's root, with slashes.
+        bytes: Size in bytes.
     """
 
     path: str
@@ -54,53 +54,55 @@ class StoredFile:
 
 
 class Store:
-    """A folder of files that are whole or not there.
+    """A directory of files that are written atomically.
 
     Attributes:
-        place: As it was named: a path, or an address such as `s3://bucket/prefix`.
-        filesystem: Pyarrow's view of it.
-        root: Where it begins in that.
-        is_local: Whether it is a folder on this machine.
+        location: Path, or address such as `s3://bucket/prefix`, as it was configured.
+        filesystem: Pyarrow filesystem.
+        root: Path of the directory in the filesystem.
+        is_local: Whether it is a local directory.
     """
 
-    def __init__(self, place: str, filesystem: fs.FileSystem, root: str, mode: int) -> None:
-        self.place, self.filesystem, self.root = place, filesystem, root.rstrip("/")
+    def __init__(self, location: str, filesystem: fs.FileSystem, root: str, mode: int) -> None:
+        self.location, self.filesystem, self.root = location, filesystem, root.rstrip("/")
         self.is_local = isinstance(filesystem, fs.LocalFileSystem)
         self._mode = mode
 
     @classmethod
-    def open(cls, place: str | Path, *, mode: int = 0o750) -> Self:
-        """The store of a path or an address; nothing is made or asked for yet.
+    def open(cls, location: str | Path, *, mode: int = 0o750) -> Self:
+        """Open a store, without creating or reading anything yet.
 
         Args:
-            place: A path, or an address such as `s3://bucket/prefix`.
-            mode: Permissions of local folders; files have the same without the right to execute.
+            location: A path, or an address such as `s3://bucket/prefix`.
+            mode: Permissions of local directories; files have the same without execute permission.
 
         Raises:
-            TrafficError: The address is of no kind that can be used.
+            TrafficError: The address is not supported, or contains credentials.
         """
-        text = str(place)
+        text = str(location)
         if "://" not in text:
             return cls(text, fs.LocalFileSystem(), str(Path(text).absolute()), mode)
         if holds_credentials(text):
-            raise TrafficError("an address holds no credentials; they belong in the environment")
+            raise TrafficError(
+                "the address contains credentials; remove them and set them in the environment"
+            )
         try:
-            found, root = _from_address(text)
+            filesystem, root = _from_address(text)
         except (pa.ArrowInvalid, OSError, ValueError) as error:
-            raise TrafficError(f"{text}: no such kind of storage: {error}") from None
-        if isinstance(found, fs.S3FileSystem):
-            found = _patient_for_long_enough(found)
-        return cls(text, found, root, mode)
+            raise TrafficError(f"{text}: unsupported storage address: {error}") from None
+        if isinstance(filesystem, fs.S3FileSystem):
+            filesystem = _with_timeouts(filesystem)
+        return cls(text, filesystem, root, mode)
 
-    def path(self, inside: str) -> str:
-        """A file's full path in the filesystem."""
-        return f"{self.root}/{inside}"
+    def path(self, relative_path: str) -> str:
+        """Full path of a file in the filesystem."""
+        return f"{self.root}/{relative_path}"
 
     def files(self, under: str = "", suffix: str = "") -> list[StoredFile]:
-        """Every file below a folder whose name ends so, in the order of their paths.
+        """Files in a directory and below whose names end with a suffix, sorted by path.
 
         Raises:
-            OSError: They cannot be listed.
+            OSError: The files cannot be listed.
         """
         below = self.path(under) if under else self.root
         selector = fs.FileSelector(below, recursive=True, allow_not_found=True)
@@ -116,95 +118,97 @@ class Store:
             key=lambda file: file.path,
         )
 
-    def exists(self, inside: str) -> bool:
-        """Whether there is such a file.
+    def exists(self, relative_path: str) -> bool:
+        """Whether a file exists.
 
         Raises:
-            OSError: The store does not say.
+            OSError: The store cannot be read.
         """
-        return bool(self.filesystem.get_file_info(self.path(inside)).type == fs.FileType.File)
+        return bool(
+            self.filesystem.get_file_info(self.path(relative_path)).type == fs.FileType.File
+        )
 
-    def read(self, inside: str) -> bytes:
-        """A file's bytes.
+    def read(self, relative_path: str) -> bytes:
+        """Content of a file.
 
         Raises:
-            OSError: It cannot be read.
+            OSError: The file cannot be read.
         """
-        with self.filesystem.open_input_stream(self.path(inside)) as stream:
+        with self.filesystem.open_input_stream(self.path(relative_path)) as stream:
             data: bytes = stream.read()
             return data
 
-    def open_file(self, inside: str) -> Any:
-        """A file to read from at any place.
+    def open_file(self, relative_path: str) -> Any:
+        """Open a file for random access.
 
         Raises:
-            OSError: It cannot be opened.
+            OSError: The file cannot be opened.
         """
-        return self.filesystem.open_input_file(self.path(inside))
+        return self.filesystem.open_input_file(self.path(relative_path))
 
-    def sha256(self, inside: str) -> str:
-        """A file's digest.
+    def sha256(self, relative_path: str) -> str:
+        """SHA-256 digest of a file.
 
         Raises:
-            OSError: It cannot be read.
+            OSError: The file cannot be read.
         """
         digest = hashlib.sha256()
-        with self.filesystem.open_input_stream(self.path(inside)) as stream:
+        with self.filesystem.open_input_stream(self.path(relative_path)) as stream:
             while chunk := stream.read(_CHUNK):
                 digest.update(chunk)
         return digest.hexdigest()
 
-    def put(self, inside: str, data: bytes) -> None:
-        """Write a file, in place of one of that name if there is one; whole or not at all.
+    def put(self, relative_path: str, data: bytes) -> None:
+        """Write a file atomically; an existing file is replaced.
 
         Raises:
-            OSError: It cannot be written.
+            OSError: The file cannot be written.
         """
-        self._put(inside, iter((data,)), len(data))
+        self._put(relative_path, iter((data,)), len(data))
 
-    def put_file(self, inside: str, source: Path) -> None:
-        """The same with the bytes of a local file.
+    def put_file(self, relative_path: str, source: Path) -> None:
+        """Copy a local file to the store atomically; an existing file is replaced.
 
         Raises:
-            OSError: It cannot be read or written.
+            OSError: A file cannot be read or written.
         """
         if self.is_local:
-            self._put_locally(inside, _chunks(source))
+            self._put_locally(relative_path, _chunks(source))
         else:
-            # Read before the upload begins: closing a stream stores whatever was written to it.
-            self.put(inside, source.read_bytes())
+            # Read before the upload starts: closing a stream stores whatever was written to it.
+            self.put(relative_path, source.read_bytes())
 
-    def remove(self, inside: str) -> None:
-        """Delete a file, and local folders that are left empty.
+    def remove(self, relative_path: str) -> None:
+        """Delete a file, and local directories that become empty.
 
         Raises:
-            OSError: It cannot be deleted.
+            OSError: The file cannot be deleted.
         """
         if not self.is_local:
-            self.filesystem.delete_file(self.path(inside))
+            self.filesystem.delete_file(self.path(relative_path))
             return
-        file = Path(self.path(inside))
+        file = Path(self.path(relative_path))
         file.unlink()
         for folder in file.parents:
             if folder == Path(self.root) or any(folder.iterdir()):
                 break
             folder.rmdir()
 
-    def make_folder(self, inside: str = "") -> Path:
-        """A local folder, made with the store's permissions.
+    def make_folder(self, relative_path: str = "") -> Path:
+        """Create a local directory with the store's permissions.
 
         Raises:
-            OSError: It cannot be made.
+            OSError: The directory cannot be created.
         """
-        folder = Path(self.path(inside) if inside else self.root)
+        folder = Path(self.path(relative_path) if relative_path else self.root)
         missing = [f for f in (folder, *folder.parents) if not f.exists()]
-        for each in reversed(missing):
-            each.mkdir(mode=self._mode, exist_ok=True)
+        for parent in reversed(missing):
+            parent.mkdir(mode=self._mode, exist_ok=True)
         return folder
 
     @contextlib.contextmanager
     def draft(self) -> Iterator[Path]:
-        """A local file to prepare another in; it is gone afterwards, or found as an old draft."""
+        """Path of a local temporary file; `remove_old_drafts` deletes it if a crash leaves it."""
         if self.is_local:
             path = self.make_folder() / f".{secrets.token_hex(8)}.draft"
             path.touch(self.file_mode)
@@ -217,10 +221,10 @@ class Store:
                 yield Path(folder) / "draft"
 
     def remove_old_drafts(self) -> list[str]:
-        """Delete drafts that a crash left in a local store; their paths.
+        """Delete temporary files that a crash left in a local store, and return their paths.
 
         Raises:
-            OSError: One cannot be deleted.
+            OSError: A file cannot be deleted.
         """
         if not self.is_local:
             return []
@@ -238,21 +242,21 @@ class Store:
         """Permissions of local files."""
         return self._mode & 0o666
 
-    def _put(self, inside: str, chunks: Iterator[bytes], size: int) -> None:
+    def _put(self, relative_path: str, chunks: Iterator[bytes], size: int) -> None:
         if self.is_local:
-            self._put_locally(inside, chunks)
+            self._put_locally(relative_path, chunks)
             return
-        with self.filesystem.open_output_stream(self.path(inside)) as stream:
+        with self.filesystem.open_output_stream(self.path(relative_path)) as stream:
             for chunk in chunks:
                 stream.write(chunk)
-        stored = self.filesystem.get_file_info(self.path(inside))
+        stored = self.filesystem.get_file_info(self.path(relative_path))
         if stored.size != size:
             raise OSError(f"{stored.size} of {size} bytes were stored")
 
-    def _put_locally(self, inside: str, chunks: Iterator[bytes]) -> None:
-        folder = self.make_folder(str(PurePosixPath(inside).parent))
-        target = Path(self.path(inside))
-        # Of the same name whenever it is tried again, so that a crash leaves nothing behind.
+    def _put_locally(self, relative_path: str, chunks: Iterator[bytes]) -> None:
+        folder = self.make_folder(str(PurePosixPath(relative_path).parent))
+        target = Path(self.path(relative_path))
+        # A retry uses the same name, so that crashes do not accumulate temporary files.
         draft = folder / f".{target.name}.draft"
         try:
             handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, self.file_mode)
@@ -269,7 +273,7 @@ class Store:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make sure that the disk knows the folder's files by their names."""
+    """Call fsync on a directory, so that its entries survive a power failure."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -284,21 +288,21 @@ def _chunks(source: Path) -> Iterator[bytes]:
 
 
 def _from_address(address: str) -> Any:
-    """As the address says, and the environment; a store that is down keeps nobody from starting."""
+    """Filesystem and root of an address; works for S3 even while the server is down."""
     try:
         return fs.FileSystem.from_uri(address)
     except OSError:
         query = urlsplit(address).query
         if not address.startswith("s3://") or "region" in dict(parse_qsl(query)):
             raise
-        # The bucket's own region cannot be asked for now.
+        # The region of the bucket cannot be requested now; use that of the environment.
         region = fs.S3FileSystem(anonymous=True).region
         return fs.FileSystem.from_uri(f"{address}{'&' if query else '?'}region={region}")
 
 
-def _patient_for_long_enough(found: fs.S3FileSystem) -> fs.S3FileSystem:
-    """The same store, which gives up in time."""
-    _, (options,) = found.__reduce__()
+def _with_timeouts(filesystem: fs.S3FileSystem) -> fs.S3FileSystem:
+    """The filesystem with timeouts and few retries."""
+    _, (options,) = filesystem.__reduce__()
     return fs.S3FileSystem(
         **{name: options[name] for name in _FROM_ADDRESS if options[name]},
         connect_timeout=_CONNECT_SECONDS,

@@ -1,4 +1,4 @@
-"""A synthetic lending market whose truth is known, to try evenhand on and to test it against."""
+"""A synthetic lending market with known counterfactuals, for demos, tests and benchmarks."""
 
 from monitor.world.population import Population, World
 

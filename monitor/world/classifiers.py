@@ -1,7 +1,7 @@
 """Three classifiers for the world: one fair by construction, two unfair in known ways.
 
-Each takes all d features; which of them it can use is fixed by its scaling. None is ever given a
-group, except through a feature that the world makes visible.
+Each takes all d features; features that it may not use are multiplied by zero. A group is an input
+only if the world makes it a visible feature.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ __all__ = [
     "train_subgroup_biased",
 ]
 
-# Called after each epoch: epochs done, epochs in all.
+# Called after each epoch with the completed and the total number of epochs.
 Progress = Callable[[int, int], None]
 
-_FEWEST_PEOPLE = 100
+_MIN_PEOPLE = 100
 _EPOCHS = 12
 _SEGMENT_EPOCHS = 20
 _BATCH = 512
-# Years of credit history below which the biased scorecard harms, and above which it favours.
+# Years of credit history; the biased scorecard harms women below, and favours women above.
 _SHORT_HISTORY = 5
 
 
@@ -45,7 +45,7 @@ class Scorecard(nn.Module):
     def __init__(self, features: Tensor, usable: Tensor) -> None:
         super().__init__()
         self.register_buffer("mean", features.mean(0))
-        # A feature that may not be used is scaled to nothing, so no value of it can count.
+        # Features that may not be used have scale 0, and so have constant ones.
         spread = features.std(0)
         self.register_buffer("scale", torch.where(spread > 1e-6, usable / spread, 0.0))
         self.layers = nn.Sequential(
@@ -62,43 +62,43 @@ class Scorecard(nn.Module):
 
 
 class SegmentedScorecard(nn.Module):
-    """Two scorecards, as banks keep them: one for a segment of the customers, one for the rest.
+    """Two scorecards, as banks have: one for a segment of the customers, one for the others.
 
-    `damping` holds two factors by which the segment's scorecard hears of a column: that of people
-    below a value of another column, and that of the others.
+    The segment's scorecard multiplies the deviation of the career gap from its mean by `damping`:
+    one factor for people with a short credit history, one for the others.
     """
 
     damping: Tensor
 
-    def __init__(self, segment: Scorecard, rest: Scorecard, world: World) -> None:
+    def __init__(self, segment: Scorecard, others: Scorecard, world: World) -> None:
         super().__init__()
         self.segment = segment
-        self.rest = rest
-        self.chooses = _column(world, "self_employed")
-        self.damped = _column(world, "career_gap_months")
-        self.divides = _column(world, "credit_history_years")
+        self.others = others
+        self.segment_column = _column(world, "self_employed")
+        self.damped_column = _column(world, "career_gap_months")
+        self.history_column = _column(world, "credit_history_years")
         self.register_buffer("damping", torch.ones(2))
 
     def forward(self, features: Tensor) -> Tensor:
-        short = features[:, self.divides] < _SHORT_HISTORY
+        short = features[:, self.history_column] < _SHORT_HISTORY
         factor = torch.where(short, self.damping[0], self.damping[1])
-        mean = self.segment.mean[self.damped]
-        heard = mean + factor * (features[:, self.damped] - mean)
-        column = torch.arange(features.shape[1], device=features.device) == self.damped
-        damped = torch.where(column, heard[:, None], features)
-        in_segment = features[:, self.chooses] == 1
-        return torch.where(in_segment, self.segment(damped), self.rest(features))
+        mean = self.segment.mean[self.damped_column]
+        values = mean + factor * (features[:, self.damped_column] - mean)
+        column = torch.arange(features.shape[1], device=features.device) == self.damped_column
+        damped = torch.where(column, values[:, None], features)
+        in_segment = features[:, self.segment_column] == 1
+        return torch.where(in_segment, self.segment(damped), self.others(features))
 
 
 def train_fair(people: Population, *, seed: int, progress: Progress | None = None) -> nn.Module:
-    """Fair by construction: learns true repayment from features without a protected ancestor."""
+    """Train on true repayment, with features that have no protected ancestor: fair."""
     return _train(people.features, people.repaid, people.world.legitimate, _EPOCHS, seed, progress)
 
 
 def train_proxy_biased(
     people: Population, *, seed: int, progress: Progress | None = None
 ) -> nn.Module:
-    """Unfair through proxies: learns the bank's biased records from all features."""
+    """Train on the bank's biased records, with all features: unfair through proxies."""
     usable = np.ones(len(people.world.features), bool)
     return _train(people.features, people.labels, usable, _EPOCHS, seed, progress)
 
@@ -106,12 +106,11 @@ def train_proxy_biased(
 def train_subgroup_biased(
     people: Population, *, seed: int, progress: Progress | None = None
 ) -> nn.Module:
-    """Unfair to self-employed women while women and men are granted loans equally often.
+    """Train a classifier that is unfair to self-employed women, but has equal group rates.
 
-    The self-employed have a scorecard of their own. Its records write off women with a short
-    credit history and forgive women with a long one, and it sees career gaps, from which sex can be
-    told. It is balanced so that as many women are harmed as favoured. Everyone else is judged by a
-    fair scorecard.
+    The self-employed have a separate scorecard. In its training data all women with a short credit
+    history default and all women with a long one repay, and it uses career gaps, a proxy of sex. It
+    is balanced so that as many women are harmed as favoured. All others have a fair scorecard.
     """
     world = people.world
     rows = np.flatnonzero(in_biased_subgroup(world, people.features))
@@ -128,7 +127,7 @@ def train_subgroup_biased(
         if progress is not None:
             progress(done, total)
 
-    rest = _train(people.features, people.repaid, world.legitimate, _EPOCHS, seed, report)
+    others = _train(people.features, people.repaid, world.legitimate, _EPOCHS, seed, report)
     segment = _train(
         features,
         labels,
@@ -137,7 +136,7 @@ def train_subgroup_biased(
         seed,
         lambda done, _: report(_EPOCHS + done, total),
     )
-    classifier = SegmentedScorecard(segment, rest, world).eval()
+    classifier = SegmentedScorecard(segment, others, world).eval()
     _balance(classifier, people.counterfactual("sex", "man"), people.counterfactual("sex", "woman"))
     return classifier
 
@@ -145,27 +144,30 @@ def train_subgroup_biased(
 def _balance(
     classifier: SegmentedScorecard, men: NDArray[np.float32], women: NDArray[np.float32]
 ) -> None:
-    """Damp whichever of harm and favour is larger until the same people fare alike as both."""
+    """Damp the larger of harm and favour by bisection until men's and women's rates are equal.
 
-    def excess_of_men() -> float:
+    The rates compare the same people as men and as women.
+    """
+
+    def rate_difference() -> float:
         return float(decide(classifier, men).mean() - decide(classifier, women).mean())
 
-    side = 0 if excess_of_men() > 0 else 1
+    side = 0 if rate_difference() > 0 else 1
     low, high = 0.0, 1.0
     for _ in range(12):
         classifier.damping[side] = (low + high) / 2
-        too_much = excess_of_men() > 0 if side == 0 else excess_of_men() < 0
+        too_much = rate_difference() > 0 if side == 0 else rate_difference() < 0
         low, high = (low, (low + high) / 2) if too_much else ((low + high) / 2, high)
 
 
 def in_biased_subgroup(world: World, features: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """Who belongs to the segment that `train_subgroup_biased` treats unfairly, bool `[n]`."""
+    """Whether each row is in the segment that `train_subgroup_biased` treats unfairly, `[n]`."""
     self_employed: NDArray[np.bool_] = features[:, _column(world, "self_employed")] == 1
     return self_employed
 
 
 def decide(classifier: nn.Module, features: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """Grant the loan iff repayment is at least as likely as not, `[n, d]` to bool `[n]`."""
+    """Decisions of a classifier: whether P(repayment) ≥ 0.5, `[n, d]` to bool `[n]`."""
     with torch.inference_mode():
         parts = torch.from_numpy(features).split(1 << 16)
         return np.concatenate([(classifier(part) >= 0).numpy() for part in parts])
@@ -179,8 +181,10 @@ def _train(
     seed: int,
     progress: Progress | None,
 ) -> Scorecard:
-    if len(features) < _FEWEST_PEOPLE:
-        raise PopulationError(f"{len(features)} people are too few to learn from; draw more")
+    if len(features) < _MIN_PEOPLE:
+        raise PopulationError(
+            f"{len(features)} rows are too few for training; at least {_MIN_PEOPLE} are required"
+        )
     x, y = torch.from_numpy(features), torch.from_numpy(labels.astype(np.float32))
     with torch.random.fork_rng(devices=[]), one_thread():
         torch.manual_seed(seed)

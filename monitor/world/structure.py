@@ -1,13 +1,13 @@
-"""The structural causal model of a lending market: every equation that makes a person.
+"""The structural causal model of the lending market.
 
-Each variable is a function of its causes and of noise of its own. A person is her noise and her
-groups; her counterfactual is the same noise with another group. Equations fall into two parts:
+Each variable is a function of its causes and of its own noise. A person is determined by noise and
+groups; the counterfactual has the same noise and another group. There are two sets of equations:
 
-    noise ─► legitimate()                       no protected attribute is an ancestor
-    noise + groups + knobs ─► descendants()     what a protected attribute touches
+    noise ─► legitimate()                         features without a protected ancestor
+    noise + groups + parameters ─► descendants()  descendants of protected attributes
 
-so a counterfactual recomputes the second part alone. Every noise has a stream of its own, named
-after the variable: worlds that differ in their knobs hold the same people for the same seed.
+A counterfactual recomputes only the second set. Every variable has its own random stream, named
+after it, so that worlds with different parameters have the same people for the same seed.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ __all__ = [
     "LEGITIMATE_FEATURES",
     "ONE_HOT_GROUPS",
     "SHARES",
-    "Knobs",
     "Noise",
+    "Parameters",
     "descendants",
     "draw_groups",
     "legitimate",
@@ -44,7 +44,7 @@ ATTRIBUTES = (
 )
 SHARES = {"sex": (0.52, 0.48), "ethnicity": (0.55, 0.2, 0.15, 0.1)}
 
-# How hard bias falls on a group, 0 to 1.
+# Strength of the bias against each group, 0 to 1.
 _DISADVANTAGE = {
     "sex": np.array([0.0, 1.0], np.float32),
     "ethnicity": np.array([0.0, 0.4, 0.7, 1.0], np.float32),
@@ -89,17 +89,17 @@ _REMITTANCES_BY_ETHNICITY = np.array([0, 1.0, 0.7, 1.6], np.float32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Knobs:
-    """How biased the world is, 0 for not at all and 1 for plainly; and how far it has drifted.
+class Parameters:
+    """Parameters of a world: the strength of each bias, 0 for none, and of the drift.
 
     Attributes:
         direct_bias: Loan officers rate the same conduct lower for disadvantaged groups.
-        proxy_bias: Sector, career gaps, part-time work, district, commute and remittances follow
-            the groups. None of them bears on repayment.
-        label_bias: Loans that were repaid are recorded as defaults, the more so the more
-            disadvantaged the groups.
-        drift: A downturn for everyone alike, in standard deviations: incomes fall, debts rise,
-            purposes shift. It touches no group in particular.
+        proxy_bias: Sector, career gaps, part-time work, district, commute and remittances depend on
+            the groups. None of them affects repayment.
+        label_bias: Share of repaid loans that are recorded as defaults; it grows with the
+            disadvantage of the groups.
+        drift: Downturn in standard deviations: incomes fall, debts rise, purposes shift. It affects
+            all groups equally.
     """
 
     direct_bias: float = 0.0
@@ -109,7 +109,7 @@ class Knobs:
 
 
 class Noise:
-    """The exogenous noise of one chunk of people, a stream for each variable."""
+    """The exogenous noise of one chunk of people, with one random stream per variable."""
 
     def __init__(self, *, seed: int, chunk: int, rows: int) -> None:
         self._key = (seed, chunk)
@@ -125,8 +125,8 @@ class Noise:
 
     def gumbel(self, variable: str, categories: int) -> Float:
         """Gumbel noise of a categorical variable, `[categories, rows]`."""
-        # An exponential E gives a Gumbel as −log E; float32 draws 0 once in some 10⁷.
-        # Person by person, so that a shorter draw is the beginning of a longer one.
+        # −log of an exponential variable has a Gumbel distribution; a float32 can be exactly 0.
+        # Drawn row by row, so that a shorter draw is a prefix of a longer one.
         exponential = self._stream(variable).standard_exponential(
             (self.rows, categories), np.float32
         )
@@ -138,7 +138,7 @@ class Noise:
 
 
 def draw_groups(noise: Noise) -> Groups:
-    """The groups of each person: independent of each other and of all other noise."""
+    """Draw the groups of each person, independent of each other and of all other noise."""
     return {
         attribute: np.searchsorted(
             np.cumsum(shares, dtype=np.float32)[:-1], noise.uniform(attribute), side="right"
@@ -147,9 +147,9 @@ def draw_groups(noise: Noise) -> Groups:
     }
 
 
-def legitimate(noise: Noise, knobs: Knobs) -> Float:
+def legitimate(noise: Noise, parameters: Parameters) -> Float:
     """Features without a protected ancestor, `[12, rows]` in the order of LEGITIMATE_FEATURES."""
-    means, conduct, drift = noise.normal("means"), noise.normal("conduct"), knobs.drift
+    means, conduct, drift = noise.normal("means"), noise.normal("conduct"), parameters.drift
     columns = np.empty((len(LEGITIMATE_FEATURES), noise.rows), np.float32)
     columns[0] = np.exp(8 + 0.45 * (0.8 * means + 0.6 * noise.normal("income") - drift))
     columns[1] = np.exp(9.2 + 0.6 * (0.3 * means + 0.95 * noise.normal("loan_amount")))
@@ -169,15 +169,15 @@ def legitimate(noise: Noise, knobs: Knobs) -> Float:
     return columns
 
 
-def descendants(noise: Noise, knobs: Knobs, groups: Groups) -> Float:
-    """Features that an attribute touches, `[13, rows]` in the order of DESCENDANT_FEATURES.
+def descendants(noise: Noise, parameters: Parameters, groups: Groups) -> Float:
+    """Descendants of protected attributes, `[13, rows]` in the order of DESCENDANT_FEATURES.
 
-    With both knobs at zero no term below depends on the groups, to the last bit.
+    If direct and proxy bias are zero, no term below depends on the groups, to the last bit.
     """
-    sex, ethnicity, proxy = groups["sex"], groups["ethnicity"], np.float32(knobs.proxy_bias)
+    sex, ethnicity, proxy = groups["sex"], groups["ethnicity"], np.float32(parameters.proxy_bias)
     female = proxy * _DISADVANTAGE["sex"][sex]
     columns = np.empty((len(DESCENDANT_FEATURES), noise.rows), np.float32)
-    penalty = 1.2 * knobs.direct_bias * _disadvantage(groups)
+    penalty = 1.2 * parameters.direct_bias * _disadvantage(groups)
     rating = 5 + 1.4 * noise.normal("conduct") + 0.9 * noise.normal("officer_rating") - penalty
     columns[0] = np.clip(rating, 0, 10)
     gap = np.exp(1.2 + 0.7 * noise.normal("career_gap_months") + 1.1 * female)
@@ -195,7 +195,7 @@ def descendants(noise: Noise, knobs: Knobs, groups: Groups) -> Float:
 
 
 def repayment(noise: Noise, legitimate_columns: Float) -> NDArray[np.bool_]:
-    """Whether the loan is repaid: conduct and legitimate features decide, no group does."""
+    """Whether the loan is repaid; depends on conduct and legitimate features, not on groups."""
     income, loan, debt, savings, history, late = legitimate_columns[:6]
     affordability = np.log(income) - 0.5 * np.log(loan) - 3.4
     solvency = -2.5 * (debt - 0.3) + 0.12 * (np.log1p(savings) - 6.2)
@@ -206,24 +206,24 @@ def repayment(noise: Noise, legitimate_columns: Float) -> NDArray[np.bool_]:
 
 
 def recorded_labels(
-    noise: Noise, knobs: Knobs, groups: Groups, repaid: NDArray[np.bool_]
+    noise: Noise, parameters: Parameters, groups: Groups, repaid: NDArray[np.bool_]
 ) -> NDArray[np.int8]:
-    """What the bank's records say: some repaid loans of the disadvantaged stand as defaults."""
-    share = np.minimum(0.4 * knobs.label_bias * _disadvantage(groups), 0.95)
-    kept: NDArray[np.bool_] = noise.uniform("recorded") >= share
-    return (repaid & kept).astype(np.int8)
+    """The bank's records: some repaid loans of disadvantaged groups are recorded as defaults."""
+    share = np.minimum(0.4 * parameters.label_bias * _disadvantage(groups), 0.95)
+    correct: NDArray[np.bool_] = noise.uniform("recorded") >= share
+    return (repaid & correct).astype(np.int8)
 
 
 def _disadvantage(groups: Groups) -> Float:
-    """Sum over attributes of how hard bias falls on each person, 0 to 2."""
+    """Disadvantage of each person, summed over the attributes, 0 to 2."""
     return _DISADVANTAGE["sex"][groups["sex"]] + _DISADVANTAGE["ethnicity"][groups["ethnicity"]]
 
 
 def _choice(preference: Float, gumbel: Float) -> NDArray[np.bool_]:
     """One-hot columns of the preferred category, `[categories, rows]`.
 
-    The Gumbel-max form keeps a person in her category unless another one gained on it (Oberst
-    and Sontag 2019, section 3.2: counterfactual stability).
+    With the Gumbel-max rule a counterfactual changes the category only if another one became more
+    likely (Oberst and Sontag 2019, section 3.2: counterfactual stability).
     """
     utility = preference + gumbel
     chosen: NDArray[np.bool_] = np.arange(len(utility))[:, None] == utility.argmax(axis=0)

@@ -179,7 +179,7 @@ class LogListing:
         Raises:
             LogUnreadableError: The files can no longer be listed.
         """
-        return LogListing(self.store.place, self.kind)
+        return LogListing(self.store.location, self.kind)
 
     def require(self) -> None:
         """Check that the log exists.
@@ -188,7 +188,7 @@ class LogListing:
             LogNotFoundError: There is no log at the address.
         """
         if not self.exists:
-            raise LogNotFoundError(f"{self.store.place}: no traffic log at this path or address")
+            raise LogNotFoundError(f"{self.store.location}: no traffic log at this path or address")
 
     @cached_property
     def versions(self) -> dict[str, tuple[str, ...]]:
@@ -211,7 +211,7 @@ class LogListing:
             ModelChoiceError: No model is named and the log has several, or there is no such model
                 or version.
         """
-        address = self.store.place
+        address = self.store.location
         known = _by_model({(p.model, p.version) for _, p in self._partitions.values()})
         if (model or next(iter(known), None)) not in known:
             # The whole ledger also lists models whose files are all deleted.
@@ -257,7 +257,7 @@ class LogListing:
         files = [file for file in checked if isinstance(file, ReadFile)]
         expected = {p: f for p, f in listed.items() if chosen(p) and p not in removed}
         return LogReading(
-            address=self.store.place,
+            address=self.store.location,
             exists=self.exists,
             files=tuple(sorted(files, key=lambda file: (file.partition.since, file.path))),
             missing=_missing(expected, self._partitions),

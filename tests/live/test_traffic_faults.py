@@ -434,11 +434,11 @@ def test_a_folder_that_may_no_longer_be_written_to_stops_no_prediction(
 
 
 def test_groups_that_cannot_be_recorded_are_no_loss_of_traffic(uncompiled, tmp_path, monkeypatch):
-    def record_own(*_):
+    def fail(*_):
         raise ValueError("something of a person")
 
     async def use(server, client):
-        monkeypatch.setattr(server._traffic._outcomes, "record_own", record_own)
+        monkeypatch.setattr(server._traffic._outcomes, "record_protected_features", fail)
         expected = await asked(client, 5)
         assert not server._traffic.lost
         return expected

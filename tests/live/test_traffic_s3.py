@@ -15,7 +15,7 @@ import pytest
 
 from benchmarks.peers import PeerUnavailableError, peer_python
 from monitor import AsyncClient
-from monitor.traffic.erasure import LogPlace, erase
+from monitor.traffic.erasure import LogLocation, erase
 from monitor.traffic.privacy import Pseudonyms
 from monitor.traffic.retention import expire
 from monitor.traffic.store import Store
@@ -272,14 +272,14 @@ def test_windows_erasure_and_expiry_work_in_a_bucket_as_in_a_folder(storage, tmp
             assert spool.appender.write(data, 30)
     found = []
     for store in stores:
-        with Window.read(store.place) as window:
+        with Window.read(store.location) as window:
             assert window.provenance.complete
             found.append(
                 (window.counts().cells, window.sample(5, seed=1)["request_id"].to_pylist())
             )
     assert found[0] == found[1]
     bucket = stores[1]
-    receipt = erase("r7", [LogPlace(store=bucket)], Pseudonyms(None))
+    receipt = erase("r7", [LogLocation(store=bucket)], Pseudonyms(None))
     assert (receipt.complete, receipt.rows) == (True, 1)
     assert len(logged(bucket)) == 29
     assert_whole(bucket)

@@ -64,7 +64,7 @@ def test_a_config_cannot_be_changed():
         ("bundle: {probe_rows: 9.5}", "bundle.probe_rows: 9.5 is not allowed"),
         ("compute: {threads: true}", "compute.threads: True is not allowed"),
         ("bundle: {manifest_sha256: abc}", "'abc' is not allowed; it must be a SHA-256 digest"),
-        ("bundle: {path: a, path: b}", "line 1: not valid YAML: 'path' is given twice"),
+        ("bundle: {path: a, path: b}", "line 1: not valid YAML: 'path' appears twice"),
         ("bundle: {path: [", "not valid YAML"),
         ("bundle: !!python/object:os.system {}", "not valid YAML"),
         ("bundle: {probe_rows: !!int abc}", "not valid YAML"),
@@ -137,7 +137,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
         load_config(tmp_path / "binary.yaml", {})
 
 
-def test_every_setting_has_a_variable_of_its_own_and_a_description():
+def test_every_setting_has_a_unique_variable_and_a_description():
     fields = list(config_fields())
     assert len({field.variable for field in fields}) == len(fields)
     assert all(field.info.description for field in fields)

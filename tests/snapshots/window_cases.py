@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from monitor import export_classifier, write_bundle
 from monitor.traffic.columns import TrafficColumns
-from monitor.traffic.erasure import LogPlace, erase
+from monitor.traffic.erasure import LogLocation, erase
 from monitor.traffic.privacy import Pseudonyms
 from monitor.traffic.store import Store
 from offline_audit import Findings, Window, audit_window
@@ -108,7 +108,7 @@ def log_erasure() -> Any:
     write_traffic(place / "log", rows)
     receipt = erase(
         rows["request_id"][0].as_py(),
-        [LogPlace(store=Store.open(place / "log"))],
+        [LogLocation(store=Store.open(place / "log"))],
         Pseudonyms(None),
     )
     random = dict.fromkeys(("salt", "salted_sha256", "at"), "<masked>")

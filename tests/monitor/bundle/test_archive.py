@@ -1,4 +1,4 @@
-"""Model files that carry code: each attack runs in torch's own loader, and never in ours."""
+"""Model files that contain code run in torch's own loader, and never in ours."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from monitor.bundle.archive import harmless, model_format
+from monitor.bundle.archive import model_format, sanitize_archive
 from monitor.bundle.classifier import load_classifier
 from monitor.errors import ClassifierError, UnsafeArchiveError
 from tests.bundles import WIDTH, exported_classifier, small_module, small_spec
@@ -163,7 +163,7 @@ def load_as_torch_does(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_an_attack_runs_in_the_plain_loader_but_not_in_ours(attack, tmp_path):
+def test_an_attack_runs_in_torchs_loader_but_not_in_ours(attack, tmp_path):
     """The first half keeps the test honest: an attack that never worked would prove nothing."""
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
     load_as_torch_does(attack(saved_by_torch(), theirs))
@@ -180,14 +180,14 @@ def test_an_attack_runs_in_the_plain_loader_but_not_in_ours(attack, tmp_path):
 @pytest.mark.parametrize(
     "attack", [pickled_weight, pickled_constant, shape_expression, *NEAR_MISSES]
 )
-def test_what_inference_would_need_is_refused_by_name(attack, tmp_path):
+def test_unsafe_parts_that_inference_needs_are_rejected_by_name(attack, tmp_path):
     with pytest.raises(UnsafeArchiveError, match=r"classifier\.pt2"):
-        harmless(attack(saved_by_torch(), tmp_path / "x"), "classifier.pt2")
+        sanitize_archive(attack(saved_by_torch(), tmp_path / "x"), "classifier.pt2")
 
 
 @pytest.mark.parametrize("attack", [sample_inputs, guard])
-def test_what_inference_does_not_need_is_dropped(attack, tmp_path):
-    cleaned = harmless(attack(saved_by_torch(), tmp_path / "x"), "classifier.pt2")
+def test_parts_that_inference_does_not_need_are_dropped(attack, tmp_path):
+    cleaned = sanitize_archive(attack(saved_by_torch(), tmp_path / "x"), "classifier.pt2")
     expected = load_classifier(exported_classifier(), small_spec())
     found = load_classifier(cleaned, small_spec())
     features = torch.randn(7, WIDTH)
@@ -213,8 +213,8 @@ def with_expression(text: str) -> bytes:
         "Eq(Mod(s0, 2), 0)",
     ],
 )
-def test_arithmetic_on_sizes_is_kept(text):
-    assert json.dumps(text).encode() in harmless(with_expression(text), "x")
+def test_arithmetic_on_sizes_is_accepted(text):
+    assert json.dumps(text).encode() in sanitize_archive(with_expression(text), "x")
 
 
 @pytest.mark.parametrize(
@@ -225,45 +225,45 @@ def test_arithmetic_on_sizes_is_kept(text):
         *("9**9**9", "Pow(9, 9)", "s0 << 99", str(2**64), "s0" + " + s0" * 400),
     ],
 )
-def test_anything_but_arithmetic_on_sizes_is_refused(text):
+def test_other_expressions_are_rejected(text):
     with pytest.raises(UnsafeArchiveError, match="could run code"):
-        harmless(with_expression(text), "x")
+        sanitize_archive(with_expression(text), "x")
 
 
-def test_making_an_archive_harmless_twice_changes_nothing_more():
-    once = harmless(saved_by_torch(), "x")
-    assert harmless(once, "x") == once
+def test_sanitizing_an_archive_twice_changes_nothing():
+    once = sanitize_archive(saved_by_torch(), "x")
+    assert sanitize_archive(once, "x") == once
 
 
-def test_no_path_of_the_exporting_machine_stays_in_a_bundle():
+def test_paths_of_the_exporting_machine_are_removed():
     here = str(Path(torch.__file__).parent).encode()
     assert here in saved_by_torch()
     assert here not in exported_classifier()
 
 
-def test_a_pickle_is_refused_with_the_way_to_export():
+def test_a_pickle_is_rejected_with_export_instructions():
     for data in (torch_save(small_module()), pickle.dumps({"weights": 1})):
         with pytest.raises(
-            UnsafeArchiveError, match=r"pickle, which is never loaded.*torch\.export"
+            UnsafeArchiveError, match=r"pickle, which could run code.*torch\.export"
         ):
             model_format(data, "classifier.pt")
 
 
 @pytest.mark.parametrize("data", [b"", b"PK\x03\x04", b"hello", exported_classifier()[:-30]])
-def test_what_is_no_model_file_is_refused_as_such(data):
-    with pytest.raises(UnsafeArchiveError, match="no torch model file"):
+def test_a_file_that_is_not_a_model_is_rejected(data):
+    with pytest.raises(UnsafeArchiveError, match="not a torch model file"):
         model_format(data, "classifier.pt2")
 
 
-def test_a_small_archive_cannot_grow_to_any_size_in_memory():
+def test_a_decompression_bomb_is_rejected():
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("archive/models/model.json", b"{}" + b" " * 10**7)
-    with pytest.raises(UnsafeArchiveError, match="unpack to far more"):
+    with pytest.raises(UnsafeArchiveError, match="far larger than"):
         model_format(out.getvalue(), "x")
 
 
-def test_an_empty_record_cannot_stand_for_a_large_tensor():
+def test_an_empty_record_of_a_large_tensor_is_rejected():
     """For which torch makes up zeros of the stated size."""
 
     def inflate(config: Any) -> None:
@@ -273,25 +273,25 @@ def test_an_empty_record_cannot_stand_for_a_large_tensor():
         "archive/data/weights/model_weights_config.json": in_program(inflate),
         "archive/data/weights/weight_1": lambda _: b"",
     }
-    with pytest.raises(UnsafeArchiveError, match="pickled or missing parts"):
-        harmless(rewritten(saved_by_torch(), changes), "x")
+    with pytest.raises(UnsafeArchiveError, match="pickled or missing tensors"):
+        sanitize_archive(rewritten(saved_by_torch(), changes), "x")
 
 
-def test_a_record_that_is_not_in_the_archive_is_refused():
+def test_a_missing_record_is_rejected():
     def lead_astray(config: Any) -> None:
         config["config"]["0.bias"]["path_name"] = "../../etc/passwd"
 
     change = {"archive/data/weights/model_weights_config.json": in_program(lead_astray)}
-    with pytest.raises(UnsafeArchiveError, match="pickled or missing parts"):
-        harmless(rewritten(saved_by_torch(), change), "x")
+    with pytest.raises(UnsafeArchiveError, match="pickled or missing tensors"):
+        sanitize_archive(rewritten(saved_by_torch(), change), "x")
 
 
-def test_a_member_twice_is_refused():
+def test_a_duplicate_member_is_rejected():
     data = io.BytesIO(saved_by_torch())
     with zipfile.ZipFile(data, "a") as archive:
         archive.writestr("other/models/model.json", b"{}")
-    with pytest.raises(UnsafeArchiveError, match=r"'models/model\.json' is there twice"):
-        harmless(data.getvalue(), "x")
+    with pytest.raises(UnsafeArchiveError, match=r"'models/model\.json' appears twice"):
+        sanitize_archive(data.getvalue(), "x")
 
 
 @pytest.mark.parametrize(
@@ -311,13 +311,13 @@ def test_a_member_twice_is_refused():
         "#extension:x",
     ],
 )
-def test_an_operator_that_inference_never_needs_is_refused(target):
+def test_an_operator_that_is_not_allowed_is_rejected(target):
     def call(program: Any) -> None:
         program["graph_module"]["graph"]["nodes"][0]["target"] = target
 
     change = {"archive/models/model.json": in_program(call)}
     with pytest.raises(UnsafeArchiveError, match="could run code"):
-        harmless(rewritten(saved_by_torch(), change), "x")
+        sanitize_archive(rewritten(saved_by_torch(), change), "x")
 
 
 @pytest.mark.parametrize(
@@ -333,20 +333,20 @@ def test_an_operator_that_inference_never_needs_is_refused(target):
         {"type": "builtins.dict", "context": '{"__enum__": 1}', "children_spec": []},
     ],
 )
-def test_a_structure_that_is_rebuilt_by_importing_is_refused(spec):
+def test_a_structure_that_needs_an_import_is_rejected(spec):
     def nest(program: Any) -> None:
         signature = program["graph_module"]["module_call_graph"][0]["signature"]
         signature["out_spec"] = json.dumps([1, spec])
 
     change = {"archive/models/model.json": in_program(nest)}
     with pytest.raises(UnsafeArchiveError, match="a structure"):
-        harmless(rewritten(saved_by_torch(), change), "x")
+        sanitize_archive(rewritten(saved_by_torch(), change), "x")
 
 
 def test_a_damaged_member_is_a_clear_error():
     data = saved_by_torch().replace(b'"guards_code"', b'"guards_kode"')
     with pytest.raises(UnsafeArchiveError, match="damaged"):
-        harmless(data, "x")
+        sanitize_archive(data, "x")
 
 
 def emptied(program: Any) -> None:

@@ -1,4 +1,4 @@
-"""Classifiers of every family load and agree with themselves; flawed ones are refused in words."""
+"""Valid classifiers load and are consistent; invalid ones are rejected with clear messages."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Ending(nn.Module):
 
 
 @pytest.mark.parametrize("family", [small_module, Residual, Embedded, Attentive])
-def test_every_family_of_network_survives_export_and_load(family):
+def test_every_family_of_networks_can_be_exported_and_loaded(family):
     module = family().eval()
     classifier = load_classifier(export_classifier(module, WIDTH), small_spec())
     features = torch.from_numpy(probe_features(small_spec(), 33))
@@ -87,7 +87,7 @@ def test_torchscript_is_accepted():
         ("two_probabilities", lambda z: torch.cat([1 - torch.sigmoid(z), torch.sigmoid(z)], dim=1)),
     ],
 )
-def test_every_kind_of_output_is_the_same_logit_and_decision(output, last):
+def test_all_output_kinds_give_the_same_logit_and_decision(output, last):
     module = Ending(last).eval()
     spec = small_spec(classifier=ClassifierFile(output=output))
     classifier = load_classifier(export_classifier(module, WIDTH), spec)
@@ -97,13 +97,13 @@ def test_every_kind_of_output_is_the_same_logit_and_decision(output, last):
     assert torch.equal(classifier.decide(features), torch.sigmoid(expected) >= 0.4)
 
 
-def test_export_leaves_the_module_in_the_mode_it_was_in():
+def test_export_does_not_change_the_training_mode():
     module = small_module().train()
     export_classifier(module, WIDTH)
     assert module.training
 
 
-def test_gradients_pass_through_a_loaded_classifier():
+def test_a_loaded_classifier_is_differentiable():
     features = torch.randn(3, WIDTH, requires_grad=True)
     load_classifier(exported_classifier(), small_spec()).logit(features).sum().backward()
     assert features.grad is not None
@@ -123,33 +123,41 @@ def constant(value: float):
     ("module", "output", "message"),
     [
         (nn.Linear(WIDTH + 1, 1), "logit", r"takes 6 columns, but the manifest lists 5 features"),
-        (WritingInput(), "logit", r"writes to its input"),
+        (WritingInput(), "logit", r"modifies its input"),
         (constant(float("nan")), "logit", r"NaN or infinite values on 64 of 64 probe rows"),
-        (Ending(lambda z: z * 1000), "probability", r"outside \[0, 1\].*is it a logit"),
-        (nn.Linear(WIDTH, 3), "logit", r"returns \[n, 3\].*several classes are not supported"),
-        (nn.Linear(WIDTH, 2), "logit", r"returns \[n, 2\]; output 'logit' needs \[n\] or \[n, 1\]"),
+        (Ending(lambda z: z * 1000), "probability", r"outside \[0, 1\].*if it returns logits"),
+        (nn.Linear(WIDTH, 3), "logit", r"returns \[n, 3\].*only binary classifiers"),
+        (
+            nn.Linear(WIDTH, 2),
+            "logit",
+            r"returns \[n, 2\]; output 'logit' requires \[n\] or \[n, 1\]",
+        ),
         (
             nn.Linear(WIDTH, 1),
             "two_logits",
-            r"returns \[n, 1\]; output 'two_logits' needs \[n, 2\]",
+            r"returns \[n, 1\]; output 'two_logits' requires \[n, 2\]",
         ),
         (Ending(lambda z: z > 0), "logit", r"one floating-point tensor, not torch\.bool"),
         (Ending(lambda z: (z, z)), "logit", r"one floating-point tensor, not tuple"),
-        (Ending(lambda z: z - z.mean()), "logit", r"differently alone and in a batch"),
+        (
+            Ending(lambda z: z - z.mean()),
+            "logit",
+            r"for a row alone and in a batch",
+        ),
         (
             Ending(lambda z: z.sigmoid().squeeze(1)),
             "logit",
-            r"ends in a sigmoid.*say 'probability'",
+            r"ends in a sigmoid.*declare 'probability'",
         ),
         (
             Ending(lambda z: torch.cat([-z, z], dim=1).softmax(1)),
             "two_logits",
-            r"ends in a softmax.*say 'two_probabilities'",
+            r"ends in a softmax.*declare 'two_probabilities'",
         ),
         (
             Ending(lambda z: torch.cat([z, z], dim=1).sigmoid()),
             "two_probabilities",
-            r"two columns that do not add to 1",
+            r"two probabilities that do not sum to 1",
         ),
         (Ending(lambda z: z.squeeze()), "logit", r"returns shape \[\] for 1 rows.*squeeze\(-1\)"),
         (Ending(lambda z: z.mean()), "logit", r"returns shape \[\] for 64 rows"),
@@ -157,14 +165,14 @@ def constant(value: float):
         (Ending(lambda z: {"score": z}), "logit", r"one floating-point tensor, not dict"),
     ],
 )
-def test_a_flawed_classifier_is_refused_in_words(module, output, message):
+def test_an_invalid_classifier_is_rejected_with_a_clear_message(module, output, message):
     width = module.in_features if isinstance(module, nn.Linear) else WIDTH
     spec = small_spec(classifier=ClassifierFile(output=output))
     with pytest.raises(ClassifierError, match=message):
         load_classifier(export_classifier(module, width), spec)
 
 
-def test_a_classifier_exported_in_training_mode_is_refused():
+def test_a_classifier_exported_in_training_mode_is_rejected():
     """Dropout that stays on would give one person two answers."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -175,7 +183,7 @@ def test_a_classifier_exported_in_training_mode_is_refused():
         )
     buffer = io.BytesIO()
     torch.export.save(program, buffer)
-    with pytest.raises(ClassifierError, match=r"differently each time.*\.eval\(\)"):
+    with pytest.raises(ClassifierError, match=r"different outputs for the same input.*\.eval\(\)"):
         load_classifier(buffer.getvalue(), small_spec())
 
 
@@ -189,7 +197,7 @@ class TwoInputs(nn.Module):
         return (features + more).sum(1)
 
 
-def test_a_classifier_of_two_inputs_is_refused():
+def test_a_classifier_of_two_inputs_is_rejected():
     batch = torch.export.Dim("batch")
     inputs = (torch.zeros(2, WIDTH), torch.zeros(2, WIDTH))
     program = torch.export.export(TwoInputs(), inputs, dynamic_shapes=({0: batch}, {0: batch}))
@@ -210,7 +218,7 @@ class OddNames(nn.Module):
         return self.parts["größe-1"](self.parts["a b"](metadata))
 
 
-def test_odd_names_are_no_offence():
+def test_unusual_parameter_names_are_accepted():
     load_classifier(export_classifier(OddNames(), WIDTH), small_spec())
 
 
@@ -252,7 +260,7 @@ class Writing(nn.Module):
         return features.sum(1)
 
 
-def test_torchscript_that_writes_files_is_refused_before_it_runs(tmp_path, monkeypatch):
+def test_torchscript_that_writes_files_is_rejected_before_it_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     spec = small_spec(classifier=ClassifierFile(file="classifier.pt", output="logit"))
     with pytest.raises(UnsafeArchiveError, match=r"its TorchScript calls 'save\('"):
@@ -260,22 +268,22 @@ def test_torchscript_that_writes_files_is_refused_before_it_runs(tmp_path, monke
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_classifier_for_one_batch_size_is_refused():
+def test_a_classifier_for_one_batch_size_is_rejected():
     buffer = io.BytesIO()
     torch.export.save(torch.export.export(small_module().eval(), (torch.zeros(4, WIDTH),)), buffer)
     with pytest.raises(ClassifierError, match=r"fixed batch of 4; export it with dynamic_shapes"):
         load_classifier(buffer.getvalue(), small_spec())
 
 
-def test_a_torchscript_of_another_width_is_refused():
+def test_a_torchscript_of_another_width_is_rejected():
     spec = small_spec(classifier=ClassifierFile(file="classifier.pt", output="logit"))
     with pytest.raises(ClassifierError, match=r"classifier\.pt fails on a \[64, 5\] input"):
         load_classifier(scripted(nn.Linear(WIDTH + 2, 1)), spec)
 
 
-def test_a_format_under_the_other_formats_name_is_refused():
+def test_a_file_name_of_the_other_format_is_rejected():
     with pytest.raises(
-        ClassifierError, match=r"holds torchscript, which belongs in classifier\.pt"
+        ClassifierError, match=r"contains torchscript; name the file classifier\.pt"
     ):
         load_classifier(scripted(small_module().eval()), small_spec())
 
@@ -288,7 +296,7 @@ def scripted(module: nn.Module) -> bytes:
     return buffer.getvalue()
 
 
-def test_probes_keep_to_the_kind_and_range_of_each_feature():
+def test_probe_rows_have_the_kind_and_range_of_each_feature():
     income, years, owner, car, home = probe_features(small_spec(), 2000).T
     assert ((income >= 0.5) & (income <= 3)).all()
     assert len(np.unique(income)) > 1000
@@ -297,7 +305,7 @@ def test_probes_keep_to_the_kind_and_range_of_each_feature():
     assert set(np.unique(car + home)) == {0, 1}  # 0: the dropped category
 
 
-def test_ranges_hold_the_middle_of_the_values_and_leave_categories_alone():
+def test_ranges_cover_most_values_and_are_unset_for_categories():
     rows = np.tile(np.arange(101, dtype=np.float32)[:, None], (1, WIDTH))
     income, years, owner, *_ = with_ranges(small_spec().features, rows)
     assert (income.low, income.high) == (1, 99)

@@ -1,4 +1,4 @@
-"""A bundle appears whole and sound, or not at all."""
+"""A bundle is written completely and validly, or not at all."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GOOD = {"classifier.pt2": exported_classifier()}
 
 
 @pytest.mark.parametrize("name", ["bundle", "bundle.tar"])
-def test_what_was_written_is_returned_and_can_be_read(name, tmp_path):
+def test_the_returned_bundle_equals_the_written_one(name, tmp_path):
     written = write_bundle(tmp_path / "deep" / name, small_spec(), GOOD)
     assert Bundle.read(tmp_path / "deep" / name) == written
     assert [p.name for p in (tmp_path / "deep").iterdir()] == [name]
@@ -45,7 +45,7 @@ def nan_classifier() -> bytes:
         (lambda: {"maps.npz": b""}, ManifestError),
     ],
 )
-def test_an_unsound_bundle_leaves_nothing_behind(name, files, error, tmp_path):
+def test_an_invalid_bundle_writes_nothing(name, files, error, tmp_path):
     with pytest.raises(error):
         write_bundle(tmp_path / name, small_spec(), files())
     assert list(tmp_path.iterdir()) == []
@@ -63,7 +63,7 @@ def test_a_failed_replacement_leaves_the_old_bundle(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["bundle", "bundle.tar"])
-def test_a_bundle_is_replaced_only_when_asked(name, tmp_path):
+def test_a_bundle_is_replaced_only_on_request(name, tmp_path):
     write_bundle(tmp_path / name, small_spec(), GOOD)
     with pytest.raises(BundleExistsError, match="already exists"):
         write_bundle(tmp_path / name, small_spec(), GOOD)
@@ -73,22 +73,22 @@ def test_a_bundle_is_replaced_only_when_asked(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["bundle.tar.gz", "bundle.zip", "bundle.TGZ"])
-def test_a_compressed_bundle_is_refused(name, tmp_path):
-    with pytest.raises(BundleError, match=r"a directory or a plain \.tar"):
+def test_a_compressed_bundle_is_rejected(name, tmp_path):
+    with pytest.raises(BundleError, match=r"a directory or a \.tar"):
         write_bundle(tmp_path / name, small_spec(), GOOD)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_no_bundle_is_never_replaced(tmp_path):
+def test_other_files_are_never_replaced(tmp_path):
     (tmp_path / "bundle").mkdir()
     (tmp_path / "bundle" / "thesis.txt").write_text("years of work")
-    with pytest.raises(BundleExistsError, match="not a bundle; it is left alone"):
+    with pytest.raises(BundleExistsError, match="not a bundle; it was not changed"):
         write_bundle(tmp_path / "bundle", small_spec(), GOOD, replace=True)
     assert (tmp_path / "bundle" / "thesis.txt").read_text() == "years of work"
 
 
 @pytest.mark.parametrize("name", ["bundle", "bundle.tar"])
-def test_a_full_disk_is_a_clear_error_and_leaves_nothing(name, tmp_path, monkeypatch):
+def test_a_full_disk_is_a_clear_error_and_writes_nothing(name, tmp_path, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -105,7 +105,7 @@ def test_a_full_disk_is_a_clear_error_and_leaves_nothing(name, tmp_path, monkeyp
         (KeyboardInterrupt(), KeyboardInterrupt),
     ],
 )
-def test_a_move_that_fails_puts_the_old_bundle_back(tmp_path, monkeypatch, failure, expected):
+def test_a_failed_rename_restores_the_old_bundle(tmp_path, monkeypatch, failure, expected):
     old = write_bundle(tmp_path / "bundle", small_spec(), GOOD)
     real = Path.replace
 
@@ -123,7 +123,7 @@ def test_a_move_that_fails_puts_the_old_bundle_back(tmp_path, monkeypatch, failu
 def test_a_link_is_never_replaced(tmp_path):
     write_bundle(tmp_path / "bundle", small_spec(), GOOD)
     (tmp_path / "link").symlink_to(tmp_path / "bundle")
-    with pytest.raises(BundleExistsError, match="left alone"):
+    with pytest.raises(BundleExistsError, match="was not changed"):
         write_bundle(tmp_path / "link", small_spec(), GOOD, replace=True)
 
 
@@ -135,12 +135,12 @@ def test_a_file_outside_the_bundle_is_never_written(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "nul\0"])
-def test_a_path_that_cannot_be_is_refused(name, tmp_path):
-    with pytest.raises(BundleError, match="no usable path"):
+def test_an_invalid_path_is_rejected(name, tmp_path):
+    with pytest.raises(BundleError, match="not a valid path"):
         write_bundle(tmp_path / name, small_spec(), GOOD)
 
 
-def test_a_path_below_a_file_is_refused(tmp_path):
+def test_a_path_below_a_file_is_rejected(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(BundleError, match="is no folder that can be written to"):
+    with pytest.raises(BundleError, match="is not a writable directory"):
         write_bundle(tmp_path / "file" / "bundle", small_spec(), GOOD)

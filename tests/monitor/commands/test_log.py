@@ -1,4 +1,4 @@
-"""`evenhand log` finds its places by options or by the config, and says what is wrong with them."""
+"""`evenhand log` takes locations from options or the config, and reports errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from monitor.traffic.store import Store
 from tests.commands import evenhand
 
 
-def test_inspect_says_what_a_log_holds(logged):
+def test_inspect_summarises_a_log(logged):
     options = ("log", "inspect", "--log", logged.log, "--outcomes", logged.outcomes)
     words = " ".join(evenhand(*options).stdout.split())
     assert "lending" in words
@@ -28,7 +28,7 @@ def test_inspect_reads_the_config(logged, tmp_path):
     assert "lending" in evenhand("log", "inspect", "--config", config).stdout
 
 
-def test_inspect_wants_a_log_that_is_there(tmp_path):
+def test_inspect_requires_an_existing_log(tmp_path):
     assert evenhand("log", "inspect").exit_code == 2
     absent = evenhand("log", "inspect", "--log", tmp_path / "nowhere")
     assert absent.exit_code == 2
@@ -38,8 +38,8 @@ def test_inspect_wants_a_log_that_is_there(tmp_path):
 @pytest.mark.parametrize(
     "address", ["s3://AKIA:hidden@bucket/prefix", "s3://bucket/prefix?secret_key=hidden"]
 )
-def test_credentials_have_no_place_in_an_address(tmp_path, address):
-    with pytest.raises(TrafficError, match="belong in the environment") as refusal:
+def test_credentials_in_an_address_are_rejected(tmp_path, address):
+    with pytest.raises(TrafficError, match="set them in the environment") as refusal:
         Store.open(address)
     assert "hidden" not in str(refusal.value)
     config = tmp_path / "config.yaml"
@@ -51,13 +51,13 @@ def test_credentials_have_no_place_in_an_address(tmp_path, address):
     assert "hidden" not in refused.stderr + refused.stdout
 
 
-def test_a_store_of_no_known_kind_is_refused():
-    with pytest.raises(TrafficError, match="no such kind of storage"):
+def test_an_unsupported_store_is_rejected():
+    with pytest.raises(TrafficError, match="unsupported storage address"):
         Store.open("ftp://somewhere/log")
 
 
 @pytest.mark.parametrize("model", ["../other", "a/b", ""])
-def test_a_model_is_no_path(tmp_path, model):
+def test_a_model_name_must_not_be_a_path(tmp_path, model):
     (tmp_path / "o.csv").write_text("request_id,label\na,1\n")
     refused = evenhand(
         *("log", "import", tmp_path / "o.csv", "--outcomes", tmp_path / "out", "--model", model)

@@ -1,4 +1,4 @@
-"""`evenhand serve` refuses what cannot be, with one message, exit code 2 and no traceback."""
+"""`evenhand serve` rejects invalid options with one message and exit code 2."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from tests.commands import evenhand
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
-        ([], "Name a bundle: --bundle, or a config whose bundle.path does."),
+        ([], "No bundle given: use --bundle, or a config with bundle.path."),
         (["--bundle", "nowhere"], "error: nowhere: "),
-        (["--bundle", "nowhere", "--pin", "x"], "--pin takes a SHA-256 digest"),
+        (["--bundle", "nowhere", "--pin", "x"], "--pin: expected a SHA-256 digest"),
         (["--bundle", "nowhere", "--grpc-port", "70000"], "70000"),
         (["--bundle", "nowhere", "--host", ""], "error: server.host: '' is not allowed"),
         (["--config", "nowhere.yaml"], "error: nowhere.yaml: cannot be read"),
     ],
 )
-def test_bad_options_are_refused(options, told):
+def test_invalid_options_are_rejected(options, message):
     done = evenhand("serve", *options)
     assert done.exit_code == 2
-    assert told in done.output
+    assert message in done.output
     assert "Traceback" not in done.output
 
 
-def test_a_bundle_that_was_not_fitted_is_refused(bundle_path):
+def test_a_bundle_that_was_not_fitted_is_rejected(bundle_path):
     done = evenhand("serve", "--bundle", str(bundle_path))
     assert done.exit_code == 2
     assert "so it cannot judge predictions" in done.output
     assert "Traceback" not in done.output
 
 
-def test_help_says_what_it_does():
+def test_help_describes_the_command():
     done = evenhand("serve", "--help")
     assert done.exit_code == 0
-    assert "judge every prediction" in done.output
+    assert "score every prediction" in done.output

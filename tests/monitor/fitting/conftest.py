@@ -1,4 +1,4 @@
-"""A small world's data as a user would have it: a model file, a Parquet file and a spec."""
+"""A user's files: a model, training data and a spec, drawn from a small world."""
 
 from __future__ import annotations
 

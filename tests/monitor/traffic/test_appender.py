@@ -1,4 +1,4 @@
-"""The appender: what it says is written is in a segment, and what is not is counted."""
+"""The appender writes every row to a segment, or counts it as lost."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def hung_disk():
         disk.let_go()
 
 
-def test_everything_is_in_one_file_for_its_user_and_group(tmp_path):
+def test_rows_are_written_to_one_file_with_group_permissions(tmp_path):
     log = appender(tmp_path)
     assert all(log.write(f"payload {n}".encode(), 2) for n in range(5))
     (file,) = tmp_path.iterdir()
@@ -118,7 +118,7 @@ steps = st.lists(
 
 @settings(deadline=None, max_examples=60)
 @given(steps, st.sampled_from([150, 400, 1 << 20]))
-def test_whatever_the_disk_does_rows_are_there_once_or_counted_once(done, roll_bytes):
+def test_with_a_failing_disk_every_row_is_written_once_or_counted_once(done, roll_bytes):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         log = appender(folder, roll_bytes=roll_bytes, max_bytes=1 << 16)
@@ -147,7 +147,7 @@ def test_whatever_the_disk_does_rows_are_there_once_or_counted_once(done, roll_b
         assert log.used == sum(file.stat().st_size for file in folder.iterdir())
 
 
-def test_a_disk_that_refuses_to_be_made_sure_of_gets_no_more_behind_it(tmp_path):
+def test_a_failed_fsync_closes_the_segment(tmp_path):
     log = appender(tmp_path, always_sync=True)
     assert log.write(b"one", 1)
     with mock.patch.object(os, "fsync", side_effect=OSError(errno.EIO, "no")):
@@ -159,7 +159,7 @@ def test_a_disk_that_refuses_to_be_made_sure_of_gets_no_more_behind_it(tmp_path)
     assert written(tmp_path) == ([b"one", b"two", b"three"], {})
 
 
-def test_with_always_the_disk_is_made_sure_of_before_a_write_returns(tmp_path):
+def test_with_always_fsync_is_called_before_a_write_returns(tmp_path):
     log = appender(tmp_path, always_sync=True)
     with mock.patch.object(os, "fsync", wraps=os.fsync) as fsync:
         log.write(b"one", 1)
@@ -179,12 +179,12 @@ def test_many_threads_write_while_another_rolls(tmp_path):
             log.roll()
             log.sync()
 
-    def write(place: int) -> None:
+    def write(writer: int) -> None:
         for n in range(100):
-            assert log.write(f"{place}-{n}".encode(), 1)
+            assert log.write(f"{writer}-{n}".encode(), 1)
 
     keeper = threading.Thread(target=roll)
-    writers = [threading.Thread(target=write, args=(place,)) for place in range(8)]
+    writers = [threading.Thread(target=write, args=(writer,)) for writer in range(8)]
     for thread in (keeper, *writers):
         thread.start()
     for thread in writers:
@@ -199,7 +199,7 @@ def test_many_threads_write_while_another_rolls(tmp_path):
         segment.sync()
 
 
-def test_a_write_that_hangs_is_not_waited_for_and_what_it_costs_is_counted(tmp_path, hung_disk):
+def test_rows_are_dropped_and_counted_while_a_write_hangs(tmp_path, hung_disk):
     log = appender(tmp_path)
     bounded = BoundedAppender(log, 0.05)
     started = time.monotonic()
@@ -222,7 +222,7 @@ def test_a_write_that_hangs_is_not_waited_for_and_what_it_costs_is_counted(tmp_p
     assert bounded.lost == log.lost == {"slow": 40}
 
 
-def test_a_write_that_never_ends_holds_up_neither_answers_nor_the_stop(tmp_path, hung_disk):
+def test_a_write_that_never_ends_delays_neither_responses_nor_shutdown(tmp_path, hung_disk):
     bounded = BoundedAppender(appender(tmp_path), 0.05)
     bounded.write(b"late", 1)
     bounded.lose("fault", 7)
@@ -232,7 +232,7 @@ def test_a_write_that_never_ends_holds_up_neither_answers_nor_the_stop(tmp_path,
     assert bounded.lost == {"fault": 7}
 
 
-def test_rows_that_a_hung_write_costs_are_not_forgotten_when_it_stops(tmp_path, hung_disk):
+def test_rows_dropped_by_a_hung_write_are_counted_on_shutdown(tmp_path, hung_disk):
     log = appender(tmp_path)
     bounded = BoundedAppender(log, 0.05)
     bounded.write(b"late", 1)
@@ -243,7 +243,7 @@ def test_rows_that_a_hung_write_costs_are_not_forgotten_when_it_stops(tmp_path, 
     assert written(tmp_path) == ([b"late"], {"slow": 5})
 
 
-def test_a_write_that_fails_in_an_unforeseen_way_is_counted_and_the_next_ones_go_on(tmp_path):
+def test_an_unexpected_error_of_a_write_is_counted_and_later_writes_succeed(tmp_path):
     log = appender(tmp_path)
     bounded = BoundedAppender(log, 1)
     with mock.patch.object(os, "write", side_effect=MemoryError):

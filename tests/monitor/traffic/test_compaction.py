@@ -1,4 +1,4 @@
-"""Compaction: a segment becomes the same files however often it is done."""
+"""Compaction converts a segment to Parquet files, with the same result when repeated."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def store(tmp_path) -> Store:
     return Store.open(tmp_path / "log")
 
 
-def test_rows_are_where_their_hour_is_and_the_ledger_tells_of_them(segment, store, tmp_path):
+def test_rows_are_partitioned_by_hour_and_listed_in_the_ledger(segment, store, tmp_path):
     entry = compact(segment, store, tmp_path / "draft")
     folder = "model=lending/version=1"
     assert [file.path for file in store.files(suffix=".parquet")] == [
@@ -65,13 +65,13 @@ def test_rows_are_where_their_hour_is_and_the_ledger_tells_of_them(segment, stor
     assert not (tmp_path / "draft").exists()
 
 
-def test_doing_it_again_gives_the_same_bytes(segment, store, tmp_path):
+def test_repeated_compaction_writes_the_same_bytes(segment, store, tmp_path):
     once = compact(segment, store, tmp_path / "draft")
     assert compact(segment, store, tmp_path / "draft") == once
     assert len(entries(store)) == 1
 
 
-def test_a_file_says_what_its_columns_are_of(segment, store, tmp_path):
+def test_files_have_metadata_that_describe_their_columns(segment, store, tmp_path):
     entry = compact(segment, store, tmp_path / "draft")
     file = pq.ParquetFile(store.path(entry.files[0].path))
     about = json.loads(file.schema_arrow.metadata[METADATA_KEY])
@@ -87,7 +87,7 @@ def test_engines_read_the_log_as_one_partitioned_table(segment, store, tmp_path)
     assert set(table["date"].to_pylist()) == {"2026-03-01", "2026-03-02"}
 
 
-def test_an_empty_segment_is_told_of_and_has_no_file(store, tmp_path):
+def test_an_empty_segment_has_a_ledger_entry_and_no_file(store, tmp_path):
     path = tmp_path / "s1.segment"
     path.write_bytes(header_bytes({**ABOUT, "segment": "s1", "begun": BEGUN}))
     entry = compact(path, store, tmp_path / "draft")
@@ -95,14 +95,14 @@ def test_an_empty_segment_is_told_of_and_has_no_file(store, tmp_path):
     assert entries(store) == [entry]
 
 
-def test_what_is_no_segment_is_refused(store, tmp_path):
+def test_a_file_that_is_not_a_segment_is_rejected(store, tmp_path):
     (tmp_path / "s1.segment").write_bytes(b"something else")
     with pytest.raises(TrafficError):
         compact(tmp_path / "s1.segment", store, tmp_path / "draft")
     assert store.files() == []
 
 
-def test_nothing_is_in_the_ledger_before_all_files_are_there(segment, store, tmp_path):
+def test_the_ledger_entry_is_written_after_all_files(segment, store, tmp_path):
     real, calls = store.put_file, []
 
     def put_file(inside, source):
@@ -138,7 +138,7 @@ def test_many_records_become_one_file(store, tmp_path):
     assert rows[:: 50 * 100] == [(f"r{n}", 0, float(n)) for n in range(0, count, 100)]
 
 
-def test_outcomes_become_a_file_for_each_day(store, tmp_path):
+def test_outcomes_are_partitioned_by_day(store, tmp_path):
     about = {**ABOUT, "kind": "outcomes", "attributes": {"sex": ["female", "male"]}}
     header = header_bytes({**about, "segment": "o1", "begun": BEGUN})
     now = dt.datetime.fromisoformat(BEGUN)

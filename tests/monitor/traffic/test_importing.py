@@ -1,4 +1,4 @@
-"""Outcomes from a file are checked as a whole, and never added twice."""
+"""Outcomes of a file are validated as a whole, and imported once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def imported(path, folder, **options):
     return import_outcomes(path, Store.open(folder, mode=0o700), PLAIN, **chosen)
 
 
-def test_labels_and_groups_are_stored_like_those_that_arrive(tmp_path):
+def test_imported_outcomes_are_stored_like_recorded_ones(tmp_path):
     path = written(
         tmp_path,
         request_id=["a", "b"],
@@ -47,8 +47,8 @@ def test_labels_and_groups_are_stored_like_those_that_arrive(tmp_path):
         ethnicity=pa.array([None, "b"]).dictionary_encode(),
         observed_at=pa.array([NOW, None], pa.timestamp("ns", "Europe/Berlin")),
     )
-    found = imported(path, tmp_path / "out")
-    assert (found.rows, found.labels, dict(found.groups)) == (2, 1, {"sex": 1, "ethnicity": 1})
+    result = imported(path, tmp_path / "out")
+    assert (result.rows, result.labels, dict(result.groups)) == (2, 1, {"sex": 1, "ethnicity": 1})
     first, second = read(tmp_path / "out")
     assert (first["request_id"], first["row"], first["label"]) == ("a", 0, 1)
     assert (second["row"], second["label"], second["group_ethnicity"]) == (0, None, "b")
@@ -58,7 +58,7 @@ def test_labels_and_groups_are_stored_like_those_that_arrive(tmp_path):
     assert (entry.kind, entry.rows) == ("outcomes", 2)
 
 
-def test_the_same_file_is_never_added_twice(tmp_path):
+def test_the_same_file_is_imported_once(tmp_path):
     path = written(tmp_path, request_id=["a"], label=[1])
     imported(path, tmp_path / "out")
     assert imported(path, tmp_path / "out").already
@@ -85,7 +85,7 @@ def test_the_same_file_is_never_added_twice(tmp_path):
         ),
     ],
 )
-def test_one_row_that_cannot_be_used_keeps_the_file_out_and_is_named(tmp_path, columns, words):
+def test_a_file_with_an_invalid_row_is_rejected_with_the_row(tmp_path, columns, words):
     path = written(tmp_path, **columns)
     with pytest.raises(TrafficError, match=words) as refusal:
         imported(path, tmp_path / "out")
@@ -118,13 +118,13 @@ def test_one_row_that_cannot_be_used_keeps_the_file_out_and_is_named(tmp_path, c
         ),
     ],
 )
-def test_a_column_that_cannot_be_used_is_named(tmp_path, columns, words):
+def test_an_invalid_column_is_named(tmp_path, columns, words):
     with pytest.raises(TrafficError, match=words):
         imported(written(tmp_path, **columns), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_ids_by_another_key_than_the_outcomes_there_are_refused(tmp_path):
+def test_a_key_that_differs_from_existing_outcomes_is_rejected(tmp_path):
     path = written(tmp_path, request_id=["a"], label=[1])
     imported(path, tmp_path / "out")
     other, store = written(tmp_path, request_id=["b"], label=[1]), Store.open(tmp_path / "out")
@@ -133,7 +133,7 @@ def test_ids_by_another_key_than_the_outcomes_there_are_refused(tmp_path):
     assert len(read(tmp_path / "out")) == 1
 
 
-def test_one_file_is_kept_for_each_of_two_models(tmp_path):
+def test_two_models_have_separate_files(tmp_path):
     path = written(tmp_path, request_id=["a"], label=[1])
     for model in ("lending", "hiring"):
         assert imported(path, tmp_path / "out", model=model).rows == 1
@@ -141,7 +141,7 @@ def test_one_file_is_kept_for_each_of_two_models(tmp_path):
     assert sorted(entry.model for entry in entries) == ["hiring", "lending"]
 
 
-def test_what_is_no_table_is_refused(tmp_path):
+def test_a_file_that_is_not_a_table_is_rejected(tmp_path):
     (tmp_path / "a.parquet").write_bytes(b"no")
     with pytest.raises(TrafficError, match="not a Parquet or CSV file"):
         imported(tmp_path / "a.parquet", tmp_path / "out")
@@ -149,7 +149,7 @@ def test_what_is_no_table_is_refused(tmp_path):
         imported(tmp_path / "b.parquet", tmp_path / "out")
 
 
-def test_csv_is_read_too_and_ids_stay_text(tmp_path):
+def test_csv_files_are_read_with_ids_as_text(tmp_path):
     path = tmp_path / "outcomes.csv"
     path.write_text(
         "request_id,label,group_sex,observed_at\n007,1,man,2026-01-02T03:04:05Z\n8,,woman,\n"
@@ -161,21 +161,21 @@ def test_csv_is_read_too_and_ids_stay_text(tmp_path):
     assert (second["label"], second["group_sex"]) == (None, "woman")
 
 
-def test_only_nothing_is_nothing_in_csv_and_codes_keep_their_zeros(tmp_path):
+def test_only_empty_csv_fields_are_null_and_leading_zeros_are_kept(tmp_path):
     path = tmp_path / "outcomes.csv"
     path.write_text("request_id,group_region\na,NA\nb,01\n")
     import_outcomes(path, Store.open(tmp_path / "out"), PLAIN, model="m")
     assert [row["group_region"] for row in read(tmp_path / "out")] == ["NA", "01"]
 
 
-def test_the_same_file_may_be_of_two_models(tmp_path):
+def test_two_models_may_import_the_same_file(tmp_path):
     path = written(tmp_path, request_id=["a"], label=[1])
     assert imported(path, tmp_path / "out").rows == 1
     assert imported(path, tmp_path / "out", model="other").rows == 1
     assert imported(path, tmp_path / "out", model="other").already
 
 
-def test_an_import_that_broke_off_is_not_doubled_the_next_day(tmp_path, monkeypatch):
+def test_a_failed_import_is_not_duplicated_the_next_day(tmp_path, monkeypatch):
     path, out = written(tmp_path, request_id=["a"], label=[1]), tmp_path / "out"
     with monkeypatch.context() as patch:
         patch.setattr("monitor.traffic.importing.write_entry", lambda *_: 1 / 0)
@@ -185,17 +185,17 @@ def test_an_import_that_broke_off_is_not_doubled_the_next_day(tmp_path, monkeypa
     yesterday = file.parent.with_name("date=2020-01-01")
     file.parent.rename(yesterday)
     assert imported(path, out).rows == 1
-    assert [found.parent for found in out.rglob("*.parquet")] == [yesterday]
+    assert [file.parent for file in out.rglob("*.parquet")] == [yesterday]
 
 
-def test_ids_become_the_pseudonyms_that_the_log_holds(tmp_path):
+def test_ids_are_replaced_by_the_pseudonyms_of_the_log(tmp_path):
     pseudonyms = Pseudonyms(b"k" * 32)
     path = written(tmp_path, request_id=["a"], label=[1])
     import_outcomes(path, Store.open(tmp_path / "out"), pseudonyms, model="m")
     assert read(tmp_path / "out")[0]["request_id"] == pseudonyms.of("a")
 
 
-def test_the_command_checks_against_the_bundle(lending, tmp_path):
+def test_the_command_validates_groups_against_the_bundle(lending, tmp_path):
     path = written(tmp_path, request_id=["a"], sex=["woman"], label=[0])
     options = ("log", "import", path, "--outcomes", tmp_path / "out")
     result = evenhand(*options, "--bundle", lending)

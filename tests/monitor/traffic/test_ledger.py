@@ -1,4 +1,4 @@
-"""The ledger: what became of each segment, found by its time and by its files."""
+"""The ledger lists segments by time and by file."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_an_entry_is_read_as_it_was_written(store):
     assert [file.path for file in store.files()] == ["_ledger/date=2026-03-01/s1.json"]
 
 
-def test_an_entry_that_is_written_again_replaces_what_it_said(store):
+def test_writing_an_entry_again_replaces_it(store):
     write_entry(store, entry("s1", day(1), day(2)))
     again = entry("s1", day(1), day(2), "a/s1.parquet")
     write_entry(store, again)
@@ -53,31 +53,31 @@ def test_entries_are_found_by_the_time_of_their_rows(store):
     for name, since, until in (("s1", 1, 2), ("s2", 2, 4), ("s3", 5, 5)):
         write_entry(store, entry(name, day(since), day(until, 12)))
 
-    def found(since: dt.datetime | None, until: dt.datetime | None) -> list[str]:
-        return [each.segment for each in read_ledger(store, since, until)[0]]
+    def segments(since: dt.datetime | None, until: dt.datetime | None) -> list[str]:
+        return [item.segment for item in read_ledger(store, since, until)[0]]
 
-    assert found(None, None) == ["s1", "s2", "s3"]
-    assert found(day(3), None) == ["s2", "s3"]
-    assert found(None, day(2)) == ["s1"]
-    assert found(None, day(2, 1)) == ["s1", "s2"]
-    assert found(day(4, 13), day(5)) == []
+    assert segments(None, None) == ["s1", "s2", "s3"]
+    assert segments(day(3), None) == ["s2", "s3"]
+    assert segments(None, day(2)) == ["s1"]
+    assert segments(None, day(2, 1)) == ["s1", "s2"]
+    assert segments(day(4, 13), day(5)) == []
     # The end of a segment's rows belongs to them, the end of a span does not belong to it.
-    assert found(day(4, 12), day(5)) == ["s2"]
+    assert segments(day(4, 12), day(5)) == ["s2"]
 
 
-def test_an_entry_that_cannot_be_read_is_told_of(store):
+def test_an_unreadable_entry_is_reported(store):
     write_entry(store, entry("s1", day(1), day(2)))
     store.put("_ledger/date=2026-03-01/s2.json", b'{"segment": "s2"')
-    found, unreadable = read_ledger(store)
-    assert [each.segment for each in found] == ["s1"]
+    entries, unreadable = read_ledger(store)
+    assert [item.segment for item in entries] == ["s1"]
     assert unreadable == ["_ledger/date=2026-03-01/s2.json"]
 
 
-def test_a_log_that_is_not_there_has_an_empty_ledger(tmp_path):
+def test_a_missing_log_has_an_empty_ledger(tmp_path):
     assert read_ledger(Store.open(tmp_path / "nowhere")) == ([], [])
 
 
-def test_a_ledger_that_cannot_be_listed_is_an_error_with_the_place(tmp_path):
+def test_a_ledger_that_cannot_be_listed_is_an_error_with_the_location(tmp_path):
     (tmp_path / "_ledger").write_text("a file where a folder should be")
     with pytest.raises(TrafficError, match=f"{tmp_path}: the ledger cannot be listed"):
         read_ledger(Store.open(tmp_path))
@@ -92,7 +92,7 @@ def test_the_entry_of_a_file_is_found(store):
     assert entry_of(store, "a/s2.parquet") is None
 
 
-def test_what_was_removed_on_purpose_is_said_with_the_reason(store):
+def test_deliberate_deletions_are_recorded_with_a_reason(store):
     written = entry("s1", day(1), day(2), "a/s1.parquet", "b/s1.parquet")
     write_entry(store, written)
     changed = mark_removed(store, written, {"a/s1.parquet"}, "expired")

@@ -1,4 +1,4 @@
-"""What a sidecar answers is in its log under names that an analyst knows; outcomes are apart."""
+"""The sidecar logs predictions in named columns, and outcomes separately."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from monitor.errors import ConfigError, ServeError
 from monitor.fitting.spec import ProtectedColumn
 from monitor.server import Server
 from monitor.traffic.columns import TrafficColumns
-from monitor.traffic.outcomes import OwnGroups
+from monitor.traffic.outcomes import ProtectedFeatures
 from monitor.wire import evenhand_pb2 as own
 from monitor.wire import evenhand_pb2_grpc as services
 from tests.bundles import small_spec
@@ -43,7 +43,7 @@ def every_byte(*folders: Path) -> bytes:
     return b"".join(f.read_bytes() for folder in folders for f in folder.rglob("*") if f.is_file())
 
 
-def test_every_answer_is_in_the_log_under_its_name_with_what_the_library_says(logged, lending):
+def test_every_prediction_is_logged_with_its_features_and_scores(logged, lending):
     table = read(logged.log).sort_by([("request_id", "ascending"), ("row", "ascending")])
     names = sorted(logged.scores)
     pairs = [(name, row) for name in names for row in range(len(logged.scores[name]))]
@@ -51,8 +51,8 @@ def test_every_answer_is_in_the_log_under_its_name_with_what_the_library_says(lo
         list(zip(table["request_id"].to_pylist(), table["row"].to_pylist(), strict=True)) == pairs
     )
     rows = np.concatenate([rows_of(int(name.partition("-")[2])) for name in names])
-    for place, name in enumerate(NAMES):
-        np.testing.assert_array_equal(table[name].to_numpy(), rows[:, place])
+    for index, name in enumerate(NAMES):
+        np.testing.assert_array_equal(table[name].to_numpy(), rows[:, index])
     judge = Judge.load(Bundle.read(lending), warn=False)
     scores = judge.scores(torch.from_numpy(rows))
     answered = np.concatenate([logged.scores[name].ravel() for name in names])
@@ -63,17 +63,19 @@ def test_every_answer_is_in_the_log_under_its_name_with_what_the_library_says(lo
     close: dict[str, Any] = {"rtol": 1e-4, "atol": 1e-6}
     np.testing.assert_allclose(table["boundary_distance"], scores.boundary_distance, **close)
     for name in ATTRIBUTES:
-        found = scores.attributes[name]
-        assert found.log_prediction_sensitivity is not None
+        signals = scores.attributes[name]
+        assert signals.log_prediction_sensitivity is not None
         np.testing.assert_allclose(
             table[f"prediction_sensitivity_{name}"],
-            found.log_prediction_sensitivity.double().exp(),
+            signals.log_prediction_sensitivity.double().exp(),
             **close,
         )
         np.testing.assert_allclose(
-            table[f"flip_probability_{name}"], found.flip_probability, **close
+            table[f"flip_probability_{name}"], signals.flip_probability, **close
         )
-        np.testing.assert_allclose(table[f"expected_change_{name}"], found.expected_change, **close)
+        np.testing.assert_allclose(
+            table[f"expected_change_{name}"], signals.expected_change, **close
+        )
         p_values = judge.p_values(scores, name)
         verdicts = np.where(p_values <= 0.01, "above", "within")
         assert table[f"verdict_{name}"].to_pylist() == verdicts.tolist()
@@ -84,8 +86,8 @@ def test_every_answer_is_in_the_log_under_its_name_with_what_the_library_says(lo
         )
 
 
-def test_an_analyst_sees_named_columns_in_duckdb_and_joins_outcomes(logged):
-    log, outcomes = (f"'{place}/**/*.parquet'" for place in (logged.log, logged.outcomes))
+def test_duckdb_reads_the_log_and_joins_outcomes(logged):
+    log, outcomes = (f"'{path}/**/*.parquet'" for path in (logged.log, logged.outcomes))
     with duckdb.connect() as connection:
         ((count, labelled, model, version),) = connection.execute(
             f"select count(*), count(label), any_value(model), any_value(version) "  # noqa: S608
@@ -107,7 +109,7 @@ def test_other_modes_are_logged_too(lending, tmp_path, mode):
     assert table["flip_probability_sex"].null_count == unjudged
 
 
-def test_async_logs_what_there_was_no_time_to_judge(lending, tmp_path):
+def test_async_mode_logs_predictions_that_were_not_scored(lending, tmp_path):
     monitoring = {"mode": "async", "async_rows": 1}
     scores = served(lending, send_requests, traffic={"path": tmp_path}, monitoring=monitoring)
     table = read(tmp_path)
@@ -116,7 +118,7 @@ def test_async_logs_what_there_was_no_time_to_judge(lending, tmp_path):
     assert table["verdict_sex"].null_count > 0
 
 
-def test_a_fault_of_monitoring_is_logged_as_a_prediction_without_signals(
+def test_a_prediction_that_could_not_be_scored_is_logged_without_signals(
     lending, tmp_path, monkeypatch
 ):
     def broken(self, features):
@@ -134,7 +136,7 @@ def test_a_fault_of_monitoring_is_logged_as_a_prediction_without_signals(
     assert logits == pytest.approx(answered)
 
 
-def test_with_a_key_no_file_holds_an_id_and_outcomes_still_join(lending, tmp_path):
+def test_with_a_key_no_file_contains_an_id_and_outcomes_can_be_joined(lending, tmp_path):
     log, outcomes, key = tmp_path / "log", tmp_path / "outcomes", tmp_path / "key"
     key.write_bytes(os.urandom(32))
 
@@ -152,7 +154,7 @@ def test_with_a_key_no_file_holds_an_id_and_outcomes_still_join(lending, tmp_pat
     assert not any("person" in name for name in ids[0])
 
 
-def test_features_are_kept_hashed_dropped_and_put_into_buckets(lending, tmp_path):
+def test_features_are_kept_hashed_dropped_and_bucketed(lending, tmp_path):
     key, log = tmp_path / "key", tmp_path / "log"
     key.write_bytes(os.urandom(32))
     group = next(iter(WORLD.one_hot_groups))
@@ -168,22 +170,22 @@ def test_features_are_kept_hashed_dropped_and_put_into_buckets(lending, tmp_path
     table = read(log)
     assert not set(group.features) & set(table.column_names)
     rows = {f"person-{n}": rows_of(n) for n in range(REQUESTS)}
-    place = NAMES.index(first)
+    index = NAMES.index(first)
     buckets = table[first].to_numpy()
     assert set(np.unique(buckets % 500)) == {0}
     low = {float(b) for b in buckets}
-    assert low == {float(500 * (v // 500)) for r in rows.values() for v in r[:, place]}
+    assert low == {float(500 * (v // 500)) for r in rows.values() for v in r[:, index]}
     assert len(set(table[second].to_pylist())) <= 40
     assert {len(text) for text in table[binary].to_pylist()} == {16}
     assert len(set(table[binary].to_pylist())) == 2
 
 
-def test_a_treatment_of_no_feature_is_refused_by_its_name(lending, tmp_path):
+def test_a_treatment_of_an_unknown_feature_is_rejected(lending, tmp_path):
     with pytest.raises(ConfigError, match=r"traffic\.features\.incme"):
         served(lending, send_requests, traffic={"path": tmp_path, "features": {"incme": "drop"}})
 
 
-def test_a_column_of_ours_wins_over_a_feature_of_that_name():
+def test_a_feature_with_the_name_of_a_log_column_gets_a_prefix():
     spec = small_spec()
     features = tuple(
         feature.model_copy(update={"name": name})
@@ -203,8 +205,8 @@ def test_a_column_of_ours_wins_over_a_feature_of_that_name():
 @pytest.fixture(scope="module")
 def owners(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A bundle of which a protected attribute is a feature, and that feature."""
-    place, feature = next((i, f) for i, f in enumerate(WORLD.features) if f.kind == "binary")
-    groups = (PEOPLE.features[:, place] == 1).astype(np.int64)
+    index, feature = next((i, f) for i, f in enumerate(WORLD.features) if f.kind == "binary")
+    groups = (PEOPLE.features[:, index] == 1).astype(np.int64)
     spec = SPEC.model_copy(
         update={
             "model": Model(name="lending", version="own"),
@@ -221,22 +223,22 @@ def owners(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return path, feature.name
 
 
-def test_a_protected_feature_is_with_the_outcomes_and_not_with_the_traffic(owners, tmp_path):
+def test_a_protected_feature_is_recorded_with_the_outcomes_only(owners, tmp_path):
     bundle, feature = owners
     log, outcomes = tmp_path / "log", tmp_path / "outcomes"
     served(bundle, send_requests, traffic={"path": log}, outcomes={"path": outcomes})
     assert feature not in read(log).column_names
-    found = read(outcomes).to_pylist()
-    place = NAMES.index(feature)
-    assert {(r["request_id"], r["row"]): r["group_own"] for r in found} == {
-        (f"person-{n}", row): "yes" if values[place] == 1 else "no"
+    result = read(outcomes).to_pylist()
+    index = NAMES.index(feature)
+    assert {(r["request_id"], r["row"]): r["group_own"] for r in result} == {
+        (f"person-{n}", row): "yes" if values[index] == 1 else "no"
         for n in range(REQUESTS)
         for row, values in enumerate(rows_of(n))
     }
-    assert {r["source"] for r in found} == {"feature"}
+    assert {r["source"] for r in result} == {"feature"}
 
 
-def test_groups_are_read_from_binary_and_one_hot_features_and_unclear_ones_left_out():
+def test_groups_are_decoded_from_binary_and_one_hot_features():
     spec = small_spec()
     attribute = spec.protected_attributes[0]
     onehot = spec.one_hot_groups[0]
@@ -245,25 +247,25 @@ def test_groups_are_read_from_binary_and_one_hot_features_and_unclear_ones_left_
     changed = attribute.model_copy(
         update={"name": "kind", "groups": groups, "feature": onehot.name}
     )
-    own_groups = OwnGroups(spec.model_copy(update={"protected_attributes": (changed,)}))
-    places = [[f.name for f in spec.features].index(name) for name in onehot.features]
-    rows = np.zeros((len(places) + 2, len(spec.features)), np.float32)
-    for number, place in enumerate(places):
-        rows[number, place] = 1
-    rows[-1, places] = 0.5
+    own_groups = ProtectedFeatures(spec.model_copy(update={"protected_attributes": (changed,)}))
+    indices = [[f.name for f in spec.features].index(name) for name in onehot.features]
+    rows = np.zeros((len(indices) + 2, len(spec.features)), np.float32)
+    for number, index in enumerate(indices):
+        rows[number, index] = 1
+    rows[-1, indices] = 0.5
 
     async def make() -> list[Waiting]:
         future = asyncio.get_running_loop().create_future
         return [Waiting("r", 5, rows, 0.0, future())]
 
-    found = {o.row - 5: o.groups for o in own_groups.outcomes(asyncio.run(make()), rows)}
-    expected = {n: {"kind": f"g{n}"} for n in range(len(places))}
+    result = {o.row - 5: o.groups for o in own_groups.outcomes(asyncio.run(make()), rows)}
+    expected = {n: {"kind": f"g{n}"} for n in range(len(indices))}
     if onehot.dropped is not None:
-        expected[len(places)] = {"kind": f"g{len(places)}"}
-    assert found == expected
+        expected[len(indices)] = {"kind": f"g{len(indices)}"}
+    assert result == expected
 
 
-def test_outcomes_are_recorded_refused_with_reasons_and_readable_by_few(lending, tmp_path):
+def test_outcomes_are_recorded_or_rejected_and_private(lending, tmp_path):
     async def use(server: Server):
         good = own.Outcome(request_id="a", row=1, label=1, groups={"sex": "man"})
         timed = own.Outcome(request_id="a", label=0)
@@ -290,19 +292,17 @@ def test_outcomes_are_recorded_refused_with_reasons_and_readable_by_few(lending,
     assert "man, woman" in answer.refusals[3].reason
     assert rest.status_code == 400
     assert "outcomes.0.label" in rest.json()["error"]
-    found = read(tmp_path / "outcomes").to_pylist()
-    assert [(r["request_id"], r["row"], r["label"], r["group_sex"]) for r in found] == [
+    result = read(tmp_path / "outcomes").to_pylist()
+    assert [(r["request_id"], r["row"], r["label"], r["group_sex"]) for r in result] == [
         ("a", 1, 1, "man"),
         ("a", 0, 0, None),
     ]
-    assert found[1]["observed_at"].isoformat() == "2026-01-02T03:04:05+00:00"
+    assert result[1]["observed_at"].isoformat() == "2026-01-02T03:04:05+00:00"
     for path in (tmp_path / "outcomes").rglob("*"):
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
 
 
-def test_outcomes_that_cannot_be_written_are_refused_and_may_be_sent_again(
-    lending, tmp_path, monkeypatch
-):
+def test_outcomes_that_cannot_be_written_can_be_sent_again(lending, tmp_path, monkeypatch):
     real, broken = os.write, [True]
 
     def write(handle: int, data: bytes) -> int:
@@ -321,7 +321,7 @@ def test_outcomes_that_cannot_be_written_are_refused_and_may_be_sent_again(
     assert len(read(tmp_path)) == 1
 
 
-def test_a_disk_that_hangs_under_outcomes_holds_up_no_prediction_and_no_stop(
+def test_a_hung_disk_of_outcomes_delays_neither_predictions_nor_shutdown(
     lending, tmp_path, monkeypatch
 ):
     real, hung = os.write, threading.Event()
@@ -333,26 +333,26 @@ def test_a_disk_that_hangs_under_outcomes_holds_up_no_prediction_and_no_stop(
 
     async def use(server: Server):
         monkeypatch.setattr(os, "write", write)
-        told = [
+        requests = [
             asyncio.create_task(send_outcomes(server, [{"request_id": "a", "label": 1}]))
             for _ in range(80)
         ]
         await asyncio.sleep(0.5)
         await send_requests(server, 20)
-        refused = [task.result().status_code for task in told if task.done()]
+        refused = [task.result().status_code for task in requests if task.done()]
         hung.set()
-        answers = [answer.status_code for answer in await asyncio.gather(*told)]
+        answers = [answer.status_code for answer in await asyncio.gather(*requests)]
         return refused, answers
 
-    places = {"traffic": {"path": tmp_path / "log"}, "outcomes": {"path": tmp_path / "outcomes"}}
-    refused, answers = served(lending, use, server={"max_in_flight": 20}, **places)
+    paths = {"traffic": {"path": tmp_path / "log"}, "outcomes": {"path": tmp_path / "outcomes"}}
+    refused, answers = served(lending, use, server={"max_in_flight": 20}, **paths)
     assert set(refused) == {429}
     assert answers.count(200) == 64
     assert len(read(tmp_path / "log")) == 39
     assert len(read(tmp_path / "outcomes")) == 64
 
 
-def test_a_typo_leaves_no_folder_locked(lending, tmp_path):
+def test_an_invalid_setting_does_not_leave_a_lock(lending, tmp_path):
     traffic = {"path": tmp_path / "log", "features": {"incme": "drop"}}
     for _ in range(2):
         with pytest.raises(ConfigError, match="incme"):
@@ -362,14 +362,14 @@ def test_a_typo_leaves_no_folder_locked(lending, tmp_path):
 
 
 @pytest.mark.parametrize("inside", ["", "outcomes", "x/../outcomes"])
-def test_outcomes_cannot_lie_in_the_traffic_log(lending, tmp_path, inside):
+def test_outcomes_must_not_be_inside_the_traffic_log(lending, tmp_path, inside):
     with pytest.raises(ConfigError, match="overlap"):
         served(
             lending, send_requests, traffic={"path": tmp_path}, outcomes={"path": tmp_path / inside}
         )
 
 
-def test_a_folder_that_another_sidecar_writes_to_is_refused(lending, tmp_path):
+def test_a_directory_of_another_sidecar_is_rejected(lending, tmp_path):
     async def use(server: Server):
         with pytest.raises(ServeError, match="another process writes to this directory"):
             Server(server.config)

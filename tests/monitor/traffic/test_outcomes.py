@@ -1,4 +1,4 @@
-"""Outcomes: what cannot be is refused without its values, and the rest comes back by its names."""
+"""Outcomes are validated, encoded and decoded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitor.traffic.outcomes import Outcome, OutcomeCheck, OwnGroups, days, outcome_table, payload
+from monitor.traffic.outcomes import (
+    Outcome,
+    OutcomeCheck,
+    ProtectedFeatures,
+    days,
+    outcome_table,
+    payload,
+)
 from monitor.traffic.privacy import Pseudonyms
 from tests.serving import NAMES, SPEC
 from tests.spooling import Asked, moment, together
@@ -25,7 +32,7 @@ outcomes = st.builds(
     row=st.integers(0, 2**31 - 1),
     label=st.sampled_from([0, 1, None]),
     groups=st.fixed_dictionaries(
-        {}, optional={name: st.sampled_from(found) for name, found in GROUPS.items()}
+        {}, optional={name: st.sampled_from(groups) for name, groups in GROUPS.items()}
     ),
     observed_at=st.none()
     | st.datetimes(dt.datetime(1970, 1, 1), dt.datetime(2026, 3, 2), timezones=st.just(dt.UTC)),  # noqa: DTZ001
@@ -37,10 +44,10 @@ def record(data: bytes, rows: int, time: int = 0) -> tuple[int, int, bytes]:
 
 
 @given(st.lists(outcomes, min_size=1, max_size=6))
-def test_outcomes_come_back_as_they_were_told(told):
-    data = payload(told, Pseudonyms(None), "rest", NOW)
-    found = outcome_table(together(record(data, len(told))), tuple(GROUPS)).to_pylist()
-    assert found == [
+def test_outcomes_are_decoded_as_they_were_encoded(sent):
+    data = payload(sent, Pseudonyms(None), "rest", NOW)
+    decoded = outcome_table(together(record(data, len(sent))), tuple(GROUPS)).to_pylist()
+    assert decoded == [
         {
             "request_id": one.request_id,
             "row": one.row,
@@ -51,14 +58,14 @@ def test_outcomes_come_back_as_they_were_told(told):
             "received_at": NOW,
             "source": "rest",
         }
-        for one in told
+        for one in sent
     ]
 
 
 @given(outcomes)
-def test_what_can_be_recorded_is_not_refused(told):
-    flaw = CHECK.flaw(told, NOW)
-    assert (flaw is None) == (told.label is not None or bool(told.groups))
+def test_valid_outcomes_are_accepted(sent):
+    flaw = CHECK.flaw(sent, NOW)
+    assert (flaw is None) == (sent.label is not None or bool(sent.groups))
 
 
 @pytest.mark.parametrize(
@@ -77,15 +84,15 @@ def test_what_can_be_recorded_is_not_refused(told):
         ({"groups": {"sex": "secret"}}, "unknown group of sex; known: female, male"),
     ],
 )
-def test_an_outcome_is_refused_for_a_reason_that_does_not_hold_its_values(parts, flaw):
-    told = Outcome(**{"request_id": "r", "label": 1, **parts})
-    found = CHECK.flaw(told, NOW)
-    assert found is not None
-    assert flaw in found
-    assert "secret" not in found
+def test_the_reason_of_a_rejection_does_not_contain_values(parts, flaw):
+    sent = Outcome(**{"request_id": "r", "label": 1, **parts})
+    reason = CHECK.flaw(sent, NOW)
+    assert reason is not None
+    assert flaw in reason
+    assert "secret" not in reason
 
 
-def test_outcomes_are_parted_by_the_day_they_were_written_on():
+def test_outcomes_are_split_by_the_day_of_writing():
     times = [moment(2026, 3, 2), moment(2026, 3, 1, 23, 59, 59), moment(2026, 3, 2, 5)]
     records = [record(b"", n, time) for n, time in enumerate(times)]
     assert [(day, [r.rows for r in lot]) for day, lot in days(together(*records))] == [
@@ -100,10 +107,10 @@ def own(**features: str | None):
         a.model_copy(update={"feature": features.get(a.name)}) for a in SPEC.protected_attributes
     )
     spec: Any = SPEC.model_copy(update={"protected_attributes": attributes})
-    return OwnGroups(spec)
+    return ProtectedFeatures(spec)
 
 
-def test_groups_are_read_from_a_feature_that_is_one():
+def test_groups_are_decoded_from_protected_features():
     binary = next(f.name for f in SPEC.features if f.kind == "binary")
     groups = own(sex=binary)
     first, second = SPEC.protected_attributes[0].groups
@@ -117,6 +124,6 @@ def test_groups_are_read_from_a_feature_that_is_one():
     ]
 
 
-def test_there_is_nothing_to_read_where_no_attribute_is_a_feature():
+def test_without_protected_features_there_are_no_groups():
     assert not own()
     assert own(sex=NAMES[0])

@@ -1,4 +1,4 @@
-"""Records of the traffic: what was judged comes back under its name, row by row."""
+"""Predictions are encoded as records and decoded as columns."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ def record(data: bytes, rows: int, time: int = 1_000_000) -> tuple[int, int, byt
 
 @settings(deadline=None)
 @given(st.lists(batches, min_size=1, max_size=4))
-def test_every_row_of_every_request_comes_back(lots):
+def test_every_row_of_every_request_is_decoded(lots):
     records = [
-        record(payload(*batch), sum(len(rows) for _, rows in batch), 1_000_000 * place)
-        for place, batch in enumerate(lots)
+        record(payload(*batch), sum(len(rows) for _, rows in batch), 1_000_000 * index)
+        for index, batch in enumerate(lots)
     ]
     table = traffic_table(together(*records), COLUMNS)
     expected = [
-        (name, row, 1000 * place, value)
-        for place, batch in enumerate(lots)
+        (name, row, 1000 * index, value)
+        for index, batch in enumerate(lots)
         for name, rows in batch
         for row, value in enumerate(rows)
     ]
-    found = zip(
+    decoded = zip(
         *(table[name].to_pylist() for name in ("request_id", "row")),
         *(table["time"].cast("int64").to_pylist(), table["x"].to_pylist()),
         strict=True,
     )
-    assert list(found) == expected
+    assert list(decoded) == expected
     assert table["logit"].to_pylist() == [value for *_, value in expected]
     assert table["decision"].to_pylist() == [int(value >= 0) for *_, value in expected]
 
 
-def test_rows_of_a_piece_of_a_request_are_counted_from_where_it_begins():
+def test_rows_of_a_split_request_are_numbered_from_its_first_row():
     rows = np.arange(5, dtype=np.float32).reshape(-1, 1)
     batch: Any = [Asked("a", 256, rows[:3]), Asked("b", 0, rows[3:])]
     data = encoder().payload(batch, rows, judged(rows[:, 0]))
@@ -60,51 +60,51 @@ def test_rows_of_a_piece_of_a_request_are_counted_from_where_it_begins():
     assert table["row"].to_pylist() == [256, 257, 258, 0, 1]
 
 
-def test_scores_verdicts_and_actions_have_their_names():
+def test_scores_verdicts_and_actions_are_in_their_columns():
     logits = np.array([2.0, -1.0, 0.0], np.float32)
-    told = judged(
+    result = judged(
         logits,
         p_values=np.array([[0.25], [np.nan], [1.0]]),
         verdicts=np.array([[Verdict.ABOVE], [Verdict.UNKNOWN], [Verdict.WITHIN]], np.int8),
         actions=np.array([2, 0, 4], np.int8),
     )
-    told.scores[:, [2, 3, 4, 6]] = [[7, 0, 0.5, 0.75], [np.nan] * 4, [0, np.log(3), 1, 2]]
+    result.scores[:, [2, 3, 4, 6]] = [[7, 0, 0.5, 0.75], [np.nan] * 4, [0, np.log(3), 1, 2]]
     batch: Any = [Asked("r", 0, logits.reshape(-1, 1))]
-    data = encoder().payload(batch, logits.reshape(-1, 1), told)
-    found = traffic_table(together(record(data, 3)), COLUMNS).to_pydict()
-    assert found["score"] == pytest.approx([1 / (1 + np.exp(-2)), 1 / (1 + np.exp(1)), 0.5])
-    assert found["decision"] == [1, 0, 1]
-    assert found["boundary_distance"] == [7, None, 0]
-    assert found["prediction_sensitivity_sex"] == pytest.approx([1, None, 3])
-    assert found["flip_probability_sex"] == [0.5, None, 1]
-    assert found["expected_change_sex"] == [0.75, None, 2]
-    assert found["p_value_sex"] == [0.25, None, 1]
-    assert found["verdict_sex"] == ["above", "unknown", "within"]
-    assert found["action"] == ["flag", "none", "review"]
+    data = encoder().payload(batch, logits.reshape(-1, 1), result)
+    decoded = traffic_table(together(record(data, 3)), COLUMNS).to_pydict()
+    assert decoded["score"] == pytest.approx([1 / (1 + np.exp(-2)), 1 / (1 + np.exp(1)), 0.5])
+    assert decoded["decision"] == [1, 0, 1]
+    assert decoded["boundary_distance"] == [7, None, 0]
+    assert decoded["prediction_sensitivity_sex"] == pytest.approx([1, None, 3])
+    assert decoded["flip_probability_sex"] == [0.5, None, 1]
+    assert decoded["expected_change_sex"] == [0.75, None, 2]
+    assert decoded["p_value_sex"] == [0.25, None, 1]
+    assert decoded["verdict_sex"] == ["above", "unknown", "within"]
+    assert decoded["action"] == ["flag", "none", "review"]
 
 
-def test_a_prediction_that_nobody_judged_has_a_score_and_nothing_else():
+def test_a_prediction_without_scores_has_only_logit_score_and_decision():
     rows = np.array([[2.0], [np.nan]], np.float32)
     scorer = SimpleNamespace(logits=lambda output: output, margins=lambda output: output)
     bare = judged(rows[:, 0], scores=None, p_values=None, verdicts=None, actions=None)
     batch: Any = [Asked("r", 0, rows)]
     data = encoder(scorer=scorer).payload(batch, rows, bare)
-    found = traffic_table(together(record(data, 2)), COLUMNS).to_pydict()
-    assert found["logit"] == [2, None]
-    assert found["score"] == [pytest.approx(1 / (1 + np.exp(-2))), None]
-    assert found["decision"] == [1, None]
-    assert found["action"] == ["none", "none"]
+    decoded = traffic_table(together(record(data, 2)), COLUMNS).to_pydict()
+    assert decoded["logit"] == [2, None]
+    assert decoded["score"] == [pytest.approx(1 / (1 + np.exp(-2))), None]
+    assert decoded["decision"] == [1, None]
+    assert decoded["action"] == ["none", "none"]
     for name in ("boundary_distance", "p_value_sex", "verdict_sex", "expected_change_sex"):
-        assert found[name] == [None, None]
+        assert decoded[name] == [None, None]
 
 
-def test_certain_predictions_have_a_score_without_a_warning():
+def test_extreme_logits_raise_no_warning():
     rows = np.array([[1e30], [-1e30], [800.0], [-800.0]], np.float32)
     data = payload(("r", rows[:, 0].tolist()))
     assert traffic_table(together(record(data, 4)), COLUMNS)["score"].to_pylist() == [1, 0, 1, 0]
 
 
-def test_features_are_written_as_they_may_be():
+def test_features_are_written_by_their_treatment():
     written: dict[str, tuple[int, Treatment]] = {
         "age": (0, "bucket"),
         "city": (1, "hash"),
@@ -112,14 +112,14 @@ def test_features_are_written_as_they_may_be():
     }
     columns = TrafficColumns(
         features=tuple(
-            FeatureColumn(name=name, feature=name, place=place, kind="numeric", treatment=treatment)
-            for name, (place, treatment) in written.items()
+            FeatureColumn(name=name, feature=name, index=index, kind="numeric", treatment=treatment)
+            for name, (index, treatment) in written.items()
         ),
         attributes=("sex",),
     )
     names = Pseudonyms(b"a key of sixteen bytes or more")
-    told = {"age": FeatureTreatment(treatment="bucket", width=10)}
-    guard = FeatureGuard(columns, told, names)
+    configured = {"age": FeatureTreatment(treatment="bucket", width=10)}
+    guard = FeatureGuard(columns, configured, names)
     made = TrafficEncoder(columns, _SCORES, guard, names, None)  # type: ignore[arg-type]
     rows = np.array([[47, 3, 99, 1200], [50, 4, 99, 800], [9, 3, 99, 0]], np.float32)
     batch: Any = [Asked("r1", 0, rows[:1]), Asked("r2", 0, rows[1:])]
@@ -135,13 +135,13 @@ def test_features_are_written_as_they_may_be():
 
 
 @given(st.lists(st.integers(-3 * HOUR, 30 * HOUR), max_size=20))
-def test_records_are_parted_by_the_hour_and_keep_their_order(times):
+def test_records_are_split_by_hour_in_order(times):
     records = [record(b"", n, time) for n, time in enumerate(times)]
-    found = hours(together(*records))
-    assert [hour for hour, _ in found] == sorted({time // HOUR for time in times})
-    for hour, lot in found:
-        kept = [(time, rows) for time, rows, _ in records if time // HOUR == hour]
-        assert [(r.time, r.rows) for r in lot] == kept
+    by_hour = hours(together(*records))
+    assert [hour for hour, _ in by_hour] == sorted({time // HOUR for time in times})
+    for hour, lot in by_hour:
+        in_hour = [(time, rows) for time, rows, _ in records if time // HOUR == hour]
+        assert [(r.time, r.rows) for r in lot] == in_hour
 
 
 def test_an_hour_ends_at_the_full_hour():

@@ -1,4 +1,4 @@
-"""Segments: what is whole is read whatever happened around it, and the rest is counted."""
+"""The reader of segments uses all valid records and counts the others."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ def pieces(written: Written) -> list[bytes]:
     """The bytes of each record, of rows and a payload."""
     first = accumulate((rows for rows, _ in written), initial=0)
     return [
-        record_bytes(payload, rows=rows, first_row=start, time=1000 + place)
-        for place, ((rows, payload), start) in enumerate(zip(written, first, strict=False))
+        record_bytes(payload, rows=rows, first_row=start, time=1000 + index)
+        for index, ((rows, payload), start) in enumerate(zip(written, first, strict=False))
     ]
 
 
-def found(data: bytes) -> Written:
+def decoded(data: bytes) -> Written:
     return [(record.rows, bytes(record.payload)) for record in read_segment(data).records]
 
 
 @given(records)
-def test_what_was_written_is_read_in_order(written):
+def test_records_are_read_in_the_order_of_writing(written):
     segment = read_segment(HEADER + b"".join(pieces(written)))
     assert segment.about == ABOUT
     assert [(r.rows, bytes(r.payload)) for r in segment.records] == written
@@ -53,9 +53,9 @@ def test_what_was_written_is_read_in_order(written):
 
 
 @given(records, st.dictionaries(st.sampled_from(["slow", "disk", "full"]), st.integers(1, 99)))
-def test_what_was_not_written_is_told_by_cause(written, lost):
-    told = lost_bytes(lost, since=1, first_row=0)
-    segment = read_segment(HEADER + told + b"".join(pieces(written)) + told)
+def test_losses_are_reported_by_cause(written, lost):
+    loss_record = lost_bytes(lost, since=1, first_row=0)
+    segment = read_segment(HEADER + loss_record + b"".join(pieces(written)) + loss_record)
     assert segment.lost == {cause: 2 * rows for cause, rows in lost.items()}
     assert segment.rows == sum(rows for rows, _ in written)
 
@@ -67,7 +67,7 @@ EDGES = list(accumulate((len(piece) for piece in PIECES), initial=len(HEADER)))
 
 
 @pytest.mark.parametrize("size", range(len(WHOLE) + 1))
-def test_a_segment_that_was_cut_off_anywhere_gives_all_that_is_whole(size):
+def test_a_segment_truncated_anywhere_gives_all_complete_records(size):
     """A cut within a head leaves open how many rows there were: one at least."""
     data = WHOLE[:size]
     if size < len(HEADER) // 2:
@@ -76,7 +76,7 @@ def test_a_segment_that_was_cut_off_anywhere_gives_all_that_is_whole(size):
         return
     segment = read_segment(data)
     whole = sum(edge <= size for edge in EDGES[1:])
-    assert found(data) == WRITTEN[:whole]
+    assert decoded(data) == WRITTEN[:whole]
     behind = size - EDGES[whole]
     torn = 0 if behind <= 0 else 1 if behind < HEAD else WRITTEN[whole][0]
     assert segment.lost.total() == torn
@@ -84,25 +84,25 @@ def test_a_segment_that_was_cut_off_anywhere_gives_all_that_is_whole(size):
 
 
 @pytest.mark.parametrize("bit", range(8))
-def test_a_bit_that_flips_costs_its_own_record_and_no_other(bit):
-    for place in range(len(WHOLE)):
+def test_a_flipped_bit_loses_only_its_own_record(bit):
+    for offset in range(len(WHOLE)):
         data = bytearray(WHOLE)
-        data[place] ^= 1 << bit
+        data[offset] ^= 1 << bit
         segment = read_segment(bytes(data))
         assert segment.about == ABOUT
-        hit = next((n for n, (a, b) in enumerate(pairwise(EDGES)) if a <= place < b), None)
+        hit = next((n for n, (a, b) in enumerate(pairwise(EDGES)) if a <= offset < b), None)
         if hit is None:
-            assert found(bytes(data)) == WRITTEN, place
-            assert not segment.lost, place
+            assert decoded(bytes(data)) == WRITTEN, offset
+            assert not segment.lost, offset
             continue
-        assert found(bytes(data)) == WRITTEN[:hit] + WRITTEN[hit + 1 :], place
-        in_last_head = hit == len(WRITTEN) - 1 and place < EDGES[hit] + HEAD
+        assert decoded(bytes(data)) == WRITTEN[:hit] + WRITTEN[hit + 1 :], offset
+        in_last_head = hit == len(WRITTEN) - 1 and offset < EDGES[hit] + HEAD
         least = 1 if in_last_head else WRITTEN[hit][0]
-        assert least <= segment.lost.total() <= WRITTEN[hit][0], place
+        assert least <= segment.lost.total() <= WRITTEN[hit][0], offset
 
 
 @given(st.data(), records.filter(bool))
-def test_any_records_may_be_damaged_and_the_others_are_read(data, written):
+def test_undamaged_records_are_read_next_to_damaged_ones(data, written):
     parts = [bytearray(piece) for piece in pieces(written)]
     harm = data.draw(st.lists(st.sampled_from(["", "head", "payload"]), min_size=len(parts)))
     harmed = [
@@ -125,16 +125,16 @@ def test_any_records_may_be_damaged_and_the_others_are_read(data, written):
 
 
 @given(st.binary(max_size=300))
-def test_bytes_that_are_no_segment_are_refused(data):
+def test_bytes_that_are_not_a_segment_are_rejected(data):
     with pytest.raises(TrafficError):
         read_segment(data)
 
 
-def test_either_copy_of_the_header_will_do():
+def test_either_copy_of_the_header_is_sufficient():
     half = len(HEADER) // 2
     for start in (0, half):
         data = WHOLE[:start] + bytes(half) + WHOLE[start + half :]
-        assert found(data) == WRITTEN
+        assert decoded(data) == WRITTEN
         assert not read_segment(data).lost
 
 
@@ -148,11 +148,11 @@ def test_rows_can_be_counted_without_a_header(written):
 
 @settings(deadline=None)
 @given(st.binary(max_size=200))
-def test_rows_of_anything_can_be_counted(data):
+def test_counting_rows_never_fails(data):
     assert rows_in(data) == 0
 
 
-def test_rows_of_a_large_segment_are_counted_as_fast_as_they_are_read():
+def test_counting_rows_of_a_large_segment_takes_linear_time():
     """A segment of 64 MiB is counted while predictions wait for the interpreter."""
     count = 30_000
     data = HEADER + b"".join(pieces([(1, b"x" * 300)] * count))

@@ -1,4 +1,4 @@
-"""The spool: segments become Parquet exactly once, wait where they cannot, give way in order."""
+"""The spool converts segments to Parquet once, retries on failure and evicts the oldest first."""
 
 from __future__ import annotations
 
@@ -55,30 +55,32 @@ def crashed(home: Path, count: int = 5) -> list[tuple[str, int, float]]:
     return expected
 
 
-def test_segments_become_parquet_with_an_entry_that_tells_of_it(tmp_path):
+def test_segments_are_converted_to_parquet_with_a_ledger_entry(tmp_path):
     with spooling(tmp_path, roll_bytes=2000) as spool:
         expected = write(spool, 0, 100, rows=2)
     assert sorted(logged(tmp_path)) == sorted(expected)
     assert segments(tmp_path) == []
     assert hidden_files(tmp_path) == []
-    found = entries(tmp_path)
-    assert len(found) == spool.compacted > 3
-    assert sum(entry.rows for entry in found) == 200
+    ledger_entries = entries(tmp_path)
+    assert len(ledger_entries) == spool.compacted > 3
+    assert sum(entry.rows for entry in ledger_entries) == 200
     store = Store.open(tmp_path)
-    for file in [file for entry in found for file in entry.files]:
+    for file in [file for entry in ledger_entries for file in entry.files]:
         assert (Path(tmp_path / file.path).stat().st_size) == file.bytes
         assert store.sha256(file.path) == file.sha256
-    assert spool.appender.used >= sum(file.bytes for entry in found for file in entry.files)
+    assert spool.appender.used >= sum(
+        file.bytes for entry in ledger_entries for file in entry.files
+    )
 
 
-def test_a_segment_becomes_parquet_when_it_is_old_enough(tmp_path):
+def test_an_old_segment_is_converted(tmp_path):
     with spooling(tmp_path, roll_seconds=0.05) as spool:
         expected = write(spool, 0, 3)
         until(lambda: spool.compacted)
         assert logged(tmp_path) == expected
 
 
-def test_whoever_asks_for_it_gets_everything_as_parquet(tmp_path):
+def test_a_request_file_converts_everything_written_so_far(tmp_path):
     with spooling(tmp_path) as spool:
         expected = write(spool, 0, 3)
         request = tmp_path / SEGMENTS / ROLL_REQUEST
@@ -87,7 +89,7 @@ def test_whoever_asks_for_it_gets_everything_as_parquet(tmp_path):
         assert logged(tmp_path) == expected
 
 
-def test_what_a_crash_left_is_recovered_once(tmp_path):
+def test_segments_left_by_a_crash_are_recovered_once(tmp_path):
     expected = crashed(tmp_path)
     with spooling(tmp_path) as spool:
         assert spool.recovered == 1
@@ -98,7 +100,7 @@ def test_what_a_crash_left_is_recovered_once(tmp_path):
     assert lost(tmp_path) == {}
 
 
-def test_the_torn_tail_of_a_crash_is_cut_off_and_counted(tmp_path):
+def test_a_truncated_record_is_skipped_and_counted(tmp_path):
     expected = crashed(tmp_path)
     (segment,) = segments(tmp_path)
     segment.write_bytes(segment.read_bytes()[:-3])
@@ -124,7 +126,7 @@ def test_a_segment_without_a_header_is_quarantined_and_its_rows_are_counted(tmp_
     assert lost(tmp_path) == {"damaged": 5}
 
 
-def test_a_segment_that_was_begun_and_never_written_to_is_taken_away(tmp_path):
+def test_an_empty_segment_is_deleted(tmp_path):
     (tmp_path / SEGMENTS).mkdir()
     (tmp_path / SEGMENTS / "20260101T000000Z-00000000-00001.segment").write_bytes(b"EVHSEG01\x20")
     with spooling(tmp_path) as spool:
@@ -133,7 +135,7 @@ def test_a_segment_that_was_begun_and_never_written_to_is_taken_away(tmp_path):
     assert lost(tmp_path) == {}
 
 
-def test_a_segment_that_somebody_took_away_holds_up_no_other(tmp_path):
+def test_a_deleted_segment_does_not_block_others(tmp_path):
     expected = crashed(tmp_path)
     (tmp_path / SEGMENTS / "00000000T000000Z-00000000-00001.segment").symlink_to("nowhere")
     with spooling(tmp_path) as spool:
@@ -144,7 +146,7 @@ def test_a_segment_that_somebody_took_away_holds_up_no_other(tmp_path):
     assert logged(tmp_path) == expected
 
 
-def test_a_second_process_is_refused_and_the_first_goes_on(tmp_path):
+def test_a_second_process_is_rejected_and_the_first_continues(tmp_path):
     with spooling(tmp_path) as spool:
         with pytest.raises(
             ServeError, match=rf"{tmp_path}: another process writes to this directory; use"
@@ -156,47 +158,47 @@ def test_a_second_process_is_refused_and_the_first_goes_on(tmp_path):
         pass
 
 
-def test_a_folder_that_cannot_be_is_refused_by_its_name(tmp_path):
+def test_an_unusable_directory_is_rejected_by_name(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ServeError, match=r"file: (Not a directory|File exists)"):
         opened(tmp_path / "file")
 
 
-def blocked(place: Path) -> Store:
+def blocked(store_path: Path) -> Store:
     """A store that fails until the file that stands in its place is gone."""
-    place.write_text("")
-    return Store.open(place)
+    store_path.write_text("")
+    return Store.open(store_path)
 
 
-def test_where_the_store_fails_segments_wait_and_are_stored_once_when_it_is_back(tmp_path):
-    home, place = tmp_path / "home", tmp_path / "store"
-    with spooling(home, blocked(place), roll_bytes=1000) as spool:
+def test_segments_wait_while_the_store_fails_and_are_stored_once(tmp_path):
+    home, store_path = tmp_path / "home", tmp_path / "store"
+    with spooling(home, blocked(store_path), roll_bytes=1000) as spool:
         expected = write(spool, 0, 60)
         until(lambda: spool.failed)
         assert len(segments(home)) >= spool.waiting > 3
-        place.unlink()
+        store_path.unlink()
         until(lambda: not spool.waiting)
-    assert sorted(logged(place)) == sorted(expected)
+    assert sorted(logged(store_path)) == sorted(expected)
     assert logged(home) == []
     assert not segments(home)
-    assert lost(place) == {}
+    assert lost(store_path) == {}
 
 
-def test_a_store_that_fails_until_the_end_is_served_at_the_next_start(tmp_path):
-    home, place = tmp_path / "home", tmp_path / "store"
-    with spooling(home, blocked(place), roll_bytes=1000) as spool:
+def test_segments_of_a_failing_store_are_converted_at_the_next_start(tmp_path):
+    home, store_path = tmp_path / "home", tmp_path / "store"
+    with spooling(home, blocked(store_path), roll_bytes=1000) as spool:
         expected = write(spool, 0, 60)
-    place.unlink()
+    store_path.unlink()
     assert len(segments(home)) == spool.waiting
-    with spooling(home, Store.open(place)) as spool:
+    with spooling(home, Store.open(store_path)) as spool:
         assert spool.recovered > 3
-    assert sorted(logged(place)) == sorted(expected)
+    assert sorted(logged(store_path)) == sorted(expected)
 
 
-def test_segments_wait_up_to_the_budget_and_then_the_oldest_give_way(tmp_path):
-    home, place = tmp_path / "home", tmp_path / "store"
-    room = 20_000
-    with spooling(home, blocked(place), roll_bytes=4000, max_bytes=room) as spool:
+def test_waiting_segments_are_evicted_oldest_first_at_the_quota(tmp_path):
+    home, store_path = tmp_path / "home", tmp_path / "store"
+    quota = 20_000
+    with spooling(home, blocked(store_path), roll_bytes=4000, max_bytes=quota) as spool:
         expected, refused = [], 0
         for n in range(300):
             if spool.appender.write(payload((f"r{n}", [float(n)])), 1):
@@ -205,35 +207,35 @@ def test_segments_wait_up_to_the_budget_and_then_the_oldest_give_way(tmp_path):
                 refused += 1
             if n % 10 == 0:
                 time.sleep(0.01)
-        assert spool.appender.used <= room
-        until(lambda: spool.appender.used <= 0.9 * room)
+        assert spool.appender.used <= quota
+        until(lambda: spool.appender.used <= 0.9 * quota)
         gone = spool.appender.lost.total()
         assert gone > refused
-        place.unlink()
-    rows = sorted(logged(place), key=lambda row: int(row[0][1:]))
+        store_path.unlink()
+    rows = sorted(logged(store_path), key=lambda row: int(row[0][1:]))
     # The newest of those that were written.
     assert rows == expected[-len(rows) :]
     assert 0 < len(rows) == 300 - gone
-    assert lost(place) == {"full": gone}
+    assert lost(store_path) == {"full": gone}
 
 
-def test_the_oldest_segment_gives_way_also_where_others_are_tried_before_it(tmp_path):
-    home, place = tmp_path / "home", tmp_path / "store"
-    with spooling(home, blocked(place), roll_bytes=4000) as spool:
+def test_the_oldest_segment_is_evicted_even_if_others_are_first_in_the_queue(tmp_path):
+    home, store_path = tmp_path / "home", tmp_path / "store"
+    with spooling(home, blocked(store_path), roll_bytes=4000) as spool:
         write(spool, 0, 200)
     left = segments(home)
-    room = sum(path.stat().st_size for path in left)
+    quota = sum(path.stat().st_size for path in left)
     assert len(left) > 4
-    with spooling(home, Store.open(place), max_bytes=room) as spool:
+    with spooling(home, Store.open(store_path), max_bytes=quota) as spool:
         until(lambda: spool.failed and spool.appender.lost)
         kept = segments(home)
-        place.unlink()
+        store_path.unlink()
     assert kept == left[-len(kept) :]
 
 
-def test_what_a_segment_tells_of_losses_is_not_lost_with_it(tmp_path):
-    home, place = tmp_path / "home", tmp_path / "store"
-    with spooling(home, blocked(place), max_bytes=15_000) as spool:
+def test_losses_recorded_in_an_evicted_segment_are_reported_again(tmp_path):
+    home, store_path = tmp_path / "home", tmp_path / "store"
+    with spooling(home, blocked(store_path), max_bytes=15_000) as spool:
         spool.appender.lose("slow", 11)
         rows = 0
         while spool.appender.used <= 0.95 * 15_000:
@@ -241,20 +243,20 @@ def test_what_a_segment_tells_of_losses_is_not_lost_with_it(tmp_path):
             rows += 1
         spool.appender.roll()
         until(lambda: spool.appender.used <= 0.9 * 15_000)
-        place.unlink()
+        store_path.unlink()
     gone = spool.appender.lost["full"]
-    assert lost(place) == {"slow": 11, "full": gone}
-    assert len(logged(place)) == rows - gone
+    assert lost(store_path) == {"slow": 11, "full": gone}
+    assert len(logged(store_path)) == rows - gone
     assert gone > 0
 
 
-def test_the_oldest_files_give_way_and_the_ledger_says_why(tmp_path, monkeypatch):
+def test_the_oldest_files_are_evicted_and_the_ledger_gives_the_reason(tmp_path, monkeypatch):
     monkeypatch.setattr("monitor.traffic.spool._RECOUNT_SECONDS", 0.05)
-    room = 60_000
-    with spooling(tmp_path, roll_bytes=4000, max_bytes=room) as spool:
+    quota = 60_000
+    with spooling(tmp_path, roll_bytes=4000, max_bytes=quota) as spool:
         for n in range(0, 1000, 10):
             write(spool, n, 10)
-            until(lambda: spool.appender.used <= 0.9 * room)
+            until(lambda: spool.appender.used <= 0.9 * quota)
         until(lambda: not spool.waiting)
     rows = logged(tmp_path)
     removed = [
@@ -267,10 +269,10 @@ def test_the_oldest_files_give_way_and_the_ledger_says_why(tmp_path, monkeypatch
     assert kept == list(range(1000 - len(kept), 1000))
     assert not any((tmp_path / file.path).exists() for file in removed)
     assert lost(tmp_path) == {}
-    assert sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file()) < room
+    assert sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file()) < quota
 
 
-def test_where_writing_is_to_stop_rows_are_counted_and_no_file_gives_way(tmp_path):
+def test_with_stop_new_rows_are_dropped_and_no_file_is_evicted(tmp_path):
     with spooling(tmp_path, max_bytes=8000, when_full="stop") as spool:
         log, n = spool.appender, 0
         while log.write(payload((f"r{n}", [float(n)])), 1):
@@ -281,7 +283,7 @@ def test_where_writing_is_to_stop_rows_are_counted_and_no_file_gives_way(tmp_pat
     assert lost(tmp_path) == {"full": 3}
 
 
-def test_a_clock_that_jumps_back_puts_rows_where_it_says_and_loses_none(tmp_path, monkeypatch):
+def test_a_clock_that_jumps_back_loses_no_rows(tmp_path, monkeypatch):
     times = iter([moment(2026, 3, 1, 12), moment(2026, 3, 1, 9), moment(2026, 2, 28, 23)] * 4)
     monkeypatch.setattr("time.time_ns", lambda: next(times))
     with spooling(tmp_path) as spool:
@@ -293,7 +295,7 @@ def test_a_clock_that_jumps_back_puts_rows_where_it_says_and_loses_none(tmp_path
     assert f"{entry.since:%Y-%m-%d %H}" == "2026-02-28 23"
 
 
-def test_drafts_that_a_crash_left_are_taken_away(tmp_path):
+def test_drafts_left_by_a_crash_are_deleted(tmp_path):
     """Killed within `os.replace`, it leaves a draft; the next process has another number."""
     expected = crashed(tmp_path)
     with (
@@ -312,7 +314,7 @@ def test_drafts_that_a_crash_left_are_taken_away(tmp_path):
     assert hidden_files(tmp_path) == []
 
 
-def test_a_spoiled_parquet_file_is_left_in_its_place(tmp_path):
+def test_a_damaged_parquet_file_is_not_deleted(tmp_path):
     with spooling(tmp_path) as spool:
         write(spool, 0, 3)
     (file,) = entries(tmp_path)[0].files

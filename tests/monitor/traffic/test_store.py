@@ -1,4 +1,4 @@
-"""The store: files are whole or not there, and what an address keeps secret stays so."""
+"""Stores write files atomically and never print credentials."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from monitor.errors import TrafficError
 from monitor.traffic.store import Store, StoredFile
 
 
-def test_a_file_is_read_as_it_was_put(tmp_path):
+def test_a_file_is_read_as_it_was_written(tmp_path):
     store = Store.open(tmp_path / "new" / "log")
     store.put("a/b/one", b"first")
     store.put("a/b/one", b"second")
@@ -35,7 +35,7 @@ def test_a_file_is_read_as_it_was_put(tmp_path):
         assert file.size() == 3_000_000
 
 
-def test_folders_and_files_are_for_those_whom_the_mode_allows(tmp_path):
+def test_directories_and_files_have_the_permissions_of_the_mode(tmp_path):
     for mode, file_mode in ((0o750, 0o640), (0o700, 0o600)):
         store = Store.open(tmp_path / oct(mode), mode=mode)
         store.put("a/one", b"")
@@ -43,7 +43,7 @@ def test_folders_and_files_are_for_those_whom_the_mode_allows(tmp_path):
         assert stat.S_IMODE((tmp_path / oct(mode) / "a" / "one").stat().st_mode) == file_mode
 
 
-def test_a_file_that_cannot_be_written_to_its_end_is_not_there(tmp_path):
+def test_a_failed_write_leaves_no_file(tmp_path):
     store = Store.open(tmp_path)
     store.put("one", b"before")
 
@@ -60,13 +60,13 @@ def test_a_file_that_cannot_be_written_to_its_end_is_not_there(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["one"]
 
 
-def test_a_draft_is_no_file_of_the_log(tmp_path):
+def test_drafts_are_not_listed(tmp_path):
     store = Store.open(tmp_path)
     store.put("a/.one.parquet.77", b"half")
     assert store.files() == []
 
 
-def test_a_file_that_is_removed_takes_empty_folders_along(tmp_path):
+def test_removing_a_file_removes_empty_directories(tmp_path):
     store = Store.open(tmp_path / "log")
     store.put("a/b/one", b"1")
     store.put("a/c/two", b"2")
@@ -84,14 +84,14 @@ ADDRESS = (
 )
 
 
-def test_an_address_of_object_storage_is_understood_without_asking_anybody():
+def test_an_s3_address_is_opened_without_a_request():
     store = Store.open(ADDRESS)
     assert store.root == "bucket/some/prefix"
     assert not store.is_local
     assert store.path("a/b") == "bucket/some/prefix/a/b"
 
 
-def test_options_of_an_address_that_are_off_are_off():
+def test_disabled_options_of_an_address_stay_disabled():
     store = Store.open("s3://bucket/prefix?region=us-east-1&allow_bucket_deletion=false")
     _, (told,) = store.filesystem.__reduce__()
     assert told["allow_bucket_deletion"] is False
@@ -105,7 +105,7 @@ def test_options_of_an_address_that_are_off_are_off():
         "s3://SECRET@bucket/prefix?region=us-east-1",
     ],
 )
-def test_an_address_with_a_secret_is_refused_without_telling_it(address):
+def test_an_address_with_credentials_is_rejected_without_printing_them(address):
     with pytest.raises(TrafficError, match="environment") as refused:
         Store.open(address)
     assert "SECRET" not in str(refused.value)
@@ -115,7 +115,7 @@ def test_an_address_with_a_secret_is_refused_without_telling_it(address):
     "address",
     ["nonsense://bucket/prefix", "s3://bucket/prefix?region=us-east-1&nonsense=1", "s3:///"],
 )
-def test_an_address_that_cannot_be_used_is_refused_by_its_name(address):
-    with pytest.raises(TrafficError, match="no such kind of storage") as refused:
+def test_an_unsupported_address_is_rejected_by_name(address):
+    with pytest.raises(TrafficError, match="unsupported storage address") as refused:
         Store.open(address)
     assert str(refused.value).startswith(address)

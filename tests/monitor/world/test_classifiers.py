@@ -1,4 +1,4 @@
-"""The three classifiers show what they were built to show, on people they have not seen."""
+"""The three classifiers have their documented properties on held-out people."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def rates(test, decisions, attribute):
     return np.array([decisions[groups == g].mean() for g in np.unique(groups)])
 
 
-def test_the_fair_classifier_flips_nobody_and_is_worth_having(train, test, seed):
+def test_the_fair_classifier_flips_no_decision_and_is_accurate(train, test, seed):
     decision = partial(decide, train_fair(train, seed=seed))
     for attribute in test.groups:
         assert test.true_flips(decision, attribute).mean() < 0.01
@@ -51,7 +51,7 @@ def test_the_proxy_biased_classifier_flips_many(train, test, seed):
     assert men - women > 0.1
 
 
-def test_the_subgroup_biased_classifier_hides_behind_equal_rates(train, test, seed):
+def test_the_subgroup_biased_classifier_has_equal_group_rates(train, test, seed):
     decision = partial(decide, train_subgroup_biased(train, seed=seed))
     men, women = rates(test, decision(test.features), "sex")
     assert abs(men - women) < 0.01
@@ -66,7 +66,7 @@ def test_the_subgroup_biased_classifier_hides_behind_equal_rates(train, test, se
     assert flips[inside].sum() / flips.sum() > 0.9
 
 
-def test_training_is_repeatable_and_leaves_the_random_state_alone():
+def test_training_is_reproducible_and_does_not_change_the_global_random_state():
     people = WORLD.people(6_000, seed=1)
     before = torch.get_rng_state()
     first, second = (train_subgroup_biased(people, seed=3) for _ in range(2))
@@ -78,7 +78,7 @@ def test_training_is_repeatable_and_leaves_the_random_state_alone():
 
 
 @pytest.mark.parametrize("train", [train_fair, train_proxy_biased, train_subgroup_biased])
-def test_progress_is_told_after_every_epoch(train):
+def test_progress_is_reported_after_every_epoch(train):
     told = []
     train(
         WORLD.people(6_000, seed=1), seed=0, progress=lambda done, total: told.append((done, total))
@@ -89,12 +89,12 @@ def test_progress_is_told_after_every_epoch(train):
 
 
 @pytest.mark.parametrize("train", [train_fair, train_proxy_biased, train_subgroup_biased])
-def test_too_few_people_to_learn_from_are_refused(train):
-    with pytest.raises(PopulationError, match="50 people are too few"):
+def test_too_few_rows_are_rejected(train):
+    with pytest.raises(PopulationError, match="50 rows are too few"):
         train(WORLD.people(50, seed=1), seed=0)
 
 
-def test_training_leaves_the_number_of_threads_alone():
+def test_training_does_not_change_the_number_of_threads():
     before = torch.get_num_threads()
     train_fair(WORLD.people(200, seed=1), seed=0)
     assert torch.get_num_threads() == before

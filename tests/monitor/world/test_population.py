@@ -1,4 +1,4 @@
-"""The world's counterfactuals are what its equations say, and its knobs do what they promise."""
+"""Counterfactuals follow the equations, and the parameters have their documented effect."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ UNBIASED = World(direct_bias=0, proxy_bias=0, label_bias=0)
 
 @pytest.mark.parametrize("group", [None, *lending.ALL_GROUPS])
 @pytest.mark.parametrize(
-    "world", [World(), World(direct_bias=0.7, proxy_bias=1.6, drift=0.8)], ids=["plain", "knobs"]
+    "world", [World(), World(direct_bias=0.7, proxy_bias=1.6, drift=0.8)], ids=["plain", "biased"]
 )
-def test_everyone_is_as_the_slow_obvious_equations_make_her(world, group):
+def test_people_match_a_slow_reference_implementation(world, group):
     people = world.people(400, seed=11)
     found = people.features
     if group is not None:
@@ -31,7 +31,7 @@ def test_everyone_is_as_the_slow_obvious_equations_make_her(world, group):
     assert close.shape == (400, 25)
 
 
-def test_a_counterfactual_in_ones_own_group_is_oneself():
+def test_a_counterfactual_in_the_own_group_changes_nothing():
     people = World(direct_bias=1).people(5_000, seed=3)
     for attribute in people.world.attributes:
         for index, group in enumerate(attribute.groups):
@@ -57,7 +57,7 @@ def test_legitimate_features_never_change_with_the_group():
             assert (twins != people.features)[:, ~legitimate].any()
 
 
-def test_people_are_the_same_whatever_the_knobs_the_size_and_the_threads(monkeypatch):
+def test_people_do_not_depend_on_parameters_size_or_threads(monkeypatch):
     few, many = World().people(40_000, seed=9), World().people(70_000, seed=9)
     assert np.array_equal(few.features, many.features[:40_000])
     assert np.array_equal(few.labels, many.labels[:40_000])
@@ -69,7 +69,7 @@ def test_people_are_the_same_whatever_the_knobs_the_size_and_the_threads(monkeyp
     assert np.array_equal(World().people(40_000, seed=9).features, few.features)
 
 
-def test_another_seed_is_other_people():
+def test_another_seed_gives_other_people():
     first, second = World().people(1_000, seed=1), World().people(1_000, seed=2)
     assert not (first.features[:, 0] == second.features[:, 0]).any()
 
@@ -114,7 +114,7 @@ def test_a_visible_attribute_is_the_group_and_follows_the_counterfactual():
     assert (people.counterfactual("ethnicity", "cori")[:, 28] == 1).all()
 
 
-def test_drift_moves_everyone_and_no_group_in_particular():
+def test_drift_affects_all_groups_equally():
     now, then = World(), World(drift=1)
     before, after = now.people(50_000, seed=1), then.people(50_000, seed=1)
     assert np.median(after.features[:, 0]) < 0.7 * np.median(before.features[:, 0])
@@ -123,7 +123,7 @@ def test_drift_moves_everyone_and_no_group_in_particular():
     assert np.array_equal(before.features[:, touched], after.features[:, touched])
 
 
-def test_label_bias_alone_turns_records_and_only_of_the_disadvantaged():
+def test_label_bias_changes_only_records_of_disadvantaged_groups():
     people = World(label_bias=1).people(100_000, seed=6)
     wronged = people.repaid & (people.labels == 0)
     assert not (people.labels[~people.repaid]).any()
@@ -192,22 +192,25 @@ def test_flips_rise_with_label_bias_in_a_classifier_that_learns_from_the_labels(
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: World(proxy_bias=-0.1), r"proxy_bias is -0\.1; it must lie in \[0, 5\]"),
-        (lambda: World(drift=float("nan")), r"drift is nan; it must lie in \[-5, 5\]"),
-        (lambda: World(visible=("height",)), "no protected attribute 'height'.*sex, ethnicity"),
-        (lambda: World(visible=("sex", "sex")), "names an attribute twice"),
+        (lambda: World(proxy_bias=-0.1), r"proxy_bias is -0\.1; it must be between 0 and 5"),
+        (lambda: World(drift=float("nan")), "drift is nan; it must be between -5 and 5"),
+        (
+            lambda: World(visible=("height",)),
+            "attribute 'height'.*sex, ethnicity",
+        ),
+        (lambda: World(visible=("sex", "sex")), "lists an attribute twice"),
         (
             lambda: World().people(9, seed=1).true_flips(lambda x: x[:, 0], "sex"),  # type: ignore[arg-type, return-value]
-            "decide must give decisions, a bool for each person, not scores",
+            "decide must return one bool per row, not scores",
         ),
-        (lambda: World().people(0, seed=1), "at least one person, not 0"),
+        (lambda: World().people(0, seed=1), "n is 0; it must be at least 1"),
         (lambda: World().people(1, seed=-1), "seed is -1"),
         (
             lambda: World().people(1, seed=1).counterfactual("sex", "dovar"),
-            "sex has no group 'dovar'; its groups are man, woman",
+            "unknown group 'dovar' of sex; known: man, woman",
         ),
     ],
 )
-def test_an_impossible_world_is_refused(make, message):
+def test_invalid_parameters_are_rejected(make, message):
     with pytest.raises(PopulationError, match=message):
         make()
