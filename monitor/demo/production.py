@@ -151,7 +151,7 @@ def _go_astray(console: Console, found: Lender, fair: Bundle, out: Path) -> None
 
 def _share_above(answers: list[Predictions]) -> float:
     """How many of some predictions depend more on a group than nearly all of the baseline did."""
-    return float(np.mean([a.marks["evenhand_verdict"] == "above" for a in answers]))
+    return float(np.mean([a.parameters["evenhand_verdict"] == "above" for a in answers]))
 
 
 def _retrained(found: Lender, fair: Bundle, out: Path) -> Bundle:
@@ -234,7 +234,7 @@ def _show_answers(console: Console, answers: list[Predictions], held: NDArray[np
     let, kept = answers[int(np.argmin(held))], answers[int(np.argmax(held))]
     for name in ("verdict", "action", "flip_probability_sex", "attribute", "top_features"):
         mark = f"evenhand_{name}"
-        table.add_row(mark, let.marks.get(mark, ""), kept.marks.get(mark, ""))
+        table.add_row(mark, let.parameters.get(mark, ""), kept.parameters.get(mark, ""))
     table.add_row("score", f"{let.score.item():.3f}", f"{kept.score.item():.3f}")
     table.add_row("decision", let.decisions[0], kept.decisions[0])
     console.print(table)
