@@ -1,8 +1,8 @@
-"""A small client: calls a sidecar, or any server of the protocol, and returns predictions.
+"""A client of a sidecar, or of any other server of the Open Inference Protocol.
 
 with Client("127.0.0.1:8081", model="lending") as client:
-found = client.predict(rows)
-print(found.score, found.verdicts["sex"])
+predictions = client.predict(rows)
+print(predictions.score, predictions.verdicts["sex"])
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _DTYPES = {"BOOL": "?", "FP16": "<f2", "FP32": "<f4", "FP64": "<f8"} | {
     for kind, letter in (("INT", "i"), ("UINT", "u"))
     for size in (1, 2, 4, 8)
 }
-# What a sidecar that judges before it answers can say of each row.
+# Outputs of a sidecar in mode `inline`: one value per row and protected attribute.
 _SIGNALS = ("sensitivity", "flip_probability", "expected_change", "p_value")
 
 
 class EndpointError(EvenhandError):
-    """An endpoint that refuses, or does not answer.
+    """An endpoint refuses a request, or does not respond.
 
     Attributes:
         status: Name of the gRPC status, such as INVALID_ARGUMENT.
@@ -48,17 +48,17 @@ class EndpointError(EvenhandError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predictions:
-    """What an endpoint answered of n rows.
+    """Predictions of an endpoint for n rows.
 
     Attributes:
-        request_id: What the sidecar calls the request, to send outcomes by; empty from others.
-        score: The classifier's own output; NaN where it was withheld, `[n]` or `[n, k]`.
-        decisions: Names of the classes; empty from servers that do not say.
-        actions: What policy did, of each row; empty where nothing was judged.
-        verdicts: By protected attribute, of each row; likewise.
-        signals: By name (`sensitivity`, `flip_probability`, `expected_change`, `p_value`) and
-            protected attribute, `[n]` each; likewise.
-        marks: Everything that is said of the answer as a whole.
+        request_id: Request id of the sidecar, which outcomes refer to; empty from other servers.
+        score: The classifier's own output, `[n]` or `[n, k]`; NaN for withheld predictions.
+        decisions: Class name of every row; empty from other servers.
+        actions: Action of policy for every row; empty without inline monitoring.
+        verdicts: Verdict of every row, by protected attribute; empty without inline monitoring.
+        signals: Values `[n]` by name (`sensitivity`, `flip_probability`, `expected_change`,
+            `p_value`) and protected attribute; empty without inline monitoring.
+        parameters: Response parameters, by name.
     """
 
     request_id: str
@@ -67,29 +67,30 @@ class Predictions:
     actions: tuple[str, ...] = ()
     verdicts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     signals: Mapping[str, Mapping[str, NDArray[np.floating]]] = field(default_factory=dict)
-    marks: Mapping[str, str] = field(default_factory=dict)
+    parameters: Mapping[str, str] = field(default_factory=dict)
 
 
 class _Endpoint:
-    """What both clients know of an endpoint once it has told of its tensors."""
+    """Tensors of an endpoint's model, from its metadata; shared by both clients."""
 
     def __init__(self, model: str, version: str, timeout: float) -> None:
         self.model, self.version, self.timeout = model, version, timeout
-        self.input_name, self.own, self.wanted = "", "", list[str]()
+        self.input_name, self.output_name = "", ""
+        self.requested: list[str] = []
         self.attributes: list[str] = []
 
     @property
     def metadata_request(self) -> wire.ModelMetadataRequest:
         return wire.ModelMetadataRequest(name=self.model, version=self.version)
 
-    def learn(self, found: wire.ModelMetadataResponse) -> None:
-        if not found.inputs or not found.outputs:
-            raise EndpointError("UNKNOWN", f"{self.model!r} does not say which tensors it has")
-        outputs = [tensor.name for tensor in found.outputs]
-        self.input_name, self.own = found.inputs[0].name, outputs[0]
-        extra = [n for n in ("decision", "action", "verdict", *_SIGNALS) if n in outputs[1:]]
-        self.wanted = [self.own, *extra] if extra else []
-        self.attributes = json.loads(found.properties.get("protected_attributes", "[]"))
+    def read_metadata(self, metadata: wire.ModelMetadataResponse) -> None:
+        if not metadata.inputs or not metadata.outputs:
+            raise EndpointError("UNKNOWN", f"the metadata of {self.model!r} lists no tensors")
+        outputs = [tensor.name for tensor in metadata.outputs]
+        self.input_name, self.output_name = metadata.inputs[0].name, outputs[0]
+        further = [n for n in ("decision", "action", "verdict", *_SIGNALS) if n in outputs[1:]]
+        self.requested = [self.output_name, *further] if further else []
+        self.attributes = json.loads(metadata.properties.get("protected_attributes", "[]"))
 
     def request(self, features: ArrayLike, request_id: str) -> wire.ModelInferRequest:
         rows = np.ascontiguousarray(features, "<f4")
@@ -98,32 +99,32 @@ class _Endpoint:
         )
         request.inputs.add(name=self.input_name, datatype="FP32", shape=rows.shape)
         request.raw_input_contents.append(rows.tobytes())
-        for name in self.wanted:
+        for name in self.requested:
             request.outputs.add(name=name)
         return request
 
     def predictions(self, response: wire.ModelInferResponse) -> Predictions:
         raw = response.raw_output_contents
         if len(raw) != len(response.outputs):
-            raise EndpointError("UNKNOWN", "a raw request was answered with tensors that are not")
-        found = {o.name: _values(o, r) for o, r in zip(response.outputs, raw, strict=True)}
-        marks = {name: value.string_param for name, value in response.parameters.items()}
+            raise EndpointError("UNKNOWN", "the response to a raw request has tensors without data")
+        tensors = {o.name: _values(o, data) for o, data in zip(response.outputs, raw, strict=True)}
+        parameters = {name: value.string_param for name, value in response.parameters.items()}
         return Predictions(
-            request_id=marks.get("evenhand_request_id", ""),
-            score=found[self.own],
-            decisions=_texts(found.get("decision")),
-            actions=_texts(found.get("action")),
+            request_id=parameters.get("evenhand_request_id", ""),
+            score=tensors[self.output_name],
+            decisions=_texts(tensors.get("decision")),
+            actions=_texts(tensors.get("action")),
             verdicts={
-                name: _texts(found["verdict"][:, place])
-                for place, name in enumerate(self.attributes)
-                if "verdict" in found
+                name: _texts(tensors["verdict"][:, index])
+                for index, name in enumerate(self.attributes)
+                if "verdict" in tensors
             },
             signals={
-                signal: {n: found[signal][:, place] for place, n in enumerate(self.attributes)}
+                signal: {name: tensors[signal][:, i] for i, name in enumerate(self.attributes)}
                 for signal in _SIGNALS
-                if signal in found
+                if signal in tensors
             },
-            marks=marks,
+            parameters=parameters,
         )
 
 
@@ -131,10 +132,10 @@ class Client:
     """Calls an endpoint over gRPC.
 
     Args:
-        endpoint: Such as `127.0.0.1:8081`.
+        endpoint: Address, such as `127.0.0.1:8081`.
         model: Name of the model.
-        version: Its version; empty lets the server choose.
-        timeout: Seconds that one call may take.
+        version: Version of the model; empty for the server's default.
+        timeout: Time limit of a request, in seconds.
     """
 
     def __init__(
@@ -145,22 +146,24 @@ class Client:
         self._endpoint = _Endpoint(model, version, timeout)
 
     def predict(self, features: ArrayLike, *, request_id: str = "") -> Predictions:
-        """Predictions of rows `[n, d]`, with what is said of each.
+        """Predictions for rows `[n, d]`, with verdicts and signals if the endpoint returns them.
 
         Raises:
-            EndpointError: The endpoint refuses, or does not answer.
+            EndpointError: The endpoint refuses the request, or does not respond.
         """
-        found, timeout = self._endpoint, self._endpoint.timeout
+        endpoint, timeout = self._endpoint, self._endpoint.timeout
         try:
-            if not found.own:
-                found.learn(self._stub.ModelMetadata(found.metadata_request, timeout=timeout))
-            request = found.request(features, request_id)
-            return found.predictions(self._stub.ModelInfer(request, timeout=timeout))
+            if not endpoint.output_name:
+                endpoint.read_metadata(
+                    self._stub.ModelMetadata(endpoint.metadata_request, timeout=timeout)
+                )
+            request = endpoint.request(features, request_id)
+            return endpoint.predictions(self._stub.ModelInfer(request, timeout=timeout))
         except grpc.RpcError as error:
             raise _refusal(error) from None
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._channel.close()
 
     def __enter__(self) -> Self:
@@ -176,7 +179,7 @@ class Client:
 
 
 class AsyncClient:
-    """The same for an event loop; see `Client`."""
+    """`Client` for asyncio, with the same arguments."""
 
     def __init__(
         self, endpoint: str, *, model: str, version: str = "", timeout: float = 30.0
@@ -186,22 +189,24 @@ class AsyncClient:
         self._endpoint = _Endpoint(model, version, timeout)
 
     async def predict(self, features: ArrayLike, *, request_id: str = "") -> Predictions:
-        """Predictions of rows `[n, d]`, with what is said of each.
+        """Predictions for rows `[n, d]`, with verdicts and signals if the endpoint returns them.
 
         Raises:
-            EndpointError: The endpoint refuses, or does not answer.
+            EndpointError: The endpoint refuses the request, or does not respond.
         """
-        found, timeout = self._endpoint, self._endpoint.timeout
+        endpoint, timeout = self._endpoint, self._endpoint.timeout
         try:
-            if not found.own:
-                found.learn(await self._stub.ModelMetadata(found.metadata_request, timeout=timeout))
-            request = found.request(features, request_id)
-            return found.predictions(await self._stub.ModelInfer(request, timeout=timeout))
+            if not endpoint.output_name:
+                endpoint.read_metadata(
+                    await self._stub.ModelMetadata(endpoint.metadata_request, timeout=timeout)
+                )
+            request = endpoint.request(features, request_id)
+            return endpoint.predictions(await self._stub.ModelInfer(request, timeout=timeout))
         except grpc.RpcError as error:
             raise _refusal(error) from None
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         await self._channel.close()
 
     async def __aenter__(self) -> Self:
@@ -217,20 +222,22 @@ class AsyncClient:
 
 
 def _refusal(error: Any) -> EndpointError:
-    return EndpointError(error.code().name, error.details() or "no answer")
+    return EndpointError(error.code().name, error.details() or "no response")
 
 
 def _values(output: Any, raw: bytes) -> NDArray[Any]:
     shape = tuple(output.shape)
     if output.datatype not in (*_DTYPES, "BYTES"):
-        raise EndpointError("UNKNOWN", f"output {output.name!r} is {output.datatype}")
+        raise EndpointError(
+            "UNKNOWN", f"output {output.name!r} has the unknown datatype {output.datatype!r}"
+        )
     if output.datatype != "BYTES":
         return np.frombuffer(raw, _DTYPES[output.datatype]).reshape(shape)
-    texts, place = [], 0
-    while place < len(raw):
-        (size,) = struct.unpack_from("<I", raw, place)
-        texts.append(raw[place + 4 : place + 4 + size].decode())
-        place += 4 + size
+    texts, offset = [], 0
+    while offset < len(raw):
+        (size,) = struct.unpack_from("<I", raw, offset)
+        texts.append(raw[offset + 4 : offset + 4 + size].decode())
+        offset += 4 + size
     return np.array(texts, object).reshape(shape)
 
 

@@ -1,7 +1,8 @@
-"""From the tensors of a request to the classifier's features.
+"""Reads the classifier's features from the tensors of a request.
 
-A client sends one tensor `[n, d]` of all features, or a tensor `[n]` or `[n, 1]` for each, called
-by the feature's name. Messages name the tensor, the row and the feature; they never hold a value.
+A client sends one tensor `[n, d]` of all features, or one tensor `[n]` or `[n, 1]` per feature,
+with the feature's name. Error messages name the tensor, the row and the feature; they never
+contain a value.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
     from monitor.request import InputTensor
     from monitor.settings import ServerConfig
 
-__all__ = ["DATATYPES", "MOST_TENSORS", "FeatureCodec"]
+__all__ = ["DATATYPES", "MAX_TENSORS", "FeatureCodec"]
 
 Features = NDArray[np.float32]
 
-# Every datatype of the protocol and its bytes in a raw tensor; BYTES are as long as they say.
+# Numpy type of every datatype of the protocol but BYTES, whose elements vary in length.
 _NUMPY = {
     "BOOL": "u1",
     **{f"UINT{8 * size}": f"<u{size}" for size in (1, 2, 4, 8)},
@@ -35,17 +36,17 @@ _NUMPY = {
     "FP64": "<f8",
 }
 DATATYPES = (*_NUMPY, "BYTES")
-# No request needs more, whatever it claims.
-MOST_TENSORS = 20_000
-_LONGEST_NUMBER = 64
+# Limit on the number of tensors in a request.
+MAX_TENSORS = 20_000
+_MAX_NUMBER_LENGTH = 64
 
 
 class FeatureCodec:
-    """Reads features out of requests for one model."""
+    """Reads the features of requests for one model."""
 
     def __init__(self, spec: BundleSpec, config: ServerConfig) -> None:
         self._names = [feature.name for feature in spec.features]
-        self._places = {name: place for place, name in enumerate(self._names)}
+        self._indices = {name: index for index, name in enumerate(self._names)}
         self._all = config.input_name
         self._refuses_non_finite = config.non_finite == "refuse"
         self._max_rows = config.max_rows
@@ -54,8 +55,8 @@ class FeatureCodec:
         """The features of a request, `[n, d]`; may share memory with it.
 
         Raises:
-            BadRequestError: They are not those of the model, or are malformed.
-            TooLargeError: They are too many.
+            BadRequestError: The tensors are malformed, or are not the model's features.
+            TooLargeError: There are too many rows.
         """
         if len(inputs) == 1 and inputs[0].name == self._all:
             features = self._whole(inputs[0])
@@ -71,48 +72,49 @@ class FeatureCodec:
     def _whole(self, tensor: InputTensor) -> Features:
         width, shape = len(self._names), tuple(tensor.shape)
         if len(shape) != 2 or shape[1] != width:
-            told = _told(tensor)
-            raise BadRequestError(f"{told} has shape {_shown(shape)}; [n, {width}] is wanted")
-        self._check_rows(shape[0], _told(tensor))
+            raise BadRequestError(
+                f"{_label(tensor)} has shape {_text_of(shape)}; it must be [n, {width}]"
+            )
+        self._check_rows(shape[0], _label(tensor))
         return _values(tensor, shape[0] * width).reshape(shape)
 
     def _from_columns(self, inputs: Sequence[InputTensor]) -> Features:
         self._check_names([tensor.name for tensor in inputs])
         rows = inputs[0].shape[0] if len(inputs[0].shape) else 0
-        self._check_rows(rows, _told(inputs[0]))
+        self._check_rows(rows, _label(inputs[0]))
         features = np.empty((rows, len(self._names)), np.float32)
         for tensor in inputs:
             shape = tuple(tensor.shape)
             if shape not in ((rows,), (rows, 1)):
                 raise BadRequestError(
-                    f"{_told(tensor)} has shape {_shown(shape)}; [{rows}] or [{rows}, 1] is "
-                    f"wanted, since {_told(inputs[0])} has {rows} rows"
+                    f"{_label(tensor)} has shape {_text_of(shape)}; it must be [{rows}] or "
+                    f"[{rows}, 1], since {_label(inputs[0])} has {rows} rows"
                 )
-            features[:, self._places[tensor.name]] = _values(tensor, rows)
+            features[:, self._indices[tensor.name]] = _values(tensor, rows)
         return features
 
     def _check_names(self, names: list[str]) -> None:
-        wanted = f"one tensor {self._all!r} [n, {len(self._names)}], or a tensor for each feature"
+        hint = f"send one tensor {self._all!r} [n, {len(self._names)}], or one per feature"
         if not names:
-            raise BadRequestError(f"there is no input; {wanted} is wanted")
+            raise BadRequestError(f"there is no input; {hint}")
         for name in names:
-            if name not in self._places:
-                raise BadRequestError(f"input {name!r:.120} is not known; {wanted} is wanted")
-        given = set(names)
-        if len(given) < len(names):
+            if name not in self._indices:
+                raise BadRequestError(f"input {name!r:.120} is unknown; {hint}")
+        unique = set(names)
+        if len(unique) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
-            raise BadRequestError(f"input {twice!r} is given twice")
-        missing = [name for name in self._names if name not in given]
+            raise BadRequestError(f"input {twice!r} occurs twice")
+        missing = [name for name in self._names if name not in unique]
         if missing:
             more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-            told = ", ".join(map(repr, missing[:3]))
-            raise BadRequestError(f"there is no input for {told}{more}; {wanted} is wanted")
+            listed = ", ".join(map(repr, missing[:3]))
+            raise BadRequestError(f"there is no input for {listed}{more}; {hint}")
 
-    def _check_rows(self, rows: int, told: str) -> None:
+    def _check_rows(self, rows: int, label: str) -> None:
         if rows < 1:
-            raise BadRequestError(f"{told} has no rows")
+            raise BadRequestError(f"{label} has no rows")
         if rows > self._max_rows:
-            raise TooLargeError(f"{told} has {rows} rows; at most {self._max_rows} are taken")
+            raise TooLargeError(f"{label} has {rows} rows; the limit is {self._max_rows}")
 
 
 def _values(tensor: InputTensor, count: int) -> Features:
@@ -122,16 +124,17 @@ def _values(tensor: InputTensor, count: int) -> Features:
         return np.frombuffer(data, "<f4")
     if datatype not in DATATYPES:
         raise BadRequestError(
-            f"{_told(tensor)} has datatype {datatype!r:.40}; known are {', '.join(DATATYPES)}"
+            f"{_label(tensor)} has datatype {datatype!r:.40}; it must be one of "
+            f"{', '.join(DATATYPES)}"
         )
     if isinstance(data, bytes):
         values = _from_raw(tensor, data, count)
     else:
         if len(data) != count:
-            told, shape = _told(tensor), _shown(tensor.shape)
-            raise BadRequestError(f"{told} has {len(data)} elements; shape {shape} has {count}")
+            label, shape = _label(tensor), _text_of(tensor.shape)
+            raise BadRequestError(f"{label} has {len(data)} elements; shape {shape} has {count}")
         values = _from_elements(tensor, data)
-    # Too large for float32 becomes an infinity, which is looked for later.
+    # A value too large for float32 becomes infinite, which `features` checks.
     with np.errstate(over="ignore", invalid="ignore"):
         return values.astype(np.float32)
 
@@ -142,8 +145,8 @@ def _from_raw(tensor: InputTensor, data: bytes, count: int) -> NDArray[np.generi
     dtype = np.dtype(_NUMPY[tensor.datatype])
     if len(data) != dtype.itemsize * count:
         raise BadRequestError(
-            f"{_told(tensor)} has {len(data)} bytes; {tensor.datatype} {_shown(tensor.shape)} has "
-            f"{dtype.itemsize * count}"
+            f"{_label(tensor)} has {len(data)} bytes; {tensor.datatype} {_text_of(tensor.shape)} "
+            f"has {dtype.itemsize * count}"
         )
     values = np.frombuffer(data, dtype)
     match tensor.datatype:
@@ -157,56 +160,56 @@ def _from_raw(tensor: InputTensor, data: bytes, count: int) -> NDArray[np.generi
 
 def _raw_texts(tensor: InputTensor, data: bytes, count: int) -> list[bytes]:
     texts: list[bytes] = []
-    place = 0
-    while place < len(data) and len(texts) <= count:
-        if place + 4 > len(data):
+    offset = 0
+    while offset < len(data) and len(texts) <= count:
+        if offset + 4 > len(data):
             break
-        (size,) = struct.unpack_from("<I", data, place)
-        texts.append(data[place + 4 : place + 4 + size])
-        place += 4 + size
-    if place != len(data) or len(texts) != count:
+        (size,) = struct.unpack_from("<I", data, offset)
+        texts.append(data[offset + 4 : offset + 4 + size])
+        offset += 4 + size
+    if offset != len(data) or len(texts) != count:
         raise BadRequestError(
-            f"{_told(tensor)} is not {count} elements of BYTES, each after its length"
+            f"{_label(tensor)} does not consist of {count} BYTES elements with length prefixes"
         )
     return texts
 
 
 def _from_elements(tensor: InputTensor, data: Sequence[object]) -> NDArray[np.generic]:
-    """Elements as a client listed them, of the kind that the datatype says."""
+    """Elements that a client listed, checked against the datatype."""
     datatype, kinds = tensor.datatype, set(map(type, data))
     if datatype == "BYTES":
         if not kinds <= {bytes, str}:
-            raise BadRequestError(f"{_told(tensor)} is BYTES, and holds elements that are not text")
+            raise BadRequestError(f"{_label(tensor)} is BYTES and has elements that are not text")
         return _numbers(tensor, [t if isinstance(t, bytes) else str(t).encode() for t in data])
     floating = datatype.startswith(("FP", "BF"))
     allowed: set[type] = {bool} if datatype == "BOOL" else {int, float} if floating else {int}
     if not kinds <= allowed:
-        raise BadRequestError(f"{_told(tensor)} is {datatype}, and holds other elements than such")
+        raise BadRequestError(f"{_label(tensor)} is {datatype} and has elements of another type")
     if datatype == "BOOL":
         return np.array(data, bool)
     try:
-        # Halves are widened by all who send them listed; integers must fit what they claim to be.
+        # Clients list half-precision values as wider floats; integers must be in range.
         return np.array(data, np.float64 if floating else _NUMPY[datatype])
     except OverflowError:
-        raise BadRequestError(f"{_told(tensor)} holds an element out of range") from None
+        raise BadRequestError(f"{_label(tensor)} has an element out of range") from None
 
 
 def _numbers(tensor: InputTensor, texts: list[bytes]) -> NDArray[np.float64]:
     """Numbers that were sent as text."""
-    told = f"{_told(tensor)} is BYTES, and holds an element that is no number"
-    if any(len(text) > _LONGEST_NUMBER or b"_" in text for text in texts):
-        raise BadRequestError(told)
+    message = f"{_label(tensor)} is BYTES and has an element that is not a number"
+    if any(len(text) > _MAX_NUMBER_LENGTH or b"_" in text for text in texts):
+        raise BadRequestError(message)
     try:
         return np.array([float(text) for text in texts])
     except ValueError:
-        raise BadRequestError(told) from None
+        raise BadRequestError(message) from None
 
 
-def _told(tensor: InputTensor) -> str:
+def _label(tensor: InputTensor) -> str:
     return f"input {tensor.name!r:.120}"
 
 
-def _shown(shape: Sequence[int]) -> str:
-    most = 8
-    told = ", ".join(str(size) for size in shape[:most])
-    return f"[{told}, …]" if len(shape) > most else f"[{told}]"
+def _text_of(shape: Sequence[int]) -> str:
+    limit = 8
+    sizes = ", ".join(str(size) for size in shape[:limit])
+    return f"[{sizes}, …]" if len(shape) > limit else f"[{sizes}]"

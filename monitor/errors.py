@@ -1,31 +1,31 @@
-"""What can go wrong in the monitor, by situation.
+"""Errors of the monitor, by situation.
 
     EvenhandError
-    ├── ConfigError              a config file or variable that cannot be used
-    ├── FitError                 data or a spec from which nothing can be fitted
-    ├── PopulationError          a world that cannot exist or a group it does not have
-    ├── ServeError               a sidecar that cannot start or stop as told
-    ├── TrafficError             a log or outcomes that cannot be read, written or changed
-    ├── RequestError             a request that gets no prediction
-    │   ├── BadRequestError      it says something that cannot be read or used
-    │   ├── NotFoundError        it names a model, a version or an alarm that does not exist
-    │   ├── TooLargeError        it is larger than the config allows
-    │   ├── NotReadyError        the sidecar does not answer yet, or no longer
-    │   ├── OverloadedError      more is waiting than the sidecar takes on
-    │   ├── ForbiddenError       it asks from afar for what is done on the spot only
-    │   ├── NotOfferedError      it asks for what this sidecar does not do
-    │   ├── WithheldError        policy holds the prediction back
-    │   └── PredictionError      the classifier fails on it
+    ├── ConfigError              a config file or environment variable is invalid
+    ├── FitError                 the data or the spec does not allow a fit
+    ├── PopulationError          a synthetic population is not possible
+    ├── ServeError               the sidecar cannot start or stop
+    ├── TrafficError             a log or outcomes cannot be read, written or changed
+    ├── RequestError             a request gets no prediction
+    │   ├── BadRequestError      the request is malformed or does not match the model
+    │   ├── NotFoundError        the model, version or alarm does not exist
+    │   ├── TooLargeError        the request exceeds a limit of the config
+    │   ├── NotReadyError        the sidecar is starting or stopping
+    │   ├── OverloadedError      too many requests are in flight, or one waited too long
+    │   ├── ForbiddenError       the operation is allowed from the sidecar's own machine only
+    │   ├── NotOfferedError      the operation is not enabled in this sidecar
+    │   ├── WithheldError        policy withholds the prediction
+    │   └── PredictionError      the classifier fails on the request
     └── BundleError
-        ├── BundleNotFoundError  no bundle at that path
-        ├── BundleExistsError    something else stands where a bundle is to be written
-        ├── BundleTamperedError  contents differ from what the manifest or its pin states
-        ├── ManifestError        a manifest that does not describe a usable bundle
-        ├── KernelError          code that cannot be compiled, or not be trusted
-        └── ClassifierError      a classifier that does not do what the manifest says
-            └── UnsafeArchiveError   a model file that could run code while it is read
+        ├── BundleNotFoundError  there is no bundle at the path
+        ├── BundleExistsError    the path to write a bundle to is not free
+        ├── BundleTamperedError  the contents differ from the manifest, or the manifest from its pin
+        ├── ManifestError        the manifest does not describe a usable bundle
+        ├── KernelError          the kernel cannot be compiled, loaded or trusted
+        └── ClassifierError      the classifier does not match the manifest
+            └── UnsafeArchiveError   the model file could run code while it is read
 
-None of them knows of a transport: each transport maps a class to its own status.
+They know nothing of transports; every transport maps a class to its own status.
 """
 
 __all__ = [
@@ -58,29 +58,29 @@ __all__ = [
 
 
 def first_line(error: Exception) -> str:
-    """First line of a foreign error's text, without the rest of its essay."""
+    """First line of the text of another library's error, cut to 300 characters."""
     text = str(error).strip() or type(error).__name__
     return text.splitlines()[0][:300]
 
 
 class EvenhandError(Exception):
-    """Root of the errors that a user can cause and mend."""
+    """Root of the errors that a user can cause and correct."""
 
 
 class ConfigError(EvenhandError):
-    """A config file or an environment variable cannot be used."""
+    """A config file or an environment variable is invalid."""
 
 
 class FitError(EvenhandError):
-    """The data, or the spec that describes it, do not allow a fit."""
+    """The data, or the spec that describes them, does not allow a fit."""
 
 
 class PopulationError(EvenhandError):
-    """A world was asked for people that it cannot have."""
+    """A synthetic population is not possible with these settings."""
 
 
 class ServeError(EvenhandError):
-    """The sidecar cannot start, or cannot stop, as it was told to."""
+    """The sidecar cannot start or stop."""
 
 
 class TrafficError(EvenhandError):
@@ -88,39 +88,39 @@ class TrafficError(EvenhandError):
 
 
 class RequestError(EvenhandError):
-    """A request gets no prediction. Its text goes to the client, and holds no value of a person."""
+    """A request gets no prediction. The text is sent to the client, without feature values."""
 
 
 class BadRequestError(RequestError):
-    """The request says something that cannot be read, or cannot be used."""
+    """The request is malformed, or does not match the model."""
 
 
 class NotFoundError(RequestError):
-    """The request names a model, a version or an alarm that does not exist."""
+    """The model, version or alarm of the request does not exist."""
 
 
 class TooLargeError(RequestError):
-    """The request is larger than the config allows."""
+    """The request exceeds a limit of the config."""
 
 
 class NotReadyError(RequestError):
-    """The sidecar does not answer yet, or no longer."""
+    """The sidecar is starting or stopping."""
 
 
 class OverloadedError(RequestError):
-    """More is waiting than the sidecar takes on."""
+    """Too many requests are in flight, or the request waited too long."""
 
 
 class ForbiddenError(RequestError):
-    """What was asked for is done on the sidecar's own machine only."""
+    """The operation is allowed from the sidecar's own machine only."""
 
 
 class NotOfferedError(RequestError):
-    """This sidecar does not do what was asked for."""
+    """The operation is not enabled in this sidecar."""
 
 
 class WithheldError(RequestError):
-    """Policy holds the prediction back."""
+    """Policy withholds the prediction."""
 
 
 class PredictionError(RequestError):
@@ -136,11 +136,11 @@ class BundleNotFoundError(BundleError):
 
 
 class BundleExistsError(BundleError):
-    """Something else already stands where the bundle is to be written."""
+    """The path that the bundle is to be written to is not free."""
 
 
 class BundleTamperedError(BundleError):
-    """The contents differ from what the manifest, or the pin of the manifest, states."""
+    """The contents differ from the manifest, or the manifest differs from its pin."""
 
 
 class ManifestError(BundleError):
@@ -148,12 +148,12 @@ class ManifestError(BundleError):
 
 
 class KernelError(BundleError):
-    """The joint pass cannot be compiled here, or what was compiled cannot be used."""
+    """The kernel cannot be compiled, loaded or trusted."""
 
 
 class ClassifierError(BundleError):
-    """The classifier does not do what the manifest says."""
+    """The classifier does not match the manifest."""
 
 
 class UnsafeArchiveError(ClassifierError):
-    """The model file holds something that would run code while it is read."""
+    """The model file contains something that would run code while it is read."""

@@ -1,7 +1,7 @@
-"""The application's log: structured, on stderr, and without any value of a person.
+"""The application's log: structured, on stderr, and without feature values.
 
-Other people's exceptions may quote what they were given, so their texts are never logged: where one
-was raised, and of what kind it is, has to do.
+Texts of exceptions of other libraries may quote their input, so they are never logged, only the
+type and the location of the exception.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FIELDS = ("asctime", "levelname", "name", "message")
 
 
 def set_up_logs(config: LogConfig) -> None:
-    """Log to stderr as the config says, whatever was set up before."""
+    """Log to stderr as the config says, replacing the handlers that exist."""
     handler = logging.StreamHandler(sys.stderr)
     if config.format == "json":
         handler.setFormatter(
@@ -37,12 +37,12 @@ def set_up_logs(config: LogConfig) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(config.level.upper())
-    # Says at every start what is said already.
+    # Its start-up messages repeat those of the sidecar.
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
 
 
 def _cut_values(record: logging.LogRecord) -> bool:
-    """Cut the text of an exception that a library logs along with its trace."""
+    """Replace an exception that a library logs by its type and location."""
     if record.exc_info and record.exc_info[1] is not None:
         record.msg = f"{record.getMessage()}: {without_values(record.exc_info[1])}"
         record.args, record.exc_info, record.exc_text = (), None, None
@@ -50,10 +50,10 @@ def _cut_values(record: logging.LogRecord) -> bool:
 
 
 def without_values(error: BaseException) -> str:
-    """The kind of an exception and the last lines of code it came through, without its text."""
+    """Type of an exception and the last lines of its traceback, without its text."""
     frames = traceback.extract_tb(error.__traceback__)[-3:]
-    places = " < ".join(f"{_short(f.filename)}:{f.lineno}" for f in reversed(frames))
-    return f"{type(error).__name__} at {places}"
+    lines = " < ".join(f"{_short(f.filename)}:{f.lineno}" for f in reversed(frames))
+    return f"{type(error).__name__} at {lines}"
 
 
 def _short(path: str) -> str:

@@ -1,4 +1,4 @@
-"""What the sidecar says of itself and of its model, in the protocol's terms."""
+"""Metadata of the server and of its model, as the protocol defines them."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _PLATFORM = "pytorch"
 
 
 def server_version() -> str:
-    """Of evenhand."""
+    """Version of evenhand."""
     return version("evenhand")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCard:
-    """What a client may know of the model.
+    """Metadata of the model.
 
     Attributes:
-        name: Of the model.
-        version: The one that is served.
-        platform: What it runs on.
-        inputs: Name, datatype and shape of the one tensor of all features.
-        outputs: Of every output that can be asked for; the first comes unasked.
-        properties: The rest, in words.
+        name: Name of the model.
+        version: Version that is served.
+        inputs: The tensor of all features.
+        outputs: Every output that can be requested; the first is the default.
+        properties: Further metadata as text.
+        platform: Framework of the model.
     """
 
     name: str
@@ -49,7 +49,7 @@ class ModelCard:
 
     @classmethod
     def of(cls, bundle: Bundle, outputs: Sequence[TensorCard], config: ServerConfig) -> ModelCard:
-        """For a bundle's model."""
+        """Metadata of a bundle's model."""
         manifest = bundle.manifest
         return cls(
             name=manifest.model.name,
@@ -58,8 +58,8 @@ class ModelCard:
             outputs=outputs,
             properties={
                 "features": json.dumps([feature.name for feature in manifest.features]),
-                "inputs": f"{config.input_name!r} with all features in this order, or a tensor "
-                "[-1] or [-1, 1] for each, called by its name",
+                "inputs": f"one tensor {config.input_name!r} with all features in this order, or "
+                "one tensor [-1] or [-1, 1] per feature, with the feature's name",
                 "protected_attributes": json.dumps([a.name for a in manifest.protected_attributes]),
                 "decision": f"{manifest.decision.class_names[1]} if P >= "
                 f"{manifest.decision.threshold:g}, else {manifest.decision.class_names[0]}",

@@ -1,4 +1,7 @@
-"""Arrays and a JSON head as the bytes of an npz file, read with no trust in them."""
+"""Arrays with a JSON header as npz files, and a reader for untrusted files.
+
+Serves the transport maps, the baseline, the drift reference and the state of the drift watch.
+"""
 
 from __future__ import annotations
 
@@ -18,44 +21,43 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def write_npz(head: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> bytes:
-    """As bytes that `read_npz` reads."""
+    """Contents of an npz file with a header and arrays, uncompressed."""
     buffer = io.BytesIO()
     np.savez(buffer, head=np.array(json.dumps(head)), **arrays)  # type: ignore[arg-type]
     return buffer.getvalue()
 
 
 def read_npz(data: bytes) -> tuple[dict[str, Any], Arrays]:
-    """The head, and all arrays by name.
+    """Header and arrays, by name, of an npz file.
 
-    Nothing is unpickled or decompressed, and the arrays together take no more room than `data`,
-    whatever it says of their sizes. What the head holds and which arrays there are is for the
-    caller to check.
+    Nothing is unpickled or decompressed, and the arrays take no more memory than `data`, whatever
+    sizes the file states. The caller has to check the contents of the header and the arrays.
 
     Raises:
-        Exception: They cannot be read; damaged bytes make zipfile, numpy and json raise nearly
-            anything, so a caller has to catch all of it.
+        Exception: The file is damaged. zipfile, numpy and json raise nearly any exception for
+            damaged bytes, so a caller has to catch all of them.
     """
     with zipfile.ZipFile(io.BytesIO(data)) as file:
         members = file.infolist()
         if any(member.compress_type != zipfile.ZIP_STORED for member in members):
-            raise ValueError("a part is compressed")
+            raise ValueError("a member is compressed")
         if sum(member.file_size for member in members) > len(data):
-            raise ValueError("its parts are larger than the whole")
+            raise ValueError("the members are larger than the file")
         arrays = {m.filename.removesuffix(".npy"): _array(file.read(m)) for m in members}
     head = json.loads(str(arrays.pop("head")))
     if not isinstance(head, dict):
-        raise TypeError("its head is no object")
+        raise TypeError("the header is not a JSON object")
     return head, arrays
 
 
 def _array(content: bytes) -> NDArray[Any]:
-    """An array of the bytes of an npy file, which have to be as many as its header says."""
+    """Array of an npy file, whose length must match its header."""
     stream = io.BytesIO(content)
     if np.lib.format.read_magic(stream) != (1, 0):
-        raise ValueError("an array is of another npy version")
+        raise ValueError("an array has another npy version than 1.0")
     shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
     if math.prod(shape) * dtype.itemsize != len(content) - stream.tell():
-        raise ValueError("an array is not of the size that its header says")
+        raise ValueError("the size of an array differs from its npy header")
     stream.seek(0)
-    found: NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
-    return found
+    array: NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
+    return array

@@ -1,4 +1,4 @@
-"""How many threads torch uses."""
+"""Number of threads of torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["one_thread"]
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Batches of people gain nothing from threads, and wait for them on a busy machine."""
+    """Run torch on one thread: small batches gain nothing from more, and wait on a busy machine."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -149,7 +149,7 @@ def _replace(console: Console, lender: Lender, fair: Bundle, out: Path) -> None:
 
 def _share_above(responses: list[Predictions]) -> float:
     """Share of predictions with the verdict `above`."""
-    return float(np.mean([a.marks["evenhand_verdict"] == "above" for a in responses]))
+    return float(np.mean([a.parameters["evenhand_verdict"] == "above" for a in responses]))
 
 
 def _retrained(lender: Lender, fair: Bundle, out: Path) -> Bundle:
@@ -238,7 +238,7 @@ def _show_responses(
     normal, masked = responses[int(np.argmin(withheld))], responses[int(np.argmax(withheld))]
     for name in ("verdict", "action", "flip_probability_sex", "attribute", "top_features"):
         mark = f"evenhand_{name}"
-        table.add_row(mark, normal.marks.get(mark, ""), masked.marks.get(mark, ""))
+        table.add_row(mark, normal.parameters.get(mark, ""), masked.parameters.get(mark, ""))
     table.add_row("score", f"{normal.score.item():.3f}", f"{masked.score.item():.3f}")
     table.add_row("decision", normal.decisions[0], masked.decisions[0])
     console.print(table)

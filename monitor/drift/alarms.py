@@ -1,18 +1,19 @@
-"""Alarms of the drift watch: they stay until acknowledged, and say what they most likely mean.
+"""Alarms of the drift watch: each stays until acknowledged, and has a likely cause.
 
-An expected change or a flip share rises because other people come (`covariates`), or because the
-classifier treats the same people differently (`treatment`). The status posterior depends on
-features only, so when it moves, people have changed. The margin depends on both; where people
-change it tends to move first, where treatment by group changes the expected change does. Hence:
+An expected change or a flip share rises either because the population of requests has changed
+(`covariates`) or because the classifier treats the same people differently (`treatment`). The
+status posterior depends on features only, so a change of it means `covariates`. The margin depends
+on both: if the population changes the margin tends to move first, if the treatment by group changes
+the expected change does. Hence the cause is
 
-- `covariates`, as soon as a status detector stands above the hint level, or the margin's does and
-  has for longer than the attribute's own change detector;
-- `treatment`, once neither has happened for some time after the alarm;
+- `covariates` as soon as the statistic of a status detector is above the hint level, or that of the
+  margin detector is, and has been for longer than that of the attribute's own change detector;
+- `treatment` if neither has happened within `PATIENCE` predictions after the alarm;
 - `unclear` until then.
 
-What is once settled stays. An alarm of the margin is settled by a status detector only, one of a
-status detector is `covariates` by itself. The cause is a hint to where to look first; it is not
-part of any guarantee.
+A cause that is not `unclear` is final. An alarm of the margin gets a cause from status detectors
+only; an alarm of a status detector is `covariates`. The cause is a hint where to look first; no
+guarantee covers it.
 """
 
 from __future__ import annotations
@@ -34,21 +35,21 @@ Int = NDArray[np.int64]
 
 # Shiryaev–Roberts statistic from which a detector hints at a change.
 HINT = 1e5
-# Predictions after an alarm in which the other detectors may still speak.
+# Number of predictions after an alarm in which other detectors can still decide its cause.
 PATIENCE = 1_000
 _NEVER = 1 << 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alarm:
-    """That something has changed.
+    """A detected change.
 
     Attributes:
-        watcher: Which detector, and of which attribute.
-        at: The number of the prediction, from 1 on, that raised it.
-        value: The log of its evidence there.
-        cause: What it most likely means.
-        decides_at: The number of the prediction at which an unclear cause becomes `treatment`.
+        watcher: Detector that raised it, and its attribute.
+        at: Number of the prediction that raised it, counted from 1.
+        value: Log of the evidence at that prediction.
+        cause: Likely cause.
+        decides_at: Number of the prediction at which an unclear cause becomes `treatment`.
     """
 
     watcher: Watcher
@@ -59,23 +60,24 @@ class Alarm:
 
 
 class Alarms:
-    """The alarms that nobody has acknowledged yet.
+    """Unacknowledged alarms.
 
     Attributes:
-        latched: By watcher.
-        raised_for: For how many predictions each change detector has stood above the hint, `[d]`.
+        latched: Alarms by watcher.
+        raised_for: Number of predictions for which every change detector has been above the hint
+            level, `[d]`.
     """
 
     def __init__(self, layout: Layout) -> None:
         kinds = [detector.kind for detector in layout.detectors]
         self._margin = kinds.index("margin")
-        self._status = [place for place, kind in enumerate(kinds) if kind == "status"]
-        self._change = {name: place for place, name in enumerate(layout.groups)}
+        self._status = [index for index, kind in enumerate(kinds) if kind == "status"]
+        self._change = {name: index for index, name in enumerate(layout.groups)}
         self.latched: dict[Watcher, Alarm] = {}
         self.raised_for = np.zeros(len(kinds), np.int64)
 
     def latch(self, watcher: Watcher, at: int, value: float) -> None:
-        """Raise an alarm, unless it stands already."""
+        """Raise an alarm, unless there is one of the same watcher."""
         if watcher not in self.latched:
             waits = watcher.kind in ("share", "change")
             self.latched[watcher] = Alarm(
@@ -86,14 +88,14 @@ class Alarms:
                 decides_at=at + PATIENCE if waits else _NEVER,
             )
 
-    def settle(self, first: int, n: int, raised: Bool | None) -> None:
-        """Judge causes after predictions `first` to `first + n − 1`.
+    def decide_causes(self, first: int, n: int, raised: Bool | None) -> None:
+        """Decide causes after predictions `first` to `first + n − 1`.
 
         Args:
-            first: The number of the first prediction.
-            n: How many.
-            raised: Whether each detector stood above the hint after each, `[d, n]`; None where
-                none did.
+            first: Number of the first prediction.
+            n: Number of predictions.
+            raised: Whether a detector was above the hint level after a prediction, `[d, n]`; None
+                if none was.
         """
         if raised is None:
             self.raised_for[:] = 0
@@ -103,38 +105,38 @@ class Alarms:
             self.raised_for = lengths[:, -1]
         for watcher, alarm in self.latched.items():
             if alarm.cause == "unclear" and alarm.at < first + n:
-                self.latched[watcher] = self._judged(alarm, first, first + n - 1, lengths)
+                self.latched[watcher] = self._decided(alarm, first, first + n - 1, lengths)
 
-    def absorb(self, other: Alarms, *, seen: int, other_seen: int) -> None:
-        """Take in another replica's alarms; of two that are the same, the settled or earlier one.
+    def merge(self, other: Alarms, *, seen: int, other_seen: int) -> None:
+        """Add another replica's alarms; of two by one watcher, the decided or else earlier one.
 
-        Predictions keep their numbers; what is unclear keeps its time to wait.
+        Numbers of predictions stay; an unclear cause keeps its remaining time.
         """
-        mine = {
+        merged = {
             w: replace(a, decides_at=a.decides_at + other_seen) for w, a in self.latched.items()
         }
         for watcher, alarm in other.latched.items():
             waiting = replace(alarm, decides_at=alarm.decides_at + seen)
-            both = [mine.get(watcher, waiting), waiting]
-            mine[watcher] = min(both, key=lambda alarm: (alarm.cause == "unclear", alarm.at))
-        self.latched = mine
+            both = [merged.get(watcher, waiting), waiting]
+            merged[watcher] = min(both, key=lambda alarm: (alarm.cause == "unclear", alarm.at))
+        self.latched = merged
         self.raised_for = np.maximum(self.raised_for, other.raised_for)
 
-    def _judged(self, alarm: Alarm, first: int, last: int, lengths: Int | None) -> Alarm:
+    def _decided(self, alarm: Alarm, first: int, last: int, lengths: Int | None) -> Alarm:
         if lengths is not None:
-            told: Bool = np.logical_or.reduce(lengths[self._status] > 0)
+            covariates: Bool = np.logical_or.reduce(lengths[self._status] > 0)
             if alarm.watcher.attribute is not None:
                 change = self._change[alarm.watcher.attribute]
-                told |= lengths[self._margin] > lengths[change]
+                covariates |= lengths[self._margin] > lengths[change]
             start = max(alarm.at - first, 0)
-            steps = np.flatnonzero(told[start:])
+            steps = np.flatnonzero(covariates[start:])
             if len(steps) and first + start + steps[0] < alarm.decides_at:
                 return replace(alarm, cause="covariates")
         return replace(alarm, cause="treatment") if last >= alarm.decides_at else alarm
 
 
 def _lengths(raised: Bool, before: Int) -> Int:
-    """For how long each detector has been raised after each prediction, `[d, n]`."""
+    """Run length of `raised` per detector after every prediction, `[d, n]`."""
     steps = np.arange(1, raised.shape[1] + 1)
     fell = np.maximum.accumulate(np.where(raised, 0, steps), axis=1)
     return steps - fell + np.where(fell == 0, before[:, None], 0)

@@ -1,24 +1,24 @@
 """Flip shares of a stream against those of the baseline.
 
-H0: at no prediction has the flip share, given the past, been above the baseline's.
+H0: at no prediction has the conditional flip share, given the past, been above the baseline's.
 
-Two ways to an alarm. *All time*: the stream's band lies wholly above the baseline's, which happens
-ever with probability at most α under H0; for this it is enough that the average flip share up to
-every moment has been no higher than the baseline's. *Windows*: a change after a long clean past
-shows late in an average over all of it, so every window that begins with one of the last blocks is
-tested against the upper end of the baseline's band, by a mixture that has to reach c / block. As at
-most T/block + 1 windows begin by the T-th prediction, each of which reaches that with probability
-at most block / c under H0, the union bound gives
+An alarm is raised in two cases. *All time*: the stream's band is entirely above the baseline's. The
+probability that this ever happens is at most α under H0, and also if only the running average of
+the flip share has never been above the baseline's. *Windows*: an average over a long past reacts
+late to a change, so every window that begins with one of the last blocks is tested against the
+upper end of the baseline's band, by a mixture that has to reach c / block. At most T/block + 1
+windows begin by the T-th prediction, and each reaches that with probability at most block / c under
+H0, so the union bound gives
 
     P(false alarm by T) ≤ α + (T + block) / c.
 
-Here an average that is low does not do: a share that is 0 for long and then above the baseline's
-alarms, as it should.
+For windows a low average is not enough: a share that is 0 for a long time and then above the
+baseline's raises an alarm, as intended.
 
-*Merging* adds sums. In all-time sums that is one stream in the order in which predictions came. But
-pairs of two replicas' windows are not windows that begin one by one: each new block would make
-twenty new pairs, and the union bound above would not count them. So of the windows of a merged
-watch only those are tested that begin after the merge; the earlier ones are there to be shown.
+*Merging* adds sums. All-time sums are then those of one stream, in order of arrival. Windows of a
+merged watch are tested only if they begin after the merge; earlier ones are informative. Testing
+pairs of windows of two replicas would add twenty tests per block, which the union bound does not
+count.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ __all__ = ["BLOCKS", "CHECKS", "Separation"]
 Float = NDArray[np.float64]
 
 BLOCKS = 20
-# How often it is asked, in a block, whether shares have separated.
+# Number of tests per block.
 CHECKS = 2
-# How many predictions the baseline's share is worth as a first guess.
+# Weight of the baseline's share in the guess X̂, in predictions.
 _PRIOR = 100.0
 
 
 class Separation:
-    """Sums of the flips of every attribute, now and when each of the last blocks began.
+    """Sums of the flips of every attribute, now and at the beginning of each of the last blocks.
 
-    The blocks of all attributes begin together, with every `window` / 20-th prediction.
+    A block begins with every `window` / 20-th prediction.
 
     Attributes:
-        seen: Predictions, usable or not.
-        totals: Sums of each attribute, `[a][3]`.
-        starts: The same when blocks began, the newest last, `[a, 21, 3]`; the first stays zero.
+        seen: Number of predictions, usable or not.
+        totals: Sums of every attribute, `[a][3]`.
+        starts: Sums at the beginning of blocks, the newest last, `[a, 21, 3]`; the first is zero.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Separation:
 
     @property
     def tested(self) -> int:
-        """How many of the newest windows are tested, of 20; after a merge, those begun since."""
+        """Number of the newest windows that are tested, at most 20; fewer after a merge."""
         return self._tested
 
     @tested.setter
@@ -82,18 +82,18 @@ class Separation:
         self._least = float(self._bars.min())
 
     def update(self, flips: Sequence[list[float]]) -> Iterator[tuple[int, int, float]]:
-        """Add the flips of each attribute, `[a][n]`.
+        """Add the flips of every attribute, `[a][n]`.
 
         Yields:
-            Alarms: the prediction's number, the attribute's place, and the log of the evidence.
+            Alarms: number of the prediction, index of the attribute, log of the evidence.
         """
         start, n = 0, len(flips[0]) if flips else 0
         while start < n:
             stop = min(n, start + self._every - self.seen % self._every)
             for values, sums, share in zip(flips, self.totals, self._shares, strict=False):
                 count, total = sums[0] + _PRIOR, sums[1] + _PRIOR * share
-                for place, added in enumerate(sums_of(values[start:stop], count, total)):
-                    sums[place] += added
+                for index, added in enumerate(sums_of(values[start:stop], count, total)):
+                    sums[index] += added
             self.seen += stop - start
             start = stop
             if self.seen % self._every == 0:
@@ -104,35 +104,35 @@ class Separation:
                 if self.tested < BLOCKS:
                     self.tested += 1
 
-    def all_time(self, place: int) -> ShareSums:
+    def all_time(self, index: int) -> ShareSums:
         """Sums of an attribute since the start or the last restart."""
-        return _sums(self.totals[place])
+        return _sums(self.totals[index])
 
-    def rolling(self, place: int) -> ShareSums:
+    def rolling(self, index: int) -> ShareSums:
         """Sums of an attribute over the last blocks."""
-        return _sums((self.totals[place] - self.starts[place, 1]).tolist())
+        return _sums((self.totals[index] - self.starts[index, 1]).tolist())
 
-    def restart(self, place: int) -> None:
-        """Forget an attribute's flips; the baseline stays what it is."""
-        self.totals[place] = [0.0] * 3
-        self.starts[place] = 0.0
+    def restart(self, index: int) -> None:
+        """Reset the sums of an attribute; the baseline stays."""
+        self.totals[index] = [0.0] * 3
+        self.starts[index] = 0.0
 
-    def absorb(self, other: Separation) -> None:
-        """Take in what another replica has seen beside this one; windows are tested anew."""
+    def merge(self, other: Separation) -> None:
+        """Add the sums of another replica; only windows that begin from now on are tested."""
         self.tested = 0
         self.seen += other.seen
         self.totals = (np.array(self.totals) + other.totals).tolist()
         self.starts = self.starts + other.starts
 
     def separated(self) -> Iterator[tuple[int, int, float]]:
-        """Alarms as things stand, as `update` yields them."""
+        """Current alarms, as `update` yields them."""
         windows = np.array(self.totals)[:, None] - self.starts
         evidence = log_evidence(windows, self._against, self._least)
         if evidence is None:
             return
         above = evidence >= self._bars
-        for place in np.flatnonzero(above.any(1)).tolist():
-            yield self.seen, place, float(evidence[place][above[place]].max())
+        for index in np.flatnonzero(above.any(1)).tolist():
+            yield self.seen, index, float(evidence[index][above[index]].max())
 
 
 def _sums(row: Sequence[float]) -> ShareSums:

@@ -1,14 +1,14 @@
-"""The flip share of a stream as a band that holds at every moment.
+"""Confidence sequence of the flip share of a stream: a band that is valid at every time.
 
 For X in [0, 1], a guess X̂ made before X is seen, λ in (0, 1) and ψ(λ) = −log(1 − λ) − λ,
 
     exp(λ Σ(X − μ) − ψ(λ) Σ(X − X̂)²)
 
 is a supermartingale when μ is the mean of X given the past (Fan, Grama and Liu 2015, Lemma 4.1;
-Howard, Ramdas, McAuliffe and Sekhon 2021, Theorem 4). So is its mixture over fixed λ, which by
-Ville's inequality exceeds 1/α ever with probability at most α: the means m at which it does not are
-a confidence sequence for the running average of the conditional means. The stream need not be
-stationary. All that is needed is three sums, and the sums of two streams add.
+Howard, Ramdas, McAuliffe and Sekhon 2021, Theorem 4). So is its mixture over fixed λ. By Ville's
+inequality the probability that the mixture ever exceeds 1/α is at most α, so the means m at which
+it does not are a confidence sequence for the running average of the conditional means. The stream
+need not be stationary. Three sums suffice, and the sums of two streams add.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ __all__ = ["Band", "FlipShare", "ShareSums", "directions", "log_evidence", "sums
 
 Float = NDArray[np.float64]
 
-# λ is best near √(2 log(1/α) / Σ(X − X̂)²): these serve from a hundred predictions to a billion, the
-# earlier ones with more weight.
+# The best λ is about √(2 log(1/α) / Σ(X − X̂)²). These cover 10² to 10⁹ predictions; larger rates,
+# which serve early predictions, have more weight.
 _RATES = 0.5 * 0.5 ** np.arange(14)
 _COSTS = -np.log1p(-_RATES) - _RATES
 _LOG_WEIGHTS = np.log(0.8 ** np.arange(14) * (1 - 0.8) / (1 - 0.8**14))
 # More than rounding in single precision, less than any flip.
 _TOLERANCE = 1e-5
-# More than these tolerances and the rounding of a sum come to, for each value.
+# Bound per value on these tolerances and the rounding of a sum.
 _SLACK = 1e-4
 
 
@@ -47,7 +47,7 @@ class ShareSums:
     """Sums from which a band follows.
 
     Attributes:
-        count: Values seen, n.
+        count: Number of values, n.
         total: ΣX.
         variation: Σ(X − X̂)².
     """
@@ -58,17 +58,17 @@ class ShareSums:
 
     @classmethod
     def of(cls, values: Float) -> Self:
-        """Sums of values in [0, 1] in the order in which they came, `[n]`."""
+        """Sums of values in [0, 1], in order of arrival, `[n]`."""
         count, total, variation = sums_of(values.tolist(), 1.0, 0.5)
         return cls(count=count, total=total, variation=variation)
 
     @property
     def share(self) -> float | None:
-        """The mean; None before the first value."""
+        """Mean of the values; None if there are none."""
         return self.total / self.count if self.count else None
 
     def band(self, alpha: float) -> Band:
-        """Holds the mean at every moment of a stream with probability 1 − α, α/2 on each side."""
+        """Band that covers the mean at all times of a stream with probability 1 − α, two-sided."""
         low = _lower(self.count, self.total, self.variation, math.log(2 / alpha))
         rest = _lower(self.count, self.count - self.total, self.variation, math.log(2 / alpha))
         return Band(low, 1 - rest)
@@ -76,18 +76,17 @@ class ShareSums:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlipShare:
-    """The flip share of one attribute.
+    """Flip share of one attribute, with bands.
 
     Attributes:
-        n: Predictions since the start, or since its alarm was last acknowledged.
-        share: Their mean; None without any.
-        band: Holds the average flip share of these predictions at all moments at once, with
-            probability 1 − level.
-        rolling_n: Predictions in the last blocks.
-        rolling_share: Their mean.
-        rolling_band: The same for the window that began with the oldest of these blocks: each
-            window's band holds at the stated level, not all windows' at once.
-        baseline: The band of the baseline.
+        n: Number of predictions since the start, or since the last acknowledged alarm.
+        share: Flip share of these predictions; None if there are none.
+        band: Band that covers the average flip share at all times with probability 1 − level.
+        rolling_n: Number of predictions in the last blocks.
+        rolling_share: Flip share of these predictions; None if there are none.
+        rolling_band: Band for the window that began with the oldest of these blocks. The level
+            applies to one window, not to all windows simultaneously.
+        baseline: Band of the baseline.
     """
 
     n: int
@@ -100,15 +99,15 @@ class FlipShare:
 
     @property
     def separated(self) -> bool:
-        """Whether the band lies wholly above the baseline's."""
+        """Whether the band is entirely above the baseline's."""
         return self.band.low > self.baseline.high
 
 
 def sums_of(values: list[float], count: float, total: float) -> tuple[int, float, float]:
-    """Count, total and variation of values in [0, 1]; others, and NaN, are passed over.
+    """Count, total and variation of values in [0, 1]; NaN and values outside are ignored.
 
-    The guess X̂ is the mean of what came before; `count` and `total` are what it starts from. A loop
-    over floats is faster than arrays at the size of a batch.
+    The guess X̂ is the mean of the earlier values; `count` and `total` are its initial sums. At the
+    size of a batch a loop over floats is faster than arrays.
     """
     least, most = -_TOLERANCE, 1 + _TOLERANCE
     n, added, variation = 0, 0.0, 0.0
@@ -122,7 +121,7 @@ def sums_of(values: list[float], count: float, total: float) -> tuple[int, float
 
 
 def usable_sums(sums: Float) -> NDArray[np.bool_]:
-    """Whether values in [0, 1] can have these sums, `[..., 3]`, up to rounding."""
+    """Whether sums `[..., 3]` are possible for values in [0, 1], up to rounding."""
     count, total, variation = np.moveaxis(sums, -1, 0)
     slack = _SLACK * (1 + count)
     usable: NDArray[np.bool_] = (count >= 0) & (count == np.floor(count))
@@ -132,14 +131,14 @@ def usable_sums(sums: Float) -> NDArray[np.bool_]:
 
 
 def directions(means: Float) -> Float:
-    """From sums to the mixture's exponents against means of at most m: m `[a]`, to `[a, 3, λ]`."""
+    """Matrices `[a, 3, λ]` that map sums to exponents of the mixture against means m `[a]`."""
     return np.array([[-m * _RATES, _RATES, -_COSTS] for m in means.tolist()])
 
 
 def log_evidence(sums: Float, against: Float, least: float) -> Float | None:
-    """Log of the mixture: sums `[a, w, 3]`, `directions` `[a, 3, λ]`, to `[a, w]`.
+    """Log of the mixture, `[a, w]`, from sums `[a, w, 3]` and `directions` `[a, 3, λ]`.
 
-    None where it is below `least` everywhere, which mostly shows before any exponential is taken.
+    None if it is below `least` everywhere, which a bound usually shows without exponentials.
     """
     exponents = sums @ against
     exponents += _LOG_WEIGHTS
@@ -150,15 +149,15 @@ def log_evidence(sums: Float, against: Float, least: float) -> Float | None:
 
 def _log_sum(exponents: Float) -> Float:
     top = exponents.max(-1)
-    found: Float = top + np.log(np.exp(exponents - top[..., None]).sum(-1))
-    return found
+    log_sum: Float = top + np.log(np.exp(exponents - top[..., None]).sum(-1))
+    return log_sum
 
 
 def _lower(count: float, total: float, variation: float, target: float) -> float:
-    """The m at which the log evidence against at most m falls to a target.
+    """The m at which the log evidence against a mean of at most m equals a target.
 
-    It is convex and falls with m, so Newton's steps from 0 stay below the root: stopping early
-    would only widen the band.
+    The log evidence is convex and decreasing in m, so Newton's iterates from 0 stay below the root:
+    stopping early can only widen the band.
     """
     fixed, m = total * _RATES - variation * _COSTS + _LOG_WEIGHTS, 0.0
     for _ in range(100):

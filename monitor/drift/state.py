@@ -1,7 +1,8 @@
-"""The state of a drift watch as bytes.
+"""Saves and restores the state of a drift watch.
 
-Whoever can write a state can make the watch believe anything that a stream could have shown it.
-What no stream could have is refused, so that damage is noticed and the watch never fails by it.
+A state is not authenticated: whoever can write it can set any state that a stream could have
+produced. A state that no stream could have produced is rejected, so that damage is detected and
+never makes the watch fail.
 """
 
 from __future__ import annotations
@@ -33,23 +34,22 @@ __all__ = [
 ]
 
 _VERSION = 1
-# Replicas whose predictions one state can hold; their names, in four bytes a letter, take most of a
-# large head.
+# Number of replicas per state. Their names, at four bytes per letter, dominate a large header.
 MOST_STREAMS = 10_000
 _MOST_HEAD = 1 << 20
 _STREAM = re.compile(r"[0-9a-f]{16}")
-# Up to here a float counts every prediction.
+# Largest number of predictions that float64 counts exactly.
 _MOST_SEEN = 1 << 53
 _LATEST = 1 << 62
 Parts = tuple[Detectors, Separation, Alarms]
 
 
 class StateError(Exception):
-    """A saved state that cannot be continued; the watch catches it and starts afresh."""
+    """A saved state cannot be continued; the watch catches this and starts anew."""
 
 
 def write_state(parts: Parts, *, bundle_digest: str, window: int, streams: frozenset[str]) -> bytes:
-    """As bytes, without anything of the reference, which is in the bundle."""
+    """State as bytes, without the reference, which is in the bundle."""
     _, separation, alarms = parts
     head = {
         "version": _VERSION,
@@ -66,32 +66,32 @@ def write_state(parts: Parts, *, bundle_digest: str, window: int, streams: froze
 def read_state(
     data: bytes, parts: Parts, reference: DriftReference, *, bundle_digest: str, window: int
 ) -> frozenset[str]:
-    """Put a saved state into parts that have just been made; nothing in it is unpickled.
+    """Restore a saved state into newly created parts.
 
     Returns:
-        The streams whose predictions it holds.
+        Names of the streams whose predictions the state counts.
 
     Raises:
-        StateError: It cannot be read, is of another bundle or window, or of what no stream could
-            have shown; the parts are as before.
+        StateError: The state is damaged or impossible, or belongs to another bundle or window; the
+            parts are unchanged.
     """
     try:
-        _require(len(data) <= _MOST_HEAD + 2 * _room(_arrays(parts)), "is too large to be one")
+        _require(len(data) <= _MOST_HEAD + 2 * _size(_arrays(parts)), "is too large")
         head, arrays = read_npz(data)
         _check_origin(head, bundle_digest=bundle_digest, window=window)
         _check_arrays(arrays, _arrays(parts))
         seen, tested = head["seen"], head["tested"]
-        _require(_is_int(seen, 0, _MOST_SEEN), "has no usable number of predictions")
-        _require(_is_int(tested, 0, BLOCKS), "has no usable number of windows")
+        _require(_is_int(seen, 0, _MOST_SEEN), "has an invalid number of predictions")
+        _require(_is_int(tested, 0, BLOCKS), "has an invalid number of windows")
         streams = _streams(head["streams"])
         alarms = [_alarm(saved, reference.layout, seen) for saved in head["alarms"]]
         _check_detectors(arrays, reference, seen)
         _check_shares(arrays, seen)
         raised = arrays["raised_for"]
-        _require(((raised >= 0) & (raised <= seen)).all(), "has no usable raised_for")
+        _require(((raised >= 0) & (raised <= seen)).all(), "has invalid raised_for")
     except StateError:
         raise
-    except Exception as error:  # noqa: BLE001 - damaged bytes can make nearly anything be raised
+    except Exception as error:  # noqa: BLE001 - damaged bytes can raise nearly any exception
         raise StateError(f"the saved state cannot be read: {error!r:.200}") from None
     _restore(parts, arrays, alarms, seen=seen, tested=tested)
     return streams
@@ -110,8 +110,8 @@ def _arrays(parts: Parts) -> Arrays:
     }
 
 
-def _room(arrays: Arrays) -> int:
-    """Bytes of the arrays, and of what stands around each."""
+def _size(arrays: Arrays) -> int:
+    """Size of the arrays with their npy and zip headers, in bytes."""
     return sum(array.nbytes + 1_000 for array in arrays.values())
 
 
@@ -129,44 +129,44 @@ def _check_origin(head: dict[str, Any], *, bundle_digest: str, window: int) -> N
     expected = {"version": _VERSION, "bundle_digest": bundle_digest, "window": window}
     for (field, now), name in zip(expected.items(), ("format", "bundle", "window"), strict=True):
         was = head[field]
-        # True is 1 too, but no version.
+        # True == 1, but is not a version.
         same = type(was) is type(now) and was == now
-        _require(same, f"is of another {name}: {was!r:.80}, not {now!r:.80}")
+        _require(same, f"belongs to another {name}: {was!r:.80}, not {now!r:.80}")
 
 
 def _check_arrays(arrays: Arrays, expected: Arrays) -> None:
     for name, array in expected.items():
         saved = arrays.get(name, np.empty(0))
         fits = (saved.shape, saved.dtype) == (array.shape, array.dtype)
-        _require(fits and np.isfinite(saved).all(), f"has no usable {name}")
+        _require(fits and np.isfinite(saved).all(), f"has invalid {name}")
 
 
 def _check_detectors(arrays: Arrays, reference: DriftReference, seen: int) -> None:
-    """Each prediction is counted once in every column, and moves a log by a bounded step."""
+    """Check that predictions are counted once per column, and that logs are within bounds."""
     based = arrays["based"]
     counts = arrays["counts"] - based[:, None] * reference.counts
     new = counts.sum(1)
     whole = ((counts >= 0) & (counts == np.floor(counts))).all()
-    # A detector that was restarted has counted some of the predictions; any other has all.
-    _require(whole and np.where(based, new == seen, new <= seen).all(), "has no usable counts")
-    # Logs may be off by rounding.
+    # A restarted detector has counted some of the predictions, any other all of them.
+    _require(whole and np.where(based, new == seen, new <= seen).all(), "has invalid counts")
+    # Allow for rounding of the logs.
     for name, least in (("log_sr", NOTHING), ("log_product", LEAST_STEP * seen)):
         logs = arrays[name]
         possible = (logs >= least - 1) & (logs <= MOST_STEP * seen + 1)
-        _require(possible.all(), f"has no usable {name}")
+        _require(possible.all(), f"has invalid {name}")
 
 
 def _check_shares(arrays: Arrays, seen: int) -> None:
-    """Sums only grow, from block to block and up to now, by values in [0, 1]."""
+    """Check that sums grow from block to block by values in [0, 1]."""
     totals, starts = arrays["totals"], arrays["starts"]
     steps = np.diff(np.concatenate([starts, totals[:, None]], 1), axis=1)
-    _require((totals[:, 0] <= seen).all() and usable_sums(totals).all(), "has no usable totals")
-    _require(usable_sums(steps).all() and not starts[:, 0].any(), "has no usable starts")
+    _require((totals[:, 0] <= seen).all() and usable_sums(totals).all(), "has invalid totals")
+    _require(usable_sums(steps).all() and not starts[:, 0].any(), "has invalid starts")
 
 
 def _streams(saved: Any) -> frozenset[str]:
     usable = isinstance(saved, list) and 1 <= len(saved) <= MOST_STREAMS
-    _require(usable and all(_STREAM.fullmatch(name) for name in saved), "has no usable streams")
+    _require(usable and all(_STREAM.fullmatch(name) for name in saved), "has invalid streams")
     return frozenset(saved)
 
 
@@ -181,7 +181,7 @@ def _alarm(saved: dict[str, Any], layout: Layout, seen: int) -> Alarm:
         and math.isfinite(alarm.value)
         and alarm.cause in get_args(Cause)
     )
-    _require(usable, "has an alarm that cannot be")
+    _require(usable, "has an impossible alarm")
     return alarm
 
 

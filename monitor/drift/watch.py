@@ -32,11 +32,11 @@ class Drift:
         ()
 
     Attributes:
-        reference: Of the bundle.
-        bundle_digest: The digest of its manifest.
-        note: Why the watch started afresh where a saved state was given; empty otherwise.
-        streams: Random names of the streams whose predictions it has counted: one of its own, of
-            which a saved state goes on, and of replicas the names of all.
+        reference: Reference of the bundle.
+        bundle_digest: Digest of the bundle's manifest.
+        note: Reason why a saved state was not continued; empty otherwise.
+        streams: Random names of the streams whose predictions it has counted: its own, which a
+            saved state continues, and after a merge those of all replicas.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Drift:
         self.level, self.run_length, self.window = level, run_length, window
         self._layout, self._names, self._rng = reference.layout, list(reference.shares), rng
         self.streams = frozenset([secrets.token_hex(8)])
-        self._telling = min(HINT, run_length)
+        self._report_level = min(HINT, run_length)
         self._detectors = Detectors(reference)
         self._alarms = Alarms(self._layout)
         self._separation = Separation(
@@ -70,23 +70,25 @@ class Drift:
         window: int = 10_000,
         rng: np.random.Generator | None = None,
     ) -> Self:
-        """Begin to watch.
+        """Start a new watch.
 
         Args:
-            reference: From the bundle.
-            bundle_digest: Which bundle it is: a saved state of another is not continued.
-            level: α, of every band and of the separation of bands.
-            run_length: c, predictions to a false alarm of a change detector, at least.
-            window: Predictions of the rolling band, a multiple of 40.
-            rng: For the ranks of ties; a new one by default.
+            reference: Reference of the bundle.
+            bundle_digest: Digest of the bundle's manifest; a state of another bundle is not
+                continued.
+            level: Level α of every band and of the alarm `share`.
+            run_length: Lower bound c on the mean number of predictions to a false alarm of a
+                change detector.
+            window: Number of predictions of the rolling band, a multiple of 40.
+            rng: Random generator that breaks ties; a new one by default.
 
         Raises:
-            ValueError: A parameter cannot be used.
+            ValueError: A parameter is out of range.
         """
         if not 0 < level < 1:
-            raise ValueError(f"level is {level}; it must lie between 0 and 1")
+            raise ValueError(f"level is {level}; it must be between 0 and 1")
         if not 1e4 <= run_length <= 1e30:
-            raise ValueError(f"run_length is {run_length:g}; it must lie in [1e4, 1e30]")
+            raise ValueError(f"run_length is {run_length:g}; it must be in [1e4, 1e30]")
         if window < 1 or window % (BLOCKS * CHECKS):
             raise ValueError(f"window is {window}; it must be a multiple of {BLOCKS * CHECKS}")
         if window > run_length:
@@ -95,18 +97,16 @@ class Drift:
         return cls(reference, bundle_digest, level, run_length, window, rng)
 
     def update(self, batch: Predictions) -> None:
-        """Take in predictions, any number, in their order.
-
-        How they are batched makes no difference.
+        """Add predictions in the order of the stream; the result does not depend on batching.
 
         Raises:
-            ValueError: They do not fit the reference; nothing was taken in.
+            ValueError: They do not match the reference; nothing was added.
         """
         columns = self._layout.columns(batch)
         seen, n = self._separation.seen, columns.shape[1]
         flips = [batch.attributes[name].hard_flips.tolist() for name in self._names]
-        for at, place, value in self._separation.update(flips):
-            self._alarms.latch(Watcher("share", self._names[place]), at, value)
+        for at, index, value in self._separation.update(flips):
+            self._alarms.latch(Watcher("share", self._names[index]), at, value)
         uniforms = self._rng.random((n, len(columns)))
         for start in range(0, n, CHUNK):
             chunk = slice(start, start + CHUNK)
@@ -114,24 +114,26 @@ class Drift:
 
     @property
     def seen(self) -> int:
-        """Predictions since the start."""
+        """Number of predictions since the start."""
         return self._separation.seen
 
     @property
     def alarms(self) -> tuple[Alarm, ...]:
-        """Alarms that were not acknowledged, the earliest first."""
+        """Unacknowledged alarms, the earliest first."""
         return tuple(sorted(self._alarms.latched.values(), key=lambda alarm: alarm.at))
 
     def share(self, attribute: str) -> FlipShare:
-        """The flip share of an attribute and its bands.
+        """Flip share of an attribute, with its bands.
 
         Raises:
-            ValueError: That attribute is not watched.
+            ValueError: The attribute is unknown.
         """
         if attribute not in self._names:
-            raise ValueError(f"{attribute!r} is not watched; {', '.join(self._names)} is")
-        place = self._names.index(attribute)
-        all_time, rolling = self._separation.all_time(place), self._separation.rolling(place)
+            raise ValueError(
+                f"attribute {attribute!r} is unknown; known are {', '.join(self._names)}"
+            )
+        index = self._names.index(attribute)
+        all_time, rolling = self._separation.all_time(index), self._separation.rolling(index)
         return FlipShare(
             n=int(all_time.count),
             share=all_time.share,
@@ -144,30 +146,30 @@ class Drift:
 
     @property
     def evidence(self) -> dict[Watcher, Evidence]:
-        """The evidence of each change detector."""
+        """Evidence of every change detector."""
         log_sr, log_e_value = self._detectors.evidence()
-        # A prediction without a posterior is missing in the columns of all groups, and is one.
+        # A prediction without a posterior is NaN in the columns of all groups, and counts once.
         unusable = np.zeros(len(log_sr))
         np.maximum.at(unusable, self._layout.owners, self._detectors.counts[:, 0])
         return {
-            watcher: Evidence(log_sr=float(sr), log_e_value=float(e), unusable=int(lost))
-            for watcher, sr, e, lost in zip(
+            watcher: Evidence(log_sr=float(sr), log_e_value=float(e), unusable=int(count))
+            for watcher, sr, e, count in zip(
                 self._layout.detectors, log_sr, log_e_value, unusable, strict=True
             )
         }
 
     def acknowledge(self, watcher: Watcher) -> None:
-        """Take an alarm down and restart what raised it; other alarms stay as they are.
+        """Clear an alarm and restart its watcher; other alarms stay.
 
-        A change detector forgets its evidence and all it has counted: what comes from now on is its
-        new normal. A flip share is counted anew, against the same baseline: if it is still above,
-        the alarm will come again, until the bundle gets a new baseline.
+        A change detector drops its evidence and its counts: predictions from now on are its new
+        reference. A flip share is counted again against the same baseline: if it is still above,
+        the alarm is raised again, until the bundle gets a new baseline.
 
         Raises:
             ValueError: There is no such alarm.
         """
         if watcher not in self._alarms.latched:
-            raise ValueError(f"no alarm of {watcher.kind} {watcher.attribute or ''}".rstrip())
+            raise ValueError(f"there is no alarm {watcher.kind} {watcher.attribute or ''}".rstrip())
         del self._alarms.latched[watcher]
         if watcher.kind == "share":
             self._separation.restart(self._names.index(str(watcher.attribute)))
@@ -175,7 +177,7 @@ class Drift:
             self._detectors.restart(self._layout.detectors.index(watcher))
 
     def to_npz(self) -> bytes:
-        """The state as bytes; the reference is not in it."""
+        """State of the watch as bytes, without the reference."""
         return write_state(
             self._parts,
             bundle_digest=self.bundle_digest,
@@ -195,11 +197,11 @@ class Drift:
         window: int = 10_000,
         rng: np.random.Generator | None = None,
     ) -> Self:
-        """Go on from a saved state.
+        """Continue from a saved state; see `start` for the parameters.
 
-        Where that is of another bundle or window, cannot be read, or holds what no stream could
-        have shown, the watch starts afresh and `note` says why. Level and run length may differ:
-        they only place the bars.
+        If the state belongs to another bundle or window, is damaged or is impossible, a new watch
+        starts and `note` has the reason. Level and run length may differ from those of the state,
+        since only thresholds depend on them.
         """
         drift = cls.start(
             reference,
@@ -218,20 +220,20 @@ class Drift:
         return drift
 
     def merged(self, other: Drift) -> Drift:
-        """What two replicas of one bundle have seen together, as a new watch.
+        """A new watch with the predictions of two replicas of one bundle.
 
-        Sums of shares and counts add, the reference counted once; Shiryaev–Roberts statistics add,
-        e-values are averaged, alarms unite. E[R₁ + R₂] is at most the number of all predictions, so
-        an alarm at a moment fixed beforehand keeps P ≤ T/c; of m replicas, watched all the time, at
-        most mT/c, as one of them must then have reached c/m. The rolling band is that of the last
-        blocks of both, and is shown only: an alarm of merging is by all-time shares, and later ones
-        also by windows that begin after it.
+        Sums of shares and counts add, with the reference counted once; Shiryaev–Roberts statistics
+        add, e-values are averaged, alarms are united. E[R₁ + R₂] is at most the number of all
+        predictions, so P(false alarm) ≤ T/c holds at a time fixed in advance. For m replicas that
+        are monitored continuously the bound is mT/c, since one of them must have reached c/m. The
+        rolling band of the merged watch covers the last blocks of both and is informative only:
+        merging raises alarms by all-time shares, and later also by windows that begin after it.
 
         Raises:
-            ValueError: They are not of the same bundle and parameters, have counted the same
-                predictions, or are of too many streams.
+            ValueError: The replicas differ in bundle or parameters, have counted the same
+                predictions, or have too many streams.
         """
-        if self._terms != other._terms:
+        if self._parameters != other._parameters:
             raise ValueError("only replicas of the same bundle and parameters can be merged")
         if self.streams & other.streams:
             raise ValueError("replicas that have counted the same predictions cannot be merged")
@@ -248,9 +250,9 @@ class Drift:
         if both.note:
             raise ValueError(f"this watch cannot be merged: {both.note}")
         both.streams |= other.streams
-        both._detectors.absorb(other._detectors)
-        both._separation.absorb(other._separation)
-        both._alarms.absorb(other._alarms, seen=self.seen, other_seen=other.seen)
+        both._detectors.merge(other._detectors)
+        both._separation.merge(other._separation)
+        both._alarms.merge(other._alarms, seen=self.seen, other_seen=other.seen)
         both._latch_merged()
         return both
 
@@ -259,26 +261,26 @@ class Drift:
         return self._detectors, self._separation, self._alarms
 
     @property
-    def _terms(self) -> tuple[str, float, float, int]:
-        """What replicas have to agree in."""
+    def _parameters(self) -> tuple[str, float, float, int]:
+        """Parameters that replicas must share."""
         return self.bundle_digest, self.level, self.run_length, self.window
 
     def _latch_merged(self) -> None:
-        """Alarms that only the replicas' evidence together raises."""
+        """Raise the alarms that follow from the combined evidence only."""
         for watcher, evidence in self.evidence.items():
             if evidence.log_sr >= math.log(self.run_length):
                 self._alarms.latch(watcher, self.seen, evidence.log_sr)
-        for at, place, value in self._separation.separated():
-            self._alarms.latch(Watcher("share", self._names[place]), at, value)
+        for at, index, value in self._separation.separated():
+            self._alarms.latch(Watcher("share", self._names[index]), at, value)
 
     def _detect(self, seen: int, columns: Float, uniforms: Float) -> None:
-        """Take in a chunk that follows on so many predictions."""
-        logs = self._detectors.update(columns, uniforms, self._telling)
+        """Add a chunk of predictions, after `seen` earlier ones."""
+        logs = self._detectors.update(columns, uniforms, self._report_level)
         if logs is not None:
             above = logs >= math.log(self.run_length)
-            for place in np.flatnonzero(above.any(1)).tolist():
-                step = int(above[place].argmax())
-                watcher = self._layout.detectors[place]
-                self._alarms.latch(watcher, seen + step + 1, float(logs[place, step]))
+            for index in np.flatnonzero(above.any(1)).tolist():
+                step = int(above[index].argmax())
+                watcher = self._layout.detectors[index]
+                self._alarms.latch(watcher, seen + step + 1, float(logs[index, step]))
         raised = None if logs is None else logs >= math.log(HINT)
-        self._alarms.settle(seen + 1, columns.shape[1], raised)
+        self._alarms.decide_causes(seen + 1, columns.shape[1], raised)

@@ -38,7 +38,7 @@ from monitor.scoring.judge import maps_to_npz, signal_values
 from monitor.scoring.kernel import Target, load_kernel
 from monitor.scoring.scores import Scores
 from monitor.scoring.sensitivity import Sensitivity
-from monitor.scoring.status_model import calibrate, judge_status, train_status_model
+from monitor.scoring.status_model import calibrate, status_report, train_status_model
 from monitor.threads import one_thread
 
 __all__ = ["FitResult", "fit"]
@@ -307,7 +307,7 @@ def _audit(
             scores,
             groups,
             levels[attribute.name],
-            judge_status(logits[:, spec.heads[attribute.name]], groups, attribute),
+            status_report(logits[:, spec.heads[attribute.name]], groups, attribute),
             sensitivity.feature_shares(features[:_MOST_EXPLAINED], attribute.name),
         )
     return FitAudit(

@@ -14,25 +14,25 @@ from torch.nn.functional import cross_entropy
 
 from monitor.bundle.manifest import ProtectedAttribute
 
-__all__ = ["StatusModel", "StatusReport", "calibrate", "judge_status", "train_status_model"]
+__all__ = ["StatusModel", "StatusReport", "calibrate", "status_report", "train_status_model"]
 
-# Called after each epoch: epochs done, epochs at most.
+# Called after every epoch with the number of epochs done and the maximum.
 Progress = Callable[[int, int], None]
 
 _EPOCHS = 30
 _PATIENCE = 4
 _BATCH = 512
-_FEWEST_STEPS = 1500
-# A model that explains less of the groups' entropy than this tells nothing of use.
-_LEAST_SKILL = 0.01
-# What may remain unseen when a group is said not to show in the features.
-_MOST_UNSEEN = 0.05
-# Of a column of zeros and ones: that of one in a hundred.
-_LEAST_SPREAD = 0.1
+_MIN_STEPS = 1500
+# Smallest explained share of the groups' entropy that counts as predictive.
+_MIN_SKILL = 0.01
+# Largest skill that the data may still allow when groups are reported as not predictable.
+_MAX_UNDETECTED = 0.05
+# Smallest standard deviation of a binary column, that of 1 one in 100.
+_MIN_SPREAD = 0.1
 
 
 class StatusModel(nn.Module):
-    """One trunk, one softmax head an attribute; logits of all heads side by side, `[n, Σk]`."""
+    """A shared network with one softmax head per attribute; returns all logits, `[n, Σk]`."""
 
     mean: Tensor
     scale: Tensor
@@ -58,30 +58,30 @@ class StatusModel(nn.Module):
 
 
 def _scale(features: Tensor) -> Tensor:
-    """What each column is multiplied by, `[d]`.
+    """Factor that standardizes every column, `[d]`.
 
-    A column that never varied teaches nothing, and one category in a thousand rows must not shout
-    when it turns up: without these limits either would swamp all others on new people.
+    A constant column gets 0, and the factor of a rare category is limited: otherwise such columns
+    would dominate all others on new rows.
     """
     spread = features.std(0)
     flags = ((features == 0) | (features == 1)).all(0)
-    limited = torch.where(flags, spread.clamp_min(_LEAST_SPREAD), spread)
+    limited = torch.where(flags, spread.clamp_min(_MIN_SPREAD), spread)
     return torch.where(spread > 1e-6, 1 / limited.clamp_min(1e-6), 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusReport:
-    """How well the groups of one attribute can be told from the features, on held-out rows.
+    """How well the features predict the groups of one attribute, on held-out rows.
 
     Attributes:
-        attribute: Its name.
-        rows: Held-out rows with a known group.
-        accuracy: Share of them whose likeliest group is the true one.
-        majority: What always naming the largest group would reach.
-        skill: Share of the groups' entropy that the model explains; 0 for knowing nothing.
-        skill_error: Its standard error.
+        attribute: Name of the attribute.
+        rows: Number of held-out rows with a known group.
+        accuracy: Share of rows whose likeliest group is the true one.
+        majority: Accuracy of always predicting the largest group.
+        skill: Share of the groups' entropy that the model explains; 0 for no information.
+        skill_error: Standard error of the skill.
         calibration_error: Expected calibration error of the likeliest group's probability.
-        reliability: Mean stated and mean observed probability in bins of equal counts.
+        reliability: Mean predicted and observed probability in bins of equal counts.
     """
 
     attribute: str
@@ -95,13 +95,13 @@ class StatusReport:
 
     @property
     def predictable(self) -> bool:
-        """Whether the features tell the groups apart, beyond chance."""
-        return self.skill > max(_LEAST_SKILL, 3 * self.skill_error)
+        """Whether the features predict the groups better than chance."""
+        return self.skill > max(_MIN_SKILL, 3 * self.skill_error)
 
     @property
     def conclusive(self) -> bool:
-        """Whether these rows are enough to say that they do, or that they hardly do."""
-        return self.predictable or self.skill + 3 * self.skill_error < _MOST_UNSEEN
+        """Whether the rows suffice to decide if the groups are predictable."""
+        return self.predictable or self.skill + 3 * self.skill_error < _MAX_UNDETECTED
 
 
 def train_status_model(
@@ -112,9 +112,17 @@ def train_status_model(
     seed: int,
     progress: Progress | None = None,
 ) -> StatusModel:
-    """Learn all attributes at once; rows with a negative group are passed over for that one.
+    """Train the model on all attributes; a negative group code means unknown.
 
-    A tenth of the rows decides when to stop: after some epochs without a gain, at the best of them.
+    Early stopping: a tenth of the rows is held out, and the parameters with the lowest loss on them
+    are returned.
+
+    Args:
+        features: Features, `[n, d]`.
+        groups: Group codes `[n]` by attribute; rows with a negative code are ignored for it.
+        attributes: Protected attributes, in manifest order.
+        seed: Seed of the random generator.
+        progress: Called after every epoch.
     """
     x = torch.from_numpy(features)
     targets = [torch.from_numpy(groups[a.name].astype(np.int64)) for a in attributes]
@@ -122,7 +130,7 @@ def train_status_model(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         order = torch.randperm(len(x))
-        watch, learn = order[: len(x) // 10], order[len(x) // 10 :]
+        held_out, learn = order[: len(x) // 10], order[len(x) // 10 :]
         batch_size, epochs = _pace(len(learn))
         model = StatusModel(x[learn], sizes)
         optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=1e-3)
@@ -137,11 +145,12 @@ def train_status_model(
                 optimizer.step()
             schedule.step()
             with torch.no_grad():
-                watched = float(_loss(model(x[watch]), [t[watch] for t in targets], sizes))
+                held_out_targets = [t[held_out] for t in targets]
+                loss_now = float(_loss(model(x[held_out]), held_out_targets, sizes))
             if progress is not None and epoch + 1 < epochs:
                 progress(epoch + 1, epochs)
-            if watched < best_loss - 1e-4:
-                best, best_loss, waited = copy.deepcopy(model.state_dict()), watched, 0
+            if loss_now < best_loss - 1e-4:
+                best, best_loss, waited = copy.deepcopy(model.state_dict()), loss_now, 0
             elif (waited := waited + 1) >= epochs * _PATIENCE // _EPOCHS:
                 break
     if progress is not None:
@@ -151,9 +160,9 @@ def train_status_model(
 
 
 def _pace(rows: int) -> tuple[int, int]:
-    """Rows a batch and epochs at most: few rows are gone through more often."""
+    """Batch size and maximum number of epochs; fewer rows get more epochs."""
     batch_size = min(_BATCH, max(32, rows // 16))
-    return batch_size, max(_EPOCHS, min(8 * _EPOCHS, _FEWEST_STEPS * batch_size // max(rows, 1)))
+    return batch_size, max(_EPOCHS, min(8 * _EPOCHS, _MIN_STEPS * batch_size // max(rows, 1)))
 
 
 def calibrate(
@@ -162,7 +171,7 @@ def calibrate(
     groups: Mapping[str, NDArray[np.int8]],
     attributes: Sequence[ProtectedAttribute],
 ) -> None:
-    """Set each head's temperature to the one that held-out rows find likeliest."""
+    """Set the temperature of every head to its maximum-likelihood value on held-out rows."""
     with torch.no_grad():
         logits = model(torch.from_numpy(features))
     start = 0
@@ -189,10 +198,10 @@ def calibrate(
         model.inverse_temperature[heads] *= log_scale.detach().clamp(-3, 3).exp()
 
 
-def judge_status(
+def status_report(
     logits: Tensor, groups: NDArray[np.int8], attribute: ProtectedAttribute
 ) -> StatusReport:
-    """Report on one attribute from held-out logits `[n, k]` and true groups `[n]`."""
+    """Report on one attribute, from logits `[n, k]` and true groups `[n]` of held-out rows."""
     known = groups >= 0
     posterior = logits.softmax(1).numpy()[known].astype(float)
     truth = groups[known]
@@ -201,9 +210,9 @@ def judge_status(
     surprise = -np.log(np.maximum(posterior[np.arange(len(truth)), truth], 1e-12))
     entropy = -(prior[prior > 0] * np.log(prior[prior > 0])).sum()
     gain = (-np.log(prior[truth]) - surprise) / entropy
-    stated, right = posterior.max(1), posterior.argmax(1) == truth
-    bins = [b for b in np.array_split(np.argsort(stated, kind="stable"), 10) if len(b)]
-    reliability = tuple((float(stated[b].mean()), float(right[b].mean())) for b in bins)
+    predicted, right = posterior.max(1), posterior.argmax(1) == truth
+    bins = [b for b in np.array_split(np.argsort(predicted, kind="stable"), 10) if len(b)]
+    reliability = tuple((float(predicted[b].mean()), float(right[b].mean())) for b in bins)
     error = sum(abs(s - o) * len(b) for (s, o), b in zip(reliability, bins, strict=True))
     return StatusReport(
         attribute=attribute.name,
@@ -218,7 +227,7 @@ def judge_status(
 
 
 def _loss(logits: Tensor, targets: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
-    """Mean cross entropy of every head over the rows whose group is known."""
+    """Sum over heads of the mean cross entropy on rows with a known group."""
     total, start = logits.sum() * 0, 0
     for target, size in zip(targets, sizes, strict=True):
         known = target >= 0

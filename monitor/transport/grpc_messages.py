@@ -7,7 +7,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from monitor.codec import MOST_TENSORS
+from monitor.codec import MAX_TENSORS
 from monitor.errors import BadRequestError
 from monitor.request import InferRequest, InferResponse, InputTensor
 from monitor.wire.open_inference_pb2 import ModelInferRequest, ModelInferResponse
@@ -51,8 +51,8 @@ def read_request(data: bytes) -> tuple[InferRequest, bool]:
     """
     message: ModelInferRequest = parsed(ModelInferRequest, data)
     raw = message.raw_input_contents
-    if max(len(message.inputs), len(message.outputs), len(raw)) > MOST_TENSORS:
-        raise BadRequestError(f"the message holds more than {MOST_TENSORS} tensors")
+    if max(len(message.inputs), len(message.outputs), len(raw)) > MAX_TENSORS:
+        raise BadRequestError(f"the message holds more than {MAX_TENSORS} tensors")
     inputs = _raw_inputs(message, raw) if raw else _listed_inputs(message)
     request = InferRequest(
         model=message.model_name,

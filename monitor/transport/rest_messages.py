@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import to_json
 
-from monitor.codec import DATATYPES, MOST_TENSORS
+from monitor.codec import DATATYPES, MAX_TENSORS
 from monitor.errors import BadRequestError, TooLargeError
 from monitor.request import InferRequest, InferResponse, InputTensor, OutputTensor
 
@@ -62,8 +62,8 @@ class InferBody(BaseModel):
 
     id: str = ""
     parameters: Parameters | None = None
-    inputs: Annotated[list[InputBody], Field(max_length=MOST_TENSORS)]
-    outputs: Annotated[list[OutputBody], Field(max_length=MOST_TENSORS)] | None = None
+    inputs: Annotated[list[InputBody], Field(max_length=MAX_TENSORS)]
+    outputs: Annotated[list[OutputBody], Field(max_length=MAX_TENSORS)] | None = None
 
 
 class ReplyTensor(BaseModel):

@@ -68,45 +68,63 @@ def test_a_tensor_of_all_and_a_tensor_for_each_mean_the_same(values):
 
 
 @pytest.mark.parametrize(
-    ("tensor", "told"),
+    ("tensor", "message"),
     [
-        (InputTensor("x", "FP32", [2, 5], b""), "input 'x' is not known; one tensor 'features' [n"),
-        (InputTensor("features", "FP32", [2, 4], b""), "has shape [2, 4]; [n, 5] is wanted"),
-        (InputTensor("features", "FP32", [10], b""), "has shape [10]; [n, 5] is wanted"),
+        (
+            InputTensor("x", "FP32", [2, 5], b""),
+            "input 'x' is unknown; send one tensor 'features' [n",
+        ),
+        (InputTensor("features", "FP32", [2, 4], b""), "has shape [2, 4]; it must be [n, 5]"),
+        (InputTensor("features", "FP32", [10], b""), "has shape [10]; it must be [n, 5]"),
         (InputTensor("features", "FP32", [2, 5, 1], b""), "has shape [2, 5, 1]"),
         (InputTensor("features", "FP32", [-1, 5], b""), "has no rows"),
         (InputTensor("features", "FP32", [0, 5], b""), "has no rows"),
         (InputTensor("features", "FP32", [2, 5], b"abc"), "has 3 bytes; FP32 [2, 5] has 40"),
         (InputTensor("features", "FP64", [2, 5], bytes(40)), "has 40 bytes; FP64 [2, 5] has 80"),
-        (InputTensor("features", "FP31", [2, 5], bytes(40)), "has datatype 'FP31'; known are BOOL"),
+        (
+            InputTensor("features", "FP31", [2, 5], bytes(40)),
+            "has datatype 'FP31'; it must be one of BOOL",
+        ),
         (InputTensor("features", "FP32", [2, 5], [1.0]), "has 1 elements; shape [2, 5] has 10"),
-        (InputTensor("features", "INT8", [1, 5], [300] * 5), "holds an element out of range"),
-        (InputTensor("features", "INT8", [1, 5], [1.5] * 5), "is INT8, and holds other elements"),
-        (InputTensor("features", "BOOL", [1, 5], [1] * 5), "is BOOL, and holds other elements"),
-        (InputTensor("features", "FP32", [1, 5], ["1"] * 5), "is FP32, and holds other elements"),
-        (InputTensor("features", "FP64", [1, 5], [10**400] * 5), "holds an element out of range"),
+        (InputTensor("features", "INT8", [1, 5], [300] * 5), "has an element out of range"),
+        (
+            InputTensor("features", "INT8", [1, 5], [1.5] * 5),
+            "is INT8 and has elements of another type",
+        ),
+        (
+            InputTensor("features", "BOOL", [1, 5], [1] * 5),
+            "is BOOL and has elements of another type",
+        ),
+        (
+            InputTensor("features", "FP32", [1, 5], ["1"] * 5),
+            "is FP32 and has elements of another type",
+        ),
+        (InputTensor("features", "FP64", [1, 5], [10**400] * 5), "has an element out of range"),
         (
             InputTensor("features", "BYTES", [1, 5], [b"x"] * 5),
-            "holds an element that is no number",
+            "has an element that is not a number",
         ),
-        (InputTensor("features", "BYTES", [1, 5], [b"1" * 65] * 5), "an element that is no number"),
-        (InputTensor("features", "BYTES", [1, 5], [b"1_0"] * 5), "an element that is no number"),
-        (InputTensor("features", "BYTES", [1, 5], [1] * 5), "holds elements that are not text"),
+        (
+            InputTensor("features", "BYTES", [1, 5], [b"1" * 65] * 5),
+            "an element that is not a number",
+        ),
+        (InputTensor("features", "BYTES", [1, 5], [b"1_0"] * 5), "an element that is not a number"),
+        (InputTensor("features", "BYTES", [1, 5], [1] * 5), "has elements that are not text"),
         (
             InputTensor("features", "BYTES", [1, 5], b"\xff\xff\xff\xff"),
-            "is not 5 elements of BYTE",
+            "does not consist of 5 BYTES",
         ),
-        (InputTensor("features", "BYTES", [1, 5], b"\x01"), "is not 5 elements of BYTES"),
+        (InputTensor("features", "BYTES", [1, 5], b"\x01"), "does not consist of 5 BYTES elements"),
     ],
 )
-def test_what_cannot_be_read_is_refused_with_what_and_where(tensor, told):
+def test_a_malformed_tensor_is_refused_with_its_name_and_the_reason(tensor, message):
     with pytest.raises(BadRequestError) as refusal:
         CODEC.features([tensor])
-    assert told in str(refusal.value)
+    assert message in str(refusal.value)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_what_is_not_finite_is_refused_by_row_and_feature(value):
+def test_a_value_that_is_not_finite_is_refused_by_row_and_feature(value):
     rows = np.ones((2, WIDTH), np.float32)
     rows[1, 2] = value
     with pytest.raises(BadRequestError, match="feature 'owner' of row 1 is not a finite number"):
@@ -116,7 +134,7 @@ def test_what_is_not_finite_is_refused_by_row_and_feature(value):
     assert np.array_equal(found, rows, equal_nan=True)
 
 
-def test_a_number_too_large_for_float32_is_refused_without_being_told():
+def test_a_number_too_large_for_float32_is_refused_and_not_repeated_in_the_error():
     rows = np.full((1, WIDTH), 1.2345e300)
     with pytest.raises(BadRequestError, match="not a finite number in FP32") as refusal:
         whole(rows.tobytes(), "FP64", [1, WIDTH])
@@ -127,15 +145,17 @@ def test_tensors_for_each_feature_must_be_all_once_and_of_one_length():
     ones = [InputTensor(name, "FP32", [2], bytes(8)) for name in NAMES]
     with pytest.raises(BadRequestError, match="no input for 'income', 'years', 'owner' and 1 more"):
         CODEC.features(ones[4:])
-    with pytest.raises(BadRequestError, match="'owner' is given twice"):
+    with pytest.raises(BadRequestError, match="'owner' occurs twice"):
         CODEC.features([*ones, ones[2]])
     with pytest.raises(BadRequestError, match="there is no input;"):
         CODEC.features([])
     short = InputTensor("owner", "FP32", [1], bytes(4))
-    with pytest.raises(BadRequestError, match=r"'owner' has shape \[1\]; \[2\] or \[2, 1\]"):
+    with pytest.raises(
+        BadRequestError, match=r"'owner' has shape \[1\]; it must be \[2\] or \[2, 1\]"
+    ):
         CODEC.features([short if tensor.name == "owner" else tensor for tensor in ones])
 
 
 def test_more_rows_than_allowed_are_too_large():
-    with pytest.raises(TooLargeError, match="has 51 rows; at most 50"):
+    with pytest.raises(TooLargeError, match="has 51 rows; the limit is 50"):
         whole(bytes(51 * 4 * WIDTH), shape=(51, WIDTH))

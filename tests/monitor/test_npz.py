@@ -55,12 +55,12 @@ def test_members_that_share_their_bytes_are_refused():
     entry, trailer = bytes(data[start:end]), data[end:]
     trailer[8:12] = (500).to_bytes(2, "little") * 2
     trailer[12:16] = (500 * len(entry)).to_bytes(4, "little")
-    with pytest.raises(ValueError, match="larger than the whole"):
+    with pytest.raises(ValueError, match="larger than the file"):
         read_npz(bytes(data[:start] + entry * 500 + trailer))
 
 
-def test_a_head_that_is_no_object_is_refused():
+def test_a_header_that_is_not_an_object_is_refused():
     buffer = io.BytesIO()
     np.savez(buffer, head=np.array("[1]"))
-    with pytest.raises(TypeError, match="no object"):
+    with pytest.raises(TypeError, match="not a JSON object"):
         read_npz(buffer.getvalue())

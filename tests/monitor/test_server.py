@@ -138,7 +138,7 @@ def test_async_answers_first_and_judges_all_the_same(lending):
         async with client(server) as asking:
             found = await asking.predict(ROWS)
         assert found.verdicts == {}
-        assert "evenhand_verdict" not in found.marks
+        assert "evenhand_verdict" not in found.parameters
         for _ in range(200):
             if await metric(server, "evenhand_verdicts_total") == 600:
                 return found
@@ -184,7 +184,7 @@ def test_a_fault_in_monitoring_changes_no_answer_and_is_counted(lending, library
     found, faults = served(lending, use)
     assert np.allclose(found.score[:, 0], library.logit.numpy(), rtol=1e-5, atol=1e-6)
     assert set(found.verdicts["sex"]) == {"unknown"}
-    assert found.marks["evenhand_fault"] == "monitoring failed"
+    assert found.parameters["evenhand_fault"] == "monitoring failed"
     assert faults >= 1
 
 

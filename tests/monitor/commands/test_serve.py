@@ -28,7 +28,7 @@ def test_invalid_options_are_rejected(options, message):
 def test_a_bundle_that_was_not_fitted_is_rejected(bundle_path):
     done = evenhand("serve", "--bundle", str(bundle_path))
     assert done.exit_code == 2
-    assert "so it cannot judge predictions" in done.output
+    assert "which scoring needs" in done.output
     assert "Traceback" not in done.output
 
 

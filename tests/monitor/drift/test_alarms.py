@@ -25,7 +25,7 @@ def settled(watcher, spells, *, n=3_000, at=500, sizes=(32,)):
         if start < at <= stop:
             alarms.latch(watcher, at, 14.0)
         part = raised[:, start:stop]
-        alarms.settle(start + 1, stop - start, part if part.any() else None)
+        alarms.decide_causes(start + 1, stop - start, part if part.any() else None)
         start, turn = stop, turn + 1
     return alarms.latched[watcher].cause
 

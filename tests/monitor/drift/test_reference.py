@@ -93,17 +93,17 @@ def head(**fields):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda a: a.pop("edges1"), "cannot be read"),
-        (lambda a: a.update(edges1=a["edges1"][::-1].copy()), "not in order"),
-        (lambda a: a.update(edges1=a["edges1"][:0]), "not in order"),
-        (lambda a: a.update(edges1=np.array(-np.inf)), "not in order"),
-        (lambda a: a.update(edges1=a["edges1"].astype("U9")), "not in order"),
-        (lambda a: a.update(counts=a["counts"][:, 1:]), "do not fit"),
-        (lambda a: a.update(counts=a["counts"] - 1), "do not fit"),
-        (lambda a: a.update(counts=a["counts"] * np.nan), "do not fit"),
-        (lambda a: a.update(counts=a["counts"] * 1e300), "do not fit"),
+        (lambda a: a.update(edges1=a["edges1"][::-1].copy()), "not in ascending order"),
+        (lambda a: a.update(edges1=a["edges1"][:0]), "not in ascending order"),
+        (lambda a: a.update(edges1=np.array(-np.inf)), "not in ascending order"),
+        (lambda a: a.update(edges1=a["edges1"].astype("U9")), "not in ascending order"),
+        (lambda a: a.update(counts=a["counts"][:, 1:]), "do not match"),
+        (lambda a: a.update(counts=a["counts"] - 1), "do not match"),
+        (lambda a: a.update(counts=a["counts"] * np.nan), "do not match"),
+        (lambda a: a.update(counts=a["counts"] * 1e300), "do not match"),
         (lambda a: a["counts"].__setitem__((1, 0), 1.0), "outside of its bins"),
         (lambda a: a["counts"].__setitem__((0, -1), 1.0), "outside of its bins"),
         (lambda a: a.update(shares=a["shares"][:, :2]), "flip shares"),
@@ -122,8 +122,8 @@ def head(**fields):
         (lambda a: a.update(head=np.array("[" * 100_000)), "cannot be read"),
     ],
 )
-def test_a_file_that_does_not_hang_together_is_refused(change, said):
-    with pytest.raises(BundleError, match=said):
+def test_an_inconsistent_file_is_refused(change, message):
+    with pytest.raises(BundleError, match=message):
         DriftReference.from_npz(spoilt(change))
 
 
@@ -156,10 +156,10 @@ def test_a_pickle_inside_is_not_loaded():
         DriftReference.from_npz(spoilt(change))
 
 
-def test_rows_that_cannot_serve_are_refused():
+def test_unsuitable_calibration_rows_are_refused():
     with pytest.raises(FitError, match="not a number"):
         taken([1.0, 2, 3, np.nan], [0.0] * 4)
-    with pytest.raises(FitError, match="4 rows"):
+    with pytest.raises(FitError, match="at least 4 rows"):
         taken([1.0], [0.0])
     with pytest.raises(FitError, match="protected attribute"):
         DriftReference.take(np.zeros(9), {}, seed=0)
@@ -167,5 +167,5 @@ def test_rows_that_cannot_serve_are_refused():
 
 def test_signals_of_another_length_are_refused():
     batch = predictions(np.random.default_rng(0), 9)
-    with pytest.raises(ValueError, match="do not fit 8 predictions of 2 groups"):
+    with pytest.raises(ValueError, match="do not have the shapes of 8 predictions and 2 groups"):
         DriftReference.take(batch.margin[:8], batch.attributes, seed=0)

@@ -71,7 +71,7 @@ def test_windows_of_replicas_are_shown_together_but_raise_no_alarm_by_merging():
     """Paired, they would: the evidence of both is above the bar that neither reaches."""
     risen = np.tile([1.0, 0.0, 0.0, 0.0, 0.0], 100)
     one, two = spoken(risen), spoken(risen)
-    one.absorb(two)
+    one.merge(two)
     assert (one.rolling(0).count, one.rolling(0).total) == (2 * 9_500, 2 * (900 + 100))
     assert list(one.separated()) == []
     one.tested = 20
@@ -81,13 +81,13 @@ def test_windows_of_replicas_are_shown_together_but_raise_no_alarm_by_merging():
 def test_windows_that_begin_after_merging_are_tested():
     rng = np.random.default_rng(8)
     one, two = spoken(np.zeros(0)), spoken(np.zeros(0))
-    one.absorb(two)
+    one.merge(two)
     assert first_alarm(one, flips(rng, 0.1, 20_000)) is None
     assert one.tested == 20
     at = first_alarm(one, flips(rng, 0.2, 5_000))
     assert 120_000 < at <= 122_000
     # Merged again, the first window to be tested is the one that begins with the next block.
-    one.absorb(two)
+    one.merge(two)
     block = one.seen - one.seen % 500 + 500
     assert block < first_alarm(one, flips(rng, 0.2, 5_000)) <= block + 2_000
 
@@ -98,7 +98,7 @@ def test_shares_of_replicas_since_their_start_can_separate_together():
     risen = np.tile([1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], 107)
     for replica in (one, two):
         assert first_alarm(replica, risen) is None
-    one.absorb(two)
+    one.merge(two)
     assert [place for _, place, _ in one.separated()] == [0]
 
 

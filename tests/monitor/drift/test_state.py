@@ -1,4 +1,4 @@
-"""A saved state goes on exactly, or the watch starts afresh and says why: it never fails by one."""
+"""A saved state is continued exactly, or a new watch starts with a note; damage never raises."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def with_(place, value):
     return change
 
 
-def assert_afresh(drift: Drift, said: str) -> None:
-    assert said in drift.note
+def assert_restarted(drift: Drift, message: str) -> None:
+    assert message in drift.note
     assert len(drift.note) < 400
     assert (drift.seen, drift.alarms) == (0, ())
     drift.update(predictions(np.random.default_rng(0), 300))
@@ -108,15 +108,15 @@ def test_a_flipped_bit_is_noticed_or_harmless():
 
 @pytest.mark.parametrize("length", [0, 1, 30, 1_000, len(DATA) - 1])
 def test_a_state_that_was_cut_off_starts_afresh(length):
-    assert_afresh(restored(DATA[:length]), "cannot be read")
+    assert_restarted(restored(DATA[:length]), "cannot be read")
 
 
 def test_a_state_of_any_other_size_than_its_watch_has_starts_afresh():
-    assert_afresh(restored(spoilt(more="x" * 400_000)), "too large")
+    assert_restarted(restored(spoilt(more="x" * 400_000)), "too large")
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"version": True}, "another format: True"),
         ({"version": 1.0}, "another format: 1.0"),
@@ -138,8 +138,8 @@ def test_a_state_of_any_other_size_than_its_watch_has_starts_afresh():
         ({"alarms": ["x"]}, "cannot be read"),
     ],
 )
-def test_a_head_that_no_watch_writes_starts_afresh(changes, said):
-    assert_afresh(restored(spoilt(**changes)), said)
+def test_an_invalid_header_starts_a_new_watch(changes, message):
+    assert_restarted(restored(spoilt(**changes)), message)
 
 
 @pytest.mark.parametrize(
@@ -163,11 +163,11 @@ def test_a_head_that_no_watch_writes_starts_afresh(changes, said):
     ],
 )
 def test_an_alarm_that_cannot_be_starts_afresh(field):
-    assert_afresh(restored(spoilt(alarms=[ALARM | field])), "the saved state")
+    assert_restarted(restored(spoilt(alarms=[ALARM | field])), "the saved state")
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"counts": with_((1, 3), -1.0)}, "counts"),
         ({"counts": with_((1, 3), 0.5)}, "counts"),
@@ -194,14 +194,14 @@ def test_an_alarm_that_cannot_be_starts_afresh(field):
         ({"log_sr": lambda logs: logs * np.nan}, "log_sr"),
     ],
 )
-def test_arrays_that_no_stream_leads_to_start_afresh(changes, said):
-    assert_afresh(restored(spoilt(**changes)), f"no usable {said}")
+def test_arrays_that_no_stream_produces_start_a_new_watch(changes, message):
+    assert_restarted(restored(spoilt(**changes)), f"invalid {message}")
 
 
 def test_a_head_nested_without_end_starts_afresh(monkeypatch):
     real = json.dumps
     monkeypatch.setattr(json, "dumps", lambda head: real(head)[:-1] + ', "x": ' + "[" * 100_000)
-    assert_afresh(restored(spoilt()), "cannot be read")
+    assert_restarted(restored(spoilt()), "cannot be read")
 
 
 def test_the_state_file_is_replaced_and_no_temporary_file_remains(tmp_path):

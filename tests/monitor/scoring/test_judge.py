@@ -78,9 +78,11 @@ def test_a_pinned_bundle_is_judged_by_compiled_code(fitted, caplog):
     [ROWS.numpy(), ROWS.double(), ROWS[:, :-1], ROWS[0], ROWS.long(), [[0.0] * 25]],
     ids=["numpy", "float64", "narrow", "one dimension", "integers", "list"],
 )
-def test_what_cannot_be_judged_is_refused_in_the_same_words(fitted, rows, pin):
+def test_wrong_features_get_the_same_error_with_and_without_a_kernel(fitted, rows, pin):
     judge = Judge.load(pinned(fitted) if pin else Bundle.read(fitted))
-    with pytest.raises(ValueError, match=r"^features are .*; a float32 tensor is wanted .*25\]$"):
+    with pytest.raises(
+        ValueError, match=r"^features are .*; they must be a float32 tensor \[n, 25\]"
+    ):
         judge.scores(rows)
 
 
@@ -98,7 +100,7 @@ def test_native_code_of_an_unpinned_bundle_is_never_run(fitted, caplog, monkeypa
         judge = Judge.load(Bundle.read(fitted))
     assert judge.kernel is None
     assert "pinned" in judge.no_kernel_reason
-    assert "uncompiled code: native code runs only from" in caplog.text
+    assert "uncompiled code: native code runs only if" in caplog.text
     assert len(judge.scores(ROWS).logit) == len(ROWS)
 
 
@@ -129,14 +131,14 @@ def test_code_of_another_torch_is_not_even_opened(fitted, monkeypatch):
     assert "compiled for torch 2.12.1" in judge.no_kernel_reason
 
 
-def test_code_that_answers_differently_is_refused(fitted, tmp_path):
+def test_kernel_with_different_output_is_refused(fitted, tmp_path):
     """As of an older evenhand, or of another classifier."""
     data = FitData(features=PEOPLE.features, groups={"sex": PEOPLE.groups["sex"]})
     other = fit(seeded("MLP", seed=9), data, SPEC, tmp_path / "other", compiled=False)
     mixed = with_files(other.bundle, **{HERE.file: pinned(fitted).files[HERE.file]})
     judge = Judge.load(mixed)
     assert judge.kernel is None
-    assert "differently from the uncompiled one" in judge.no_kernel_reason
+    assert "differs from that of the uncompiled pass" in judge.no_kernel_reason
 
 
 def test_a_machine_without_a_compiler_serves_compiled_code(fitted, tmp_path):
@@ -188,7 +190,7 @@ def test_bundle_compile_adds_code_for_a_lesser_processor(fitted, tmp_path):
     verified = evenhand("bundle", "verify", path, "--pin", made.manifest_sha256)
     assert f"compiled code, for torch {HERE.torch}" in verified.stdout
     unpinned = evenhand("bundle", "verify", path)
-    assert "scored by uncompiled code: native code runs only from" in unpinned.stdout
+    assert "scored by uncompiled code: native code runs only if" in unpinned.stdout
 
 
 def test_bundle_compile_passes_on_no_code_of_unknown_make(fitted, tmp_path, monkeypatch):
@@ -241,7 +243,7 @@ def test_bundle_compile_refuses_what_judges_nothing(tmp_path, bundle_path):
 def test_a_bundle_that_was_not_fitted_cannot_be_compiled(bundle_path):
     done = evenhand("bundle", "compile", bundle_path)
     assert done.exit_code == 2
-    assert "cannot judge predictions; make it with `evenhand fit`" in done.stderr
+    assert "which scoring needs; create the bundle with `evenhand fit`" in done.stderr
 
 
 def test_fit_goes_on_without_a_compiler_and_says_so(tmp_path, monkeypatch):

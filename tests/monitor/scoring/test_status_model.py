@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from monitor import ProtectedAttribute, World
-from monitor.scoring.status_model import StatusReport, calibrate, judge_status, train_status_model
+from monitor.scoring.status_model import StatusReport, calibrate, status_report, train_status_model
 
 WORLD = World()
 
@@ -27,7 +27,7 @@ def judged(model, world, attributes=None):
     reports, start = {}, 0
     for attribute in attributes or world.attributes:
         stop = start + len(attribute.groups)
-        reports[attribute.name] = judge_status(
+        reports[attribute.name] = status_report(
             logits[:, start:stop], people.groups[attribute.name], attribute
         )
         start = stop
@@ -101,7 +101,7 @@ def test_a_report_of_known_numbers():
     """Four people, chances of 3/4 stated for the first group, three of four right."""
     logits = torch.tensor([[3.0, 1.0]]).log().repeat(5, 1)
     attribute = ProtectedAttribute(name="a", groups=("x", "y"))
-    report = judge_status(logits, np.array([0, 0, 0, 1, -1], np.int8), attribute)
+    report = status_report(logits, np.array([0, 0, 0, 1, -1], np.int8), attribute)
     assert report.rows == 4
     assert report.accuracy == report.majority == 0.75
     assert abs(report.skill) < 1e-6
@@ -130,6 +130,6 @@ def test_a_few_hundred_rows_are_learned_from_as_well_as_they_can_be():
     for seed in range(3):
         model = train_status_model(rows[:500], {"a": group[:500]}, [attribute], seed=seed)
         with torch.no_grad():
-            report = judge_status(model(torch.from_numpy(rows[500:])), group[500:], attribute)
+            report = status_report(model(torch.from_numpy(rows[500:])), group[500:], attribute)
         # The best possible is Φ(0.4) = .655.
         assert report.accuracy > 0.6
