@@ -24,7 +24,7 @@ import pytest
 from monitor import AsyncClient
 from monitor.client import EndpointError
 from monitor.traffic.store import Store
-from tests.live.log_sidecar import PATIENCE, ROOT, Preloaded, uncompiled_bundle
+from tests.live.log_sidecar import PATIENCE, ROOT, Preloaded
 from tests.live.sidecar import Fitted
 from tests.serving import NAMES, PEOPLE
 from tests.spooling import entries, hidden_files, logged, lost, segments
@@ -104,11 +104,6 @@ def test_a_keeper_that_is_killed_at_any_step_of_a_compaction_does_it_once_in_the
         assert hidden_files(home) == []
 
 
-@pytest.fixture(scope="module")
-def uncompiled(tmp_path_factory) -> Fitted:
-    return uncompiled_bundle(tmp_path_factory.mktemp("uncompiled"))
-
-
 @contextmanager
 def replacements(bundle: Fitted, folder: Path, home: Path) -> Iterator[Iterator[Preloaded]]:
     """One sidecar after another; the next one loads while the last one serves."""
@@ -170,7 +165,7 @@ def test_a_sidecar_that_is_killed_under_load_loses_nothing_it_answered(uncompile
             sidecar = next(sidecars)
             seconds = 0.1 + 1.4 * rng.random()
             answers += asyncio.run(killed_under_load(sidecar, round_, seconds))
-            recovered += "segments to recover" in sidecar.said
+            recovered += "segments to recover" in sidecar.stdout
             assert sidecar.errors == ""
         last = next(sidecars)
         last.serve()
