@@ -265,7 +265,7 @@ def _change_claims(changed: list[Change]) -> list[Claim]:
             details={"lowest": min(multiples)},
         ),
         Claim(
-            claim="alarms at 1% after bias through proxies is injected into a nearly fair classifier",
+            claim="alarms at 1% after bias through proxies is injected, nearly fair classifier",
             figure=min(change.rates[signal][0] for change in injected),
             unit="of predictions",
             side="at least",

@@ -100,7 +100,7 @@ class Subject:
             for attribute in self.sensitivity.spec.protected_attributes
         ]
         certain = 60.0 * torch.cat(heads, dim=1)
-        # A status model sees features only, so every batch of rows gets one that returns its groups.
+        # A status model sees features only, so every batch gets one that returns its groups.
         size = self.sensitivity.rows_at_once
         parts = zip(torch.from_numpy(features).split(size), certain.split(size), strict=True)
         knowing = [(replace(self.sensitivity, status=_constant(c)), rows) for rows, c in parts]
