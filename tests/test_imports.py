@@ -127,7 +127,7 @@ def test_the_monitor_never_imports_the_audits(graph):
             assert not [name for name in imported if within(name, {"offline_audit"})], module
 
 
-def test_the_audits_import_of_the_monitor_what_the_design_allows(graph):
+def test_the_audits_import_only_allowed_parts_of_the_monitor(graph):
     for module in graph.modules:
         if within(module, {"offline_audit"}):
             for name in graph.find_modules_directly_imported_by(module):
@@ -135,7 +135,7 @@ def test_the_audits_import_of_the_monitor_what_the_design_allows(graph):
 
 
 @pytest.mark.parametrize("package", sorted(ONLY_IN))
-def test_a_package_is_imported_only_where_it_belongs(graph, package):
+def test_a_package_is_imported_only_by_the_listed_modules(graph, package):
     strangers = {m for m in importers(graph, package) if not within(m, ONLY_IN[package])}
     assert strangers == set()
 
@@ -158,7 +158,7 @@ def test_quick_maps_need_no_other_package(graph, name):
     assert graph.find_shortest_chain("offline_audit.maps.exact", "ot")
 
 
-def test_the_graph_sees_the_imports_it_judges(graph):
+def test_the_graph_contains_known_imports(graph):
     """Guards against a graph that is empty and so finds nothing wrong."""
     assert "monitor.wire.open_inference_pb2_grpc" in importers(graph, "grpc")
     assert "monitor.bundle.classifier" in importers(graph, "torch")

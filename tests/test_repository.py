@@ -55,7 +55,7 @@ def test_every_installed_package_that_is_needed_is_the_pinned_one():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_of_a_page_leads_somewhere(page):
+def test_every_relative_link_of_a_page_exists(page):
     for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
         if not target.startswith(("http://", "https://")):
             assert (page.parent / target).exists(), target

@@ -193,7 +193,7 @@ async def send(address: str, messages: Iterator[bytes]) -> dict[str, list[Any]]:
     return codes
 
 
-def test_fuzzed_messages_are_answered_or_refused_and_nothing_is_left_of_them(fitted, tmp_path):
+def test_fuzzed_messages_get_a_response_or_an_error_and_leak_nothing(fitted, tmp_path):
     rows = fitted.rows[:3].copy()
     rows[:, 0], rows[:, 1] = SECRETS
     names = [feature.name for feature in fitted.judge.sensitivity.spec.features]

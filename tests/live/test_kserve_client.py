@@ -35,12 +35,12 @@ def told(answers, fitted, serving, peer, tmp_path):
 
 
 @pytest.mark.parametrize("door", ["grpc", "rest"])
-def test_it_finds_the_server_live_and_the_model_ready(told, door):
+def test_the_server_is_live_and_the_model_ready(told, door):
     _, facts = told
     assert facts[f"{door} health"] == [True, True, True]
 
 
-def test_scores_are_the_librarys_however_they_are_asked_for(told, fitted):
+def test_scores_equal_the_librarys_in_every_request_format(told, fitted):
     """Every datatype that it knows, by both doors, raw and listed, whole and by columns."""
     scores, _ = told
     rows = rows_for(fitted.rows[:_COUNT])
@@ -52,7 +52,7 @@ def test_scores_are_the_librarys_however_they_are_asked_for(told, fitted):
 
 
 @pytest.mark.parametrize("door", ["grpc", "rest"])
-def test_it_reads_wanted_outputs_the_id_and_the_marks(told, fitted, door):
+def test_requested_outputs_id_and_response_parameters_are_returned(told, fitted, door):
     _, facts = told
     answer = facts[f"{door} answer"]
     assert answer["id"] == "r-True"

@@ -56,7 +56,7 @@ def run(peer, tmp_path):
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["known names", "any names"])
-def test_the_door_does_what_its_document_says(run, serving, known):
+def test_the_rest_transport_conforms_to_its_openapi_document(run, serving, known):
     before = len(serving.log)
     code, told = run(f"{serving.url}/openapi.json", known=known)
     assert code == 0, told[-4000:]
@@ -65,7 +65,9 @@ def test_the_door_does_what_its_document_says(run, serving, known):
 
 
 @pytest.mark.parametrize("binary", [False, True], ids=["as JSON", "as bytes"])
-def test_sound_requests_are_answered_as_the_document_says(run, serving, fitted, tmp_path, binary):
+def test_responses_to_valid_requests_conform_to_the_openapi_document(
+    run, serving, fitted, tmp_path, binary
+):
     """With examples in it, since nothing that is made up at random gets a prediction."""
     document = httpx.get(f"{serving.url}/openapi.json").json()
     tensor = {"name": "features", "datatype": "FP32", "shape": [2, 25]}

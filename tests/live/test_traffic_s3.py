@@ -115,7 +115,7 @@ def test_two_sidecars_share_a_prefix_without_collisions(uncompiled, storage, tmp
 
 
 @pytest.mark.parametrize("fault", [fault for fault in get_args(Fault) if fault != "none"])
-def test_predictions_do_not_notice_a_store_that_fails_and_rows_are_stored_once_later(
+def test_predictions_continue_while_the_store_fails_and_rows_are_stored_once_later(
     uncompiled, storage, proxy, tmp_path, caplog, fault
 ):
     home, prefix = tmp_path / "log", f"faults-{fault}"
@@ -161,7 +161,7 @@ def readable(store: Store) -> Counter[Row]:
     return Counter(logged(store))
 
 
-def test_an_upload_whose_source_fails_is_not_taken_for_a_file(storage, tmp_path, monkeypatch):
+def test_an_upload_whose_source_fails_creates_no_file(storage, tmp_path, monkeypatch):
     store = Store.open(address(storage, "partial"))
     source = tmp_path / "source"
     source.write_bytes(b"x" * 3_000_000)
@@ -261,7 +261,7 @@ def test_spools_of_many_processes_never_overwrite_each_other(storage, tmp_path):
     assert_holds_once(store, expected)
 
 
-def test_windows_erasure_and_expiry_work_in_a_bucket_as_in_a_folder(storage, tmp_path):
+def test_windows_erasure_and_expiry_work_in_a_bucket_as_in_a_directory(storage, tmp_path):
     stores = [Store.open(tmp_path / "log"), Store.open(address(storage, "read"))]
     for store in stores:
         with spooling(tmp_path / f"home-{store.is_local}", store) as spool:

@@ -71,13 +71,13 @@ def expected(fitted, rows):
     return find
 
 
-def test_it_finds_the_server_live_and_the_model_ready(told):
+def test_the_server_is_live_and_the_model_ready(told):
     assert told.facts["live"] is True
     assert told.facts["ready"] is True
     assert told.facts["model ready"] == [True, True]
 
 
-def test_it_reads_what_the_server_says_of_itself(told):
+def test_tritonclient_reads_the_metadata(told):
     server, model = told.facts["server"], told.facts["model"]
     assert server["name"] == "evenhand"
     assert server["extensions"] == ["binary_tensor_data"]
@@ -88,7 +88,7 @@ def test_it_reads_what_the_server_says_of_itself(told):
     assert model["outputs"][0]["name"] == "score"
 
 
-def test_scores_are_the_librarys_however_they_are_asked_for(told, rows, expected):
+def test_scores_equal_the_librarys_in_every_request_format(told, rows, expected):
     """Every datatype, whole and by columns, raw and as JSON, compressed, and asynchronously."""
     asked = [name for name in told.scores if name.split()[0] in rows]
     assert len(asked) >= 2 * 14 + 4
@@ -98,7 +98,7 @@ def test_scores_are_the_librarys_however_they_are_asked_for(told, rows, expected
             np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5, err_msg=name)
 
 
-def test_every_output_comes_as_it_was_wanted(told, expected):
+def test_every_output_has_the_requested_format(told, expected):
     scores = expected("FP32")
     values = {name: signal_values(scores.attributes[name]) for name in RULES}
     for name in ("flip_probability", "expected_change"):
@@ -112,7 +112,7 @@ def test_every_output_comes_as_it_was_wanted(told, expected):
     assert told.facts["order"][-1] == "score"
 
 
-def test_what_is_said_in_words_is_what_the_library_says(told, expected, fitted):
+def test_response_parameters_equal_the_librarys_values(told, expected, fitted):
     scores = expected("FP32")
     p_values = np.stack(
         [fitted.judge.p_values(scores, a, signal=signal) for a, (signal, _) in RULES.items()], 1
@@ -129,7 +129,7 @@ def test_what_is_said_in_words_is_what_the_library_says(told, expected, fitted):
     assert told.facts["action"] == [[_COUNT], actions]
 
 
-def test_the_id_and_the_version_come_back(told):
+def test_the_id_and_the_version_are_returned(told):
     assert told.facts["id"] == "r-7"
     assert told.facts["version"] == VERSION
     assert told.facts["marks"]["evenhand_verdict"] in ("within", "above")
