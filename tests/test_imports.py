@@ -1,18 +1,18 @@
-"""Imports go in the directions that the design allows; heavy packages stay where they belong."""
+"""Directions of imports between the packages, and modules that may import heavy packages."""
 
 from __future__ import annotations
 
 import grimp
 import pytest
 
-# What each package may import of the other.
+# Parts of the monitor that the audits may import.
 OFFLINE_AUDIT_MAY_USE = {
     "monitor.bundle",
     "monitor.client",
     "monitor.scoring.counterfactual",
     "monitor.traffic",
 }
-# Who alone may import a package: modules, with everything below them.
+# Modules (and everything below them) that may import a package.
 ONLY_IN = {
     "grpc": {"monitor.wire", "monitor.transport", "monitor.upstream", "monitor.client"},
     "grpc_health": {"monitor.transport"},
@@ -88,7 +88,7 @@ ONLY_IN = {
 }
 
 
-# What needs numpy and nothing else of weight, so that it runs and is tested anywhere.
+# Modules that need numpy but no heavy package, so that they run and are tested anywhere.
 NUMPY_ONLY = {
     "monitor.scoring.baseline",
     "monitor.drift.alarms",
@@ -136,8 +136,8 @@ def test_the_audits_import_only_allowed_parts_of_the_monitor(graph):
 
 @pytest.mark.parametrize("package", sorted(ONLY_IN))
 def test_a_package_is_imported_only_by_the_listed_modules(graph, package):
-    strangers = {m for m in importers(graph, package) if not within(m, ONLY_IN[package])}
-    assert strangers == set()
+    others = {m for m in importers(graph, package) if not within(m, ONLY_IN[package])}
+    assert others == set()
 
 
 @pytest.mark.parametrize("module", sorted(NUMPY_ONLY))
@@ -159,6 +159,6 @@ def test_quick_maps_need_no_other_package(graph, name):
 
 
 def test_the_graph_contains_known_imports(graph):
-    """Guards against a graph that is empty and so finds nothing wrong."""
+    """An empty graph would pass all other tests."""
     assert "monitor.wire.open_inference_pb2_grpc" in importers(graph, "grpc")
     assert "monitor.bundle.classifier" in importers(graph, "torch")

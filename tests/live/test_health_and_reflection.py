@@ -1,4 +1,4 @@
-"""What probes and tools find at the gRPC door: health and reflection, by their own stubs."""
+"""Health and reflection of the gRPC transport, by their own stubs."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ CANCELLED = 'evenhand_requests_total{outcome="cancelled",transport="%s"}'
 
 
 def assert_serves(serving, fitted) -> None:
-    """It answers by both doors, and nobody's request is left behind."""
+    """Both transports respond, and no request is in flight."""
     with grpc.insecure_channel(serving.grpc) as channel:
         call = channel.unary_unary(METHOD)
         answer = call(request_of(fitted.rows[:3]).SerializeToString(), timeout=30)
@@ -93,7 +93,7 @@ def test_sigterm_under_load_completes_or_refuses_every_request(fitted, tmp_path)
 
 
 async def stopped_under_load(serving, rows) -> tuple[collections.Counter[str], float]:
-    """Calls by both doors without a pause, and the order to stop in the midst of them."""
+    """Send requests to both transports without a pause, and SIGTERM among them."""
     codes: collections.Counter[str] = collections.Counter()
 
     async def by_grpc(channel, place: int) -> None:
@@ -132,11 +132,11 @@ async def stopped_under_load(serving, rows) -> tuple[collections.Counter[str], f
 
 
 def test_requests_in_flight_complete_before_the_server_stops(fitted, tmp_path):
-    """And probes are told meanwhile that nothing new should come."""
+    """Meanwhile health probes report NOT_SERVING."""
     with sidecar(fitted, tmp_path, {}) as serving:
-        rows, told = asyncio.run(stopped_within_a_request(serving, fitted.rows))
+        rows, report = asyncio.run(stopped_within_a_request(serving, fitted.rows))
     assert rows == 10_000
-    assert told == [
+    assert report == [
         health_pb2.HealthCheckResponse.SERVING,
         health_pb2.HealthCheckResponse.NOT_SERVING,
     ]
@@ -147,19 +147,19 @@ async def stopped_within_a_request(serving, rows) -> tuple[int, list[int]]:
         watch = health_pb2_grpc.HealthStub(channel).Watch(
             health_pb2.HealthCheckRequest(service=MODEL)
         )
-        told = [(await watch.read()).status]
+        report = [(await watch.read()).status]
         calls = [
             channel.unary_unary(METHOD)(request_of(rows).SerializeToString(), timeout=60)
             for _ in range(4)
         ]
         await asyncio.sleep(0.05)
         serving.process.send_signal(signal.SIGTERM)
-        told.append((await watch.read()).status)
+        report.append((await watch.read()).status)
         answers = await asyncio.gather(*calls)
     counts = {
         len(wire.ModelInferResponse.FromString(a).raw_output_contents[0]) // 4 for a in answers
     }
-    return counts.pop() if len(counts) == 1 else -1, told
+    return counts.pop() if len(counts) == 1 else -1, report
 
 
 def test_drift_detection_continues_after_a_restart(fitted, tmp_path):
@@ -183,8 +183,8 @@ def test_a_port_in_use_is_an_error_without_a_traceback(fitted, tmp_path):
             "gRPC": start(fitted, tmp_path / "grpc", {}, grpc_port=port),
             "REST": start(fitted, tmp_path / "rest", {}, rest_port=port),
         }
-        for door, (process, out, err) in begun.items():
+        for transport, (process, out, err) in begun.items():
             assert process.wait(60) == 2, err.read_text()
-            assert f"error: cannot listen for {door} on 127.0.0.1:{port}" in err.read_text()
+            assert f"error: cannot listen for {transport} on 127.0.0.1:{port}" in err.read_text()
             assert "Traceback" not in err.read_text()
             assert out.read_text() == ""

@@ -140,9 +140,9 @@ def post(serving, fitted) -> Iterator[Callable[..., httpx.Response]]:
 def check(answer: httpx.Response, status: int, words: str) -> None:
     assert answer.status_code == status, answer.text
     assert answer.headers["Content-Type"] == "application/json"
-    (told,) = answer.json().values()
-    assert re.search(words, told), told
-    assert "48211" not in told
+    (report,) = answer.json().values()
+    assert re.search(words, report), report
+    assert "48211" not in report
 
 
 def test_the_valid_requests_behind_the_malformed_ones_are_served(post):

@@ -60,7 +60,7 @@ def storage(request, tmp_path_factory):
 
 @pytest.fixture
 def proxy(storage, monkeypatch):
-    """Object storage that fails when told to, and is given up on soon."""
+    """Object storage that fails on request, with short timeouts."""
     monkeypatch.setattr("monitor.traffic.store._REQUEST_SECONDS", 1.0)
     monkeypatch.setattr("monitor.traffic.spool._LONGEST_PAUSE", 1.0)
     with faulty_proxy(storage) as found:
