@@ -1,4 +1,4 @@
-"""Run by tritonclient's own interpreter: `tritonclient_serving_peer.py TRANSPORT ADDRESS ROWS RESULTS`.
+"""Script for the interpreter of tritonclient: `... TRANSPORT ADDRESS ROWS RESULTS`.
 
 It sends requests over one transport with every datatype and option of the client, and writes the
 scores and other facts to RESULTS. ROWS is a file with rows for each datatype.
