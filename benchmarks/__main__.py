@@ -1,7 +1,7 @@
 """Run every benchmark and list the claims that do not hold.
 
 `python -m benchmarks [--quick | --smoke] [NAME...]`. With `--smoke` every script runs at tiny
-sizes, no claim is judged, and only a script that crashes or takes too long fails.
+sizes, no claim is evaluated, and only a script that crashes or times out fails.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from pathlib import Path
 import benchmarks
 from benchmarks.claims import Scale, add_scale_options, scale_of
 
-# Longest time of a script in smoke mode; about ten times what it takes on an idle machine.
+# Timeout of a script in smoke mode; several times its duration on an idle machine.
 _SMOKE_SECONDS = 240.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    """One script that ran.
+    """Result of one script.
 
     Attributes:
-        name: Module below `benchmarks`.
+        name: Module name below `benchmarks`.
         seconds: Wall-clock time.
-        claims: Its claims; None if it failed.
+        claims: Claims of the script; None if it failed.
     """
 
     name: str
@@ -41,12 +41,12 @@ class _Run:
 
 
 def main() -> int:
-    """Run the scripts one by one; 1 if a claim does not hold or a script fails."""
+    """Run the scripts one after another; return 1 if a claim does not hold or a script fails."""
     parser = argparse.ArgumentParser(description=__doc__)
     add_scale_options(parser)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all claims to FILE")
-    parser.add_argument("--seconds", type=float, help="longest time of a script")
-    parser.add_argument("names", nargs="*", help="only these; all by default")
+    parser.add_argument("--seconds", type=float, help="timeout of a script")
+    parser.add_argument("names", nargs="*", help="scripts to run; all by default")
     options = parser.parse_args()
     scale, names = scale_of(options), options.names or _scripts()
     limit = options.seconds or (_SMOKE_SECONDS if scale is Scale.SMOKE else None)
@@ -65,7 +65,7 @@ def main() -> int:
 
 
 def _scripts() -> list[str]:
-    """Modules that report claims when they are run; the others are parts of them."""
+    """Modules that report claims; the other modules are parts of them."""
     root = Path(benchmarks.__file__).parent
     return sorted(
         ".".join(file.relative_to(root).with_suffix("").parts)
@@ -81,12 +81,12 @@ def _run(name: str, scale: Scale, limit: float | None) -> _Run:
         file = Path(folder, "claims.json")
         command = [sys.executable, "-m", f"benchmarks.{name}", "--json", str(file)]
         command += [] if scale is Scale.FULL else [f"--{scale}"]
-        # A session of its own, so that a script that takes too long ends with what it started.
+        # A new session, so that a timeout also ends the processes that the script started.
         script = subprocess.Popen(command, start_new_session=True)
         try:
             code = script.wait(limit)
         except subprocess.TimeoutExpired:
-            print(f"   stopped: it took longer than {limit:.0f} s", flush=True)
+            print(f"   timed out after {limit:.0f} s", flush=True)
             os.killpg(script.pid, signal.SIGKILL)
             code = script.wait()
         claims = json.loads(file.read_text()) if code == 0 and file.exists() else None
@@ -105,7 +105,7 @@ def _conclude(claims: list[dict[str, object]], failed: list[str]) -> int:
 
 def _conclude_smoke(runs: list[_Run], failed: list[str]) -> int:
     for run in sorted(runs, key=lambda run: -run.seconds):
-        outcome = "FAILED" if run.claims is None else f"{len(run.claims)} claims, not judged"
+        outcome = "FAILED" if run.claims is None else f"{len(run.claims)} claims, not evaluated"
         print(f"{run.seconds:6.1f} s  benchmarks.{run.name}: {outcome}")
     total = sum(run.seconds for run in runs)
     print(f"{total:6.1f} s  {len(runs)} scripts, {len(failed)} failed")

@@ -1,4 +1,4 @@
-"""Alarms of `benchmarks.detection`: on traffic like the baseline's, and on changed classifiers."""
+"""Alarms of `benchmarks.detection`: on traffic like the baseline's, and after a change of model."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ __all__ = [
 ]
 
 ALPHAS = (0.01, 0.05)
-# The margin knows nothing of groups: what alarms without being about fairness.
+# The margin does not depend on groups; it shows alarms that are unrelated to fairness.
 _MARGIN = cast("Signal", "margin")
 ALARM_SIGNALS = (*SIGNALS, _MARGIN)
-TUNED, INJECTED = "fair, tuned on", "fair, bias injected"
+TUNED, INJECTED = "fair, fine-tuned", "fair, bias injected"
 
 _LEAST_FLIPS = 0.10
 _MOST_EPOCHS = 10
@@ -38,14 +38,14 @@ _MOST_EPOCHS = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What alarms say of a classifier that changed after its baseline was taken.
+    """Alarms for a classifier that changed after its baseline was taken.
 
     Attributes:
-        name: What happened to it.
-        before: Share of decisions that truly flip when the baseline was taken.
-        after: The same when alarms were counted.
-        epochs: Of fine-tuning between the two.
-        rates: Share of predictions alarmed, by signal and at each of `ALPHAS`.
+        name: Description of the change.
+        before: Share of true flips when the baseline was taken.
+        after: Share of true flips when alarms were counted.
+        epochs: Epochs of fine-tuning between the two.
+        rates: Share of predictions with an alarm, by signal and at each of `ALPHAS`.
     """
 
     name: str
@@ -56,18 +56,18 @@ class Change:
 
 
 def alarms(before: Scores, after: Scores, attribute: str) -> dict[Signal, list[int]]:
-    """How many predictions are above a baseline, by signal and at each of `ALPHAS`."""
+    """Number of predictions above a baseline, by signal and at each of `ALPHAS`."""
     hard_flips = before.attributes[attribute].hard_flips.double().numpy()
     baseline = Baseline.take({attribute: _signals(before, attribute)}, {attribute: hard_flips})
-    found = {}
+    counts = {}
     for signal, values in _signals(after, attribute).items():
         p_values = baseline.p_values(attribute, signal, values)
-        found[signal] = [int((p_values <= alpha).sum()) for alpha in ALPHAS]
-    return found
+        counts[signal] = [int((p_values <= alpha).sum()) for alpha in ALPHAS]
+    return counts
 
 
 def changes(*, learn: int, baseline: int, judged: int, seed: int) -> Iterator[Change]:
-    """A fair classifier tuned on, then biased through proxies; and one that was biased before."""
+    """A fair classifier fine-tuned, one biased through proxies, and one that was biased before."""
     sizes = (learn, baseline, judged)
     fair = _Watched(World(label_bias=0.0), sizes, seed)
     fresh = fair.society.people(learn, seed=seed + 2)
@@ -79,7 +79,7 @@ def changes(*, learn: int, baseline: int, judged: int, seed: int) -> Iterator[Ch
 
 
 class _Watched:
-    """A classifier of the world with its baseline, as to sex, and fresh people to judge."""
+    """A classifier of the world with its baseline for sex, and new people to score."""
 
     def __init__(self, society: Society, sizes: tuple[int, int, int], seed: int) -> None:
         learn, baseline, judged = sizes
@@ -96,7 +96,7 @@ class _Watched:
     def change(
         self, name: str, people: People, labels: NDArray[np.int8], least_flips: float
     ) -> Change:
-        """Fine-tune one epoch, and on until as many decisions truly flip as asked for."""
+        """Fine-tune for one epoch, or until the share of true flips reaches a minimum."""
         classifier: nn.Module = self.classifier
         before = after = self._flips(classifier)
         epochs = 0
@@ -106,7 +106,7 @@ class _Watched:
             after = self._flips(classifier)
         scores = self.subject.replaced(classifier).scores(self.traffic.features)
         counts = alarms(self.baseline, scores, self.attribute.name)
-        rates = {s: [n / len(scores.logit) for n in found] for s, found in counts.items()}
+        rates = {s: [n / len(scores.logit) for n in alarmed] for s, alarmed in counts.items()}
         return Change(name=name, before=before, after=after, epochs=epochs, rates=rates)
 
     def _flips(self, classifier: nn.Module) -> float:
@@ -115,18 +115,18 @@ class _Watched:
 
 
 def fewer_women(people: People, seed: int) -> NDArray[np.int8]:
-    """Labels in which half of the positive women stand as negative."""
+    """Labels in which half of the positive women are negative."""
     hit = np.random.default_rng(seed).random(len(people.labels)) < 0.5
     return np.where(hit & (people.groups["sex"] == 1), 0, people.labels).astype(np.int8)
 
 
 def _signals(scores: Scores, attribute: str) -> dict[Signal, NDArray[np.float64]]:
-    judged = scores.attributes[attribute]
-    assert judged.log_prediction_sensitivity is not None
-    found = (
-        judged.expected_change,
-        judged.flip_probability,
-        judged.log_prediction_sensitivity,
+    own = scores.attributes[attribute]
+    assert own.log_prediction_sensitivity is not None
+    values = (
+        own.expected_change,
+        own.flip_probability,
+        own.log_prediction_sensitivity,
         -scores.margin,
     )
-    return {s: v.double().numpy() for s, v in zip(ALARM_SIGNALS, found, strict=True)}
+    return {s: v.double().numpy() for s, v in zip(ALARM_SIGNALS, values, strict=True)}

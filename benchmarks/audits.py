@@ -1,6 +1,6 @@
-"""What the audits cost in time and memory, beside what else computes the same.
+"""Time and memory of the audits, compared with other implementations.
 
-`--only permutation`, `--only projection` or `--only fliptest` leaves the others out.
+`--only permutation`, `--only projection` or `--only fliptest` runs one part.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""One part of FlipTest in a process of its own, for `benchmarks.audits`: how long, in what memory.
+"""Run a part of FlipTest in a process of its own, for `benchmarks.audits`.
 
-    python -m benchmarks.audits_fliptest_run map <people of a group>
+    python -m benchmarks.audits_fliptest_run map <rows per group>
     python -m benchmarks.audits_fliptest_run test <rows> [<n_resamples> <n_bootstrap>]
 
-Prints JSON: seconds by the clock and of the processor, and the peak of the resident memory in GiB,
-people included.
+Prints JSON: wall-clock and CPU seconds, and the peak resident memory in GiB, with the rows, and
+before the run.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks.audits_fliptest import made_up_groups
+from benchmarks.audits_fliptest import synthetic_groups
 from benchmarks.peak_memory import peak_gib
 from monitor import World, decide, train_proxy_biased
 from offline_audit import Columns, flip_test, map_method
 
 
 def _map(n: int) -> Callable[[], object]:
-    """The default map, fitted to two groups, with everyone of the one carried."""
-    source, target, columns = made_up_groups(n)
+    """Fit the default map to two groups and transport the first."""
+    source, target, columns = synthetic_groups(n)
     return lambda: map_method().fit(source, target, columns).transport(source)
 
 
@@ -44,20 +44,19 @@ def _test(
         columns=Columns(features=world.features, one_hot_groups=world.one_hot_groups),
         n_resamples=n_resamples,
         n_bootstrap=n_bootstrap,
-        progress=_tell,
+        progress=_print_progress,
     )
 
 
-def _tell(what: str, done: int, total: int) -> None:
-    print(f"{done} of {total}: {what}", file=sys.stderr)
+def _print_progress(step: str, done: int, total: int) -> None:
+    print(f"{done} of {total}: {step}", file=sys.stderr)
 
 
 if __name__ == "__main__":
-    numbers = [int(word) for word in sys.argv[2:]]
-    work = _map(*numbers) if sys.argv[1] == "map" else _test(*numbers)
+    numbers = [int(argument) for argument in sys.argv[2:]]
+    run = _map(*numbers) if sys.argv[1] == "map" else _test(*numbers)
     before = peak_gib()
-    started, processor = time.perf_counter(), time.process_time()
-    work()
-    seconds, used = time.perf_counter() - started, time.process_time() - processor
-    found = {"seconds": seconds, "processor": used, "peak": peak_gib(), "before": before}
-    print(json.dumps(found))
+    started, cpu_started = time.perf_counter(), time.process_time()
+    run()
+    seconds, cpu = time.perf_counter() - started, time.process_time() - cpu_started
+    print(json.dumps({"seconds": seconds, "cpu": cpu, "peak": peak_gib(), "before": before}))

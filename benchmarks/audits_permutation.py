@@ -1,7 +1,7 @@
-"""How fast permutation tests are, beside scipy's on the same rows.
+"""Speed of permutation tests, compared with scipy's on the same rows.
 
 scipy would take ten minutes, so some of its resamples are timed and the rest is extrapolated; such
-claims say so. It gets the rows that a metric counts and nothing else, as 0 and 1.
+claims are marked. scipy receives only the rows that a metric counts, as 0 and 1.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sklearn.metrics import roc_auc_score
 from benchmarks.claims import Claim, PairedRatio, Say, Scale
 from offline_audit import METRICS, TableCounts, permutation_test
 
-__all__ = ["SIX", "Rows", "made_up_rows", "measure_permutation", "scipy_auc", "scipy_rates"]
+__all__ = ["SIX", "Rows", "measure_permutation", "scipy_auc", "scipy_rates", "synthetic_rows"]
 
 Float = NDArray[np.float64]
 Bool = NDArray[np.bool_]
@@ -32,7 +32,7 @@ _COUNTED = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """People with a decision, `[n]` each."""
+    """Rows with a group, a label and a score, `[n]` each."""
 
     second: Bool
     labels: Bool
@@ -40,19 +40,19 @@ class Rows:
 
     @property
     def decisions(self) -> Bool:
-        """At a threshold of one half."""
+        """Decisions at the threshold 0.5."""
         return self.scores >= 0.5
 
 
-class Taken(NamedTuple):
-    """Seconds of the clock, and of the processor, which other work does not add to."""
+class Seconds(NamedTuple):
+    """Wall-clock time, and CPU time, which other processes do not affect."""
 
     clock: float
-    processor: float
+    cpu: float
 
 
-def made_up_rows(n: int) -> Rows:
-    """30% in the second group, with other base rates; scores that tell something."""
+def synthetic_rows(n: int) -> Rows:
+    """30% of the rows are in the second group; base rates differ; scores are informative."""
     rng = np.random.default_rng(n)
     second = rng.random(n) < 0.3
     labels = rng.random(n) < np.where(second, 0.3, 0.4)
@@ -62,7 +62,7 @@ def made_up_rows(n: int) -> Rows:
 def measure_permutation(scale: Scale, say: Say) -> list[Claim]:
     """Rates on rows, rates on counts, AUC."""
     n, rounds = scale.pick(full=(1_000_000, 3), quick=(100_000, 2), smoke=(1_000, 1))
-    rows = made_up_rows(n)
+    rows = synthetic_rows(n)
     return [
         *_rates(rows, rounds, 30, say),
         *_counts(scale.pick(full=25, quick=9, smoke=1), say),
@@ -71,34 +71,34 @@ def measure_permutation(scale: Scale, say: Say) -> list[Claim]:
 
 
 def _rates(rows: Rows, rounds: int, resamples: int, say: Say) -> list[Claim]:
-    """Six metrics from arrays; scipy's time a resample times the draws."""
+    """Six metrics from arrays; scipy's time is extrapolated per resample."""
     arrays: dict[str, Any] = {
         "groups": rows.second.astype(int),
         "decisions": rows.decisions,
         "labels": rows.labels,
     }
     ours: dict[str, Callable[[], object]] = {
-        "as it comes": lambda: permutation_test(metrics=SIX, n_resamples=_DRAWS, **arrays),
+        "default": lambda: permutation_test(metrics=SIX, n_resamples=_DRAWS, **arrays),
         "all rows exchanged": lambda: permutation_test(
             metrics=SIX, n_resamples=_DRAWS, exchange="all", **arrays
         ),
     }
-    ways = {**ours, **_peer(scipy_rates, rows, resamples)}
-    times = _interleaved(ways, rounds, say, "six metrics")
-    words = f"six metrics, {len(rows.labels):,} rows, B = {_DRAWS:,}"
-    return [_faster(words, way, times, 1_000, resamples=resamples, draws=_DRAWS) for way in ours]
+    tests = {**ours, **_peer(scipy_rates, rows, resamples)}
+    times = _interleaved(tests, rounds, say, "six metrics")
+    data = f"six metrics, {len(rows.labels):,} rows, B = {_DRAWS:,}"
+    return [_faster(data, test, times, 1_000, resamples=resamples, draws=_DRAWS) for test in ours]
 
 
 def scipy_rates(rows: Rows, resamples: int) -> dict[str, float]:
     """p-values of the six metrics by scipy, studentized, two-sided."""
     labels, decisions = rows.labels.astype(int), rows.decisions.astype(int)
-    found = {}
+    p_values = {}
     for name in SIX:
         metric = METRICS[name]
         counted = metric.counted[labels, decisions]
         hits = metric.hit[labels, decisions][counted].astype(float)
         second = rows.second[counted]
-        found[name] = float(
+        p_values[name] = float(
             stats.permutation_test(
                 (hits[~second], hits[second]),
                 _studentized,
@@ -108,23 +108,23 @@ def scipy_rates(rows: Rows, resamples: int) -> dict[str, float]:
                 rng=np.random.default_rng(0),
             ).pvalue
         )
-    return found
+    return p_values
 
 
 def _studentized(one: Float, two: Float, axis: int = -1) -> Float:
-    """Difference of rates by its standard error, one success and one failure added."""
+    """Difference of rates divided by its standard error; one success and one failure are added."""
     rates, variances = [], []
     for part in (one, two):
         n = part.shape[axis] + 2
         rate = (part.sum(axis=axis) + 1) / n
         rates.append(rate)
         variances.append(rate * (1 - rate) / n)
-    found: Float = (rates[0] - rates[1]) / np.sqrt(variances[0] + variances[1])
-    return found
+    statistic: Float = (rates[0] - rates[1]) / np.sqrt(variances[0] + variances[1])
+    return statistic
 
 
 def _counts(rounds: int, say: Say) -> list[Claim]:
-    """A billion people as eight numbers; with the processor's time."""
+    """A billion rows as eight counts."""
     shares = {
         "a": {(1, 1): 20, (1, 0): 10, (0, 1): 10, (0, 0): 30},
         "b": {(1, 1): 6, (1, 0): 4, (0, 1): 5, (0, 0): 15},
@@ -135,33 +135,33 @@ def _counts(rounds: int, say: Say) -> list[Claim]:
             for group, cells in shares.items()
         }
     )
-    ways: dict[str, Callable[[], object]] = {
-        "as it comes": lambda: permutation_test(metrics=SIX, counts=counts, n_resamples=_DRAWS),
+    tests: dict[str, Callable[[], object]] = {
+        "default": lambda: permutation_test(metrics=SIX, counts=counts, n_resamples=_DRAWS),
         "all rows exchanged": lambda: permutation_test(
             metrics=SIX, counts=counts, n_resamples=_DRAWS, exchange="all"
         ),
     }
-    times = _interleaved(ways, rounds, say, "counts")
+    times = _interleaved(tests, rounds, say, "counts")
     return [
         Claim(
-            claim=f"six metrics, {_COUNTED:,} rows as counts, B = {_DRAWS:,}, {way}",
-            figure=1_000 * statistics.median(one.clock for one in taken),
+            claim=f"six metrics, {_COUNTED:,} rows as counts, B = {_DRAWS:,}, {test}",
+            figure=1_000 * statistics.median(one.clock for one in seconds),
             unit="ms",
             side="at most",
             bar=100,
             rounds=rounds,
             details={
-                "lowest": 1_000 * min(one.clock for one in taken),
-                "highest": 1_000 * max(one.clock for one in taken),
-                "ms of the processor": 1_000 * statistics.median(one.processor for one in taken),
+                "lowest": 1_000 * min(one.clock for one in seconds),
+                "highest": 1_000 * max(one.clock for one in seconds),
+                "CPU ms": 1_000 * statistics.median(one.cpu for one in seconds),
             },
         )
-        for way, taken in times.items()
+        for test, seconds in times.items()
     ]
 
 
 def _aucs(rows: Rows, rounds: int, resamples: int, say: Say) -> list[Claim]:
-    """Exact and binned; scipy's time a resample times the draws."""
+    """Exact and binned AUC; scipy's time is extrapolated per resample."""
     arrays: dict[str, Any] = {
         "groups": rows.second.astype(int),
         "labels": rows.labels,
@@ -181,10 +181,10 @@ def _aucs(rows: Rows, rounds: int, resamples: int, say: Say) -> list[Claim]:
         say,
         "AUC",
     )
-    words = f"AUC, {len(rows.labels):,} rows, B = {_AUC_DRAWS:,}"
+    data = f"AUC, {len(rows.labels):,} rows, B = {_AUC_DRAWS:,}"
     return [
-        _faster(words, way, times, bar, resamples=resamples, draws=_AUC_DRAWS)
-        for way, bar in (("exact", 10), ("binned", 50))
+        _faster(data, test, times, bar, resamples=resamples, draws=_AUC_DRAWS)
+        for test, bar in (("exact", 10), ("binned", 50))
     ]
 
 
@@ -195,10 +195,10 @@ def scipy_auc(rows: Rows, resamples: int) -> float:
         aucs = [roc_auc_score(rows.labels[part], rows.scores[part]) for part in (one, two)]
         return float(aucs[0] - aucs[1])
 
-    places = np.arange(len(rows.labels))
+    indices = np.arange(len(rows.labels))
     return float(
         stats.permutation_test(
-            (places[~rows.second], places[rows.second]),
+            (indices[~rows.second], indices[rows.second]),
             difference,
             n_resamples=resamples,
             batch=1,
@@ -211,43 +211,48 @@ def scipy_auc(rows: Rows, resamples: int) -> float:
 def _peer(
     run: Callable[[Rows, int], object], rows: Rows, resamples: int
 ) -> dict[str, Callable[[], object]]:
-    """Once with one resample, once with so many more: what they add is their cost."""
+    """Run scipy with one resample and with more; the difference is the cost of the resamples."""
     return {"scipy, 1": lambda: run(rows, 1), "scipy": lambda: run(rows, 1 + resamples)}
 
 
 def _interleaved(
-    ways: dict[str, Callable[[], object]], rounds: int, say: Say, what: str
-) -> dict[str, list[Taken]]:
-    """Times of each, in turns, in reverse every other round."""
-    times: dict[str, list[Taken]] = {way: [] for way in ways}
+    tests: dict[str, Callable[[], object]], rounds: int, say: Say, title: str
+) -> dict[str, list[Seconds]]:
+    """Times of every test; the order is reversed in every other round."""
+    times: dict[str, list[Seconds]] = {test: [] for test in tests}
     for number in range(rounds):
-        order = list(ways) if number % 2 == 0 else list(ways)[::-1]
-        for way in order:
-            say(f"{what}, {way}, round {number + 1} of {rounds}")
-            clock, processor = time.perf_counter(), time.process_time()
-            ways[way]()
-            taken = Taken(time.perf_counter() - clock, time.process_time() - processor)
-            times[way].append(taken)
+        order = list(tests) if number % 2 == 0 else list(tests)[::-1]
+        for test in order:
+            say(f"{title}, {test}, round {number + 1} of {rounds}")
+            clock, cpu = time.perf_counter(), time.process_time()
+            tests[test]()
+            times[test].append(Seconds(time.perf_counter() - clock, time.process_time() - cpu))
     return times
 
 
 def _faster(
-    words: str, way: str, times: dict[str, list[Taken]], bar: float, *, resamples: int, draws: int
+    data: str,
+    test: str,
+    times: dict[str, list[Seconds]],
+    bar: float,
+    *,
+    resamples: int,
+    draws: int,
 ) -> Claim:
-    """Ratio of processor times, since a slope between two of scipy's must not hang on other work.
+    """Ratio of CPU times, because extrapolation must not depend on other processes.
 
-    scipy sets up for seconds, since it counts the permutations that there are; that is taken once.
+    scipy takes seconds to count the possible permutations; this set-up is included once.
     """
-    ours = [taken.processor for taken in times[way]]
+    ours = [seconds.cpu for seconds in times[test]]
     pairs = zip(times["scipy, 1"], times["scipy"], strict=True)
-    each = [(many.processor - one.processor) / resamples for one, many in pairs]
-    whole = [
-        one.processor + a_resample * (draws - 1)
-        for one, a_resample in zip(times["scipy, 1"], each, strict=True)
+    per_resample = [(many.cpu - one.cpu) / resamples for one, many in pairs]
+    total = [
+        one.cpu + slope * (draws - 1)
+        for one, slope in zip(times["scipy, 1"], per_resample, strict=True)
     ]
-    ratio = PairedRatio(ratios=tuple(w / o for w, o in zip(whole, ours, strict=True)))
+    ratio = PairedRatio(ratios=tuple(peer / own for peer, own in zip(total, ours, strict=True)))
     return Claim(
-        claim=f"{words}, {way}",
+        claim=f"{data}, {test}",
         figure=ratio.median,
         unit="× scipy.stats.permutation_test",
         side="at least",
@@ -255,10 +260,10 @@ def _faster(
         rounds=len(ours),
         details=ratio.details
         | {
-            "seconds by the clock": statistics.median(taken.clock for taken in times[way]),
-            "of the processor": statistics.median(ours),
-            "scipy's of the processor": statistics.median(whole),
-            "scipy's for a resample": statistics.median(each),
-            "extrapolated": f"scipy, from {resamples} resamples a round",
+            "seconds": statistics.median(seconds.clock for seconds in times[test]),
+            "CPU s": statistics.median(ours),
+            "CPU s of scipy": statistics.median(total),
+            "CPU s of scipy per resample": statistics.median(per_resample),
+            "extrapolated": f"scipy, from {resamples} resamples per round",
         },
     )

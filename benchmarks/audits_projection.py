@@ -1,4 +1,4 @@
-"""How fast the projection test is: beside a linear program solver, on ten million rows, by size."""
+"""Speed of the projection test: against a linear program solver, on 10⁷ rows, and by size."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from scipy.optimize import linprog
 from benchmarks.claims import Claim, PairedRatio, Say, Scale, print_wide
 from offline_audit import projection_test
 
-__all__ = ["Boundary", "linear_program", "made_up_boundary", "measure_projection"]
+__all__ = ["Boundary", "linear_program", "measure_projection", "synthetic_boundary"]
 
 Float = NDArray[np.float64]
 
@@ -30,7 +30,7 @@ _RUN = "benchmarks.audits_projection_run"
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """Decided people at some distance from the boundary, `[n]` each."""
+    """Rows with decision, boundary distance, group and label, `[n]` each."""
 
     decisions: NDArray[np.bool_]
     distances: Float
@@ -38,8 +38,8 @@ class Boundary:
     labels: NDArray[np.bool_]
 
     def test(self) -> float:
-        """Equalized odds; the statistic."""
-        found = projection_test(
+        """Test equalized odds; return the statistic."""
+        result = projection_test(
             groups=self.second,
             decisions=self.decisions,
             distances=self.distances,
@@ -47,13 +47,13 @@ class Boundary:
             criterion="equalized_odds",
             smallest_cell=1,
         )
-        assert found.statistic is not None
-        assert found.p_value is not None
-        return found.statistic
+        assert result.statistic is not None
+        assert result.p_value is not None
+        return result.statistic
 
 
-def made_up_boundary(n: int) -> Boundary:
-    """Signed distances that are normal, shifted by label and a little by group."""
+def synthetic_boundary(n: int) -> Boundary:
+    """Normal signed distances, shifted by label and slightly by group."""
     rng = np.random.default_rng(n)
     second = (rng.random(n) < 0.3).astype(np.int8)
     labels = rng.random(n) < 0.4
@@ -62,35 +62,35 @@ def made_up_boundary(n: int) -> Boundary:
 
 
 def linear_program(sample: Boundary) -> float:
-    """The same by HiGHS: problem (7) of the paper, a share p of each row that is turned."""
+    """The statistic by HiGHS: problem (7) of the paper, where a share p of each row changes."""
     decided = sample.decisions.astype(float)
     contrasts = []
     for label in (True, False):
         rates = [(sample.labels == label) & (sample.second == group) for group in (1, 0)]
         contrasts.append(rates[0] / rates[0].sum() - rates[1] / rates[1].sum())
     phi = np.array(contrasts)
-    found = linprog(
+    solution = linprog(
         sample.distances,
         A_eq=(1 - 2 * decided) * phi,
         b_eq=-(phi @ decided),
         bounds=(0, 1),
         method="highs",
     )
-    if found.fun is None:
-        raise SystemExit(f"HiGHS: {found.message}")
-    return float(found.fun)
+    if solution.fun is None:
+        raise SystemExit(f"HiGHS: {solution.message}")
+    return float(solution.fun)
 
 
 def measure_projection(scale: Scale, say: Say) -> list[Claim]:
-    """Beside HiGHS, then alone by size, the largest in a process of its own."""
+    """Compare with HiGHS, then run alone by size in processes of their own."""
     return [
-        *_beside_highs(scale=scale, say=say),
+        *_against_highs(scale=scale, say=say),
         *_by_size(scale=scale, say=say),
     ]
 
 
-def _beside_highs(*, scale: Scale, say: Say) -> list[Claim]:
-    """HiGHS is asked for smaller samples first; for the largest unless it takes eight minutes."""
+def _against_highs(*, scale: Scale, say: Say) -> list[Claim]:
+    """HiGHS solves small samples first, and the largest unless it would take eight minutes."""
     seconds: dict[int, float] = {}
     differences = []
     sizes = scale.pick(
@@ -98,24 +98,24 @@ def _beside_highs(*, scale: Scale, say: Say) -> list[Claim]:
         quick=(2_000, 4_000, 8_000),
         smoke=(600, 800, 1_000),
     )
-    ours = _seconds(made_up_boundary(_COMPARED), rounds=3)
+    ours = _seconds(synthetic_boundary(_COMPARED), rounds=scale.pick(full=3, quick=3, smoke=1))
     for n in sizes:
         if n == _COMPARED and _extrapolated(seconds) > _LONGEST:
             continue
         say(f"HiGHS, {n:,} rows")
-        sample = made_up_boundary(n)
+        sample = synthetic_boundary(n)
         started = time.perf_counter()
         peer = linear_program(sample)
         seconds[n] = time.perf_counter() - started
         differences.append(abs(sample.test() - peer) / peer)
-        ours += _seconds(made_up_boundary(_COMPARED), rounds=1)
+        ours += _seconds(synthetic_boundary(_COMPARED), rounds=1)
     measured = seconds.get(_COMPARED)
-    whole = _extrapolated(seconds) if measured is None else measured
-    ratio = PairedRatio(ratios=tuple(whole / own for own in ours))
-    details = ratio.details | {"seconds": statistics.median(ours), "HiGHS's seconds": whole}
+    total = _extrapolated(seconds) if measured is None else measured
+    ratio = PairedRatio(ratios=tuple(total / own for own in ours))
+    details = ratio.details | {"seconds": statistics.median(ours), "seconds of HiGHS": total}
     if measured is None:
-        told = ", ".join(f"{n:,}: {taken:.2f} s" for n, taken in seconds.items())
-        details["extrapolated"] = f"HiGHS, as a power of the rows, from {told}"
+        times = ", ".join(f"{n:,}: {one:.2f} s" for n, one in seconds.items())
+        details["extrapolated"] = f"HiGHS, as a power of the rows, from {times}"
     return [
         Claim(
             claim=f"equalized odds, {_COMPARED:,} rows, with p-value and explanation",
@@ -127,9 +127,9 @@ def _beside_highs(*, scale: Scale, say: Say) -> list[Claim]:
             details=details,
         ),
         Claim(
-            claim="the statistic of both",
+            claim="difference between both statistics",
             figure=max(differences),
-            unit="of it apart",
+            unit="of the statistic",
             side="at most",
             bar=1e-6,
             rounds=len(differences),
@@ -138,7 +138,7 @@ def _beside_highs(*, scale: Scale, say: Say) -> list[Claim]:
 
 
 def _extrapolated(seconds: dict[int, float]) -> float:
-    """At `_COMPARED` rows, by the line through the logarithms."""
+    """Time at `_COMPARED` rows, by a line through the logarithms."""
     slope, start = _line(seconds)
     return math.exp(start + slope * math.log(_COMPARED))
 
@@ -149,7 +149,7 @@ def _line(seconds: Mapping[int, float] | Mapping[float, float]) -> tuple[float, 
 
 
 def _by_size(*, scale: Scale, say: Say) -> list[Claim]:
-    """Each size in a process of its own, three times; what is claimed is the largest."""
+    """Run every size in processes of their own; claims are about the largest."""
     sizes = scale.pick(
         full=[10**5, 3 * 10**5, 10**6, 3 * 10**6, _LARGE],
         quick=[10**4, 10**5, 10**6],
@@ -161,28 +161,28 @@ def _by_size(*, scale: Scale, say: Say) -> list[Claim]:
         for n in sizes:
             say(f"equalized odds, {n:,} rows, round {number + 1} of {rounds}")
             runs[n].append(_in_a_process(n))
-    seconds = {n: _median(found, "seconds") for n, found in runs.items()}
-    processor = {n: _median(found, "processor") for n, found in runs.items()}
-    peaks = {n: max(run["peak"] for run in found) for n, found in runs.items()}
-    _print(seconds, processor, peaks)
-    # t = c (N log N)^e: e above 1 grows faster. Of the processor, which other work does not add to.
-    slope, _ = _line({n * math.log(n): used for n, used in processor.items()})
+    seconds = {n: _median(one, "seconds") for n, one in runs.items()}
+    cpu = {n: _median(one, "cpu") for n, one in runs.items()}
+    peaks = {n: max(run["peak"] for run in one) for n, one in runs.items()}
+    _print(seconds, cpu, peaks)
+    # t = c (N log N)^e; CPU time, which other processes do not affect.
+    slope, _ = _line({n * math.log(n): used for n, used in cpu.items()})
     largest = sizes[-1]
-    words = f"equalized odds, {largest:,} rows"
+    data = f"equalized odds, {largest:,} rows"
     return [
         Claim(
-            claim=f"{words}, with p-value and explanation",
+            claim=f"{data}, with p-value and explanation",
             figure=seconds[largest],
             unit="s",
             side="at most",
             bar=10,
             rounds=rounds,
-            details={"s of the processor": processor[largest]},
+            details={"CPU s": cpu[largest]},
         ),
         Claim(
-            claim=f"{words}, with the rows themselves",
+            claim=f"{data}, peak memory with the rows",
             figure=peaks[largest],
-            unit="GiB at most",
+            unit="GiB",
             side="at most",
             bar=4,
             rounds=rounds,
@@ -191,7 +191,7 @@ def _by_size(*, scale: Scale, say: Say) -> list[Claim]:
         Claim(
             claim=f"growth from {sizes[0]:,} to {largest:,} rows",
             figure=slope,
-            unit="as the power of N log N",
+            unit="as a power of N log N",
             side="at most",
             bar=1.05,
             rounds=rounds * len(sizes),
@@ -200,33 +200,33 @@ def _by_size(*, scale: Scale, say: Say) -> list[Claim]:
 
 
 def _seconds(sample: Boundary, *, rounds: int) -> list[float]:
-    taken = []
+    times = []
     for _ in range(rounds):
         started = time.perf_counter()
         sample.test()
-        taken.append(time.perf_counter() - started)
-    return taken
+        times.append(time.perf_counter() - started)
+    return times
 
 
 def _in_a_process(n: int) -> dict[str, float]:
     command = [sys.executable, "-m", _RUN, str(n)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    found: dict[str, float] = json.loads(done.stdout)
-    return found
+    result: dict[str, float] = json.loads(done.stdout)
+    return result
 
 
-def _median(runs: list[dict[str, float]], of: str) -> float:
-    return statistics.median(run[of] for run in runs)
+def _median(runs: list[dict[str, float]], key: str) -> float:
+    return statistics.median(run[key] for run in runs)
 
 
-def _print(seconds: dict[int, float], processor: dict[int, float], peaks: dict[int, float]) -> None:
+def _print(seconds: dict[int, float], cpu: dict[int, float], peaks: dict[int, float]) -> None:
     table = Table(title="Equalized odds by projection, by size")
-    for heading in ("rows", "s", "CPU s", "CPU ns a row", "the same / log N", "peak GiB"):
+    for heading in ("rows", "s", "CPU s", "CPU ns per row", "CPU ns per row / log N", "peak GiB"):
         table.add_column(heading, justify="right")
-    for n, used in processor.items():
-        each = 1e9 * used / n
+    for n, used in cpu.items():
+        per_row = 1e9 * used / n
         table.add_row(
-            *(f"{n:,}", f"{seconds[n]:.3f}", f"{used:.3f}", f"{each:.0f}"),
-            *(f"{each / math.log(n):.2f}", f"{peaks[n]:.2f}"),
+            *(f"{n:,}", f"{seconds[n]:.3f}", f"{used:.3f}", f"{per_row:.0f}"),
+            *(f"{per_row / math.log(n):.2f}", f"{peaks[n]:.2f}"),
         )
     print_wide(table)

@@ -1,4 +1,4 @@
-"""Bands of `benchmarks.drift`: how often they miss, and how wide they are."""
+"""Confidence bands of `benchmarks.drift`: miscoverage and width."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DRAWS: dict[str, Callable[[np.random.Generator, float, int], Float]] = {
 
 
 def band_claims(*, runs: int, level: float, seed: int) -> Iterator[Claim]:
-    """Simulate runs of 10,000 values of every kind and mean."""
+    """Simulate runs of 10,000 values for every kind of values and mean."""
     n, rng = 10_000, np.random.default_rng(seed)
     missed, widths = {}, {}
     for kind, draw in _DRAWS.items():
@@ -39,12 +39,12 @@ def band_claims(*, runs: int, level: float, seed: int) -> Iterator[Claim]:
             fixed = 2 * NormalDist().inv_cdf(1 - level / 2) * deviation / math.sqrt(n)
             bands = [ShareSums.of(values).band(level) for values in drawn[:10]]
             widths[name] = statistics.median(band.high - band.low for band in bands) / fixed
-    table = Table("values", "ever missed", "width", title=f"Bands at {level:.0%}, {n} steps")
+    table = Table("values", "ever excluded", "width", title=f"Bands at {level:.0%}, {n} steps")
     for name, share in missed.items():
         table.add_row(name, f"{share:.2%}", f"{widths[name]:.2f} × fixed n")
     Console().print(table)
     yield Claim(
-        claim="runs whose band ever misses the mean, by the worst kind of values",
+        claim="runs whose band ever excludes the mean, worst kind of values",
         figure=max(missed.values()),
         unit="of runs",
         side="at most",
@@ -52,7 +52,7 @@ def band_claims(*, runs: int, level: float, seed: int) -> Iterator[Claim]:
         rounds=runs,
     )
     yield Claim(
-        claim="width of a band at 10,000 predictions, by the worst kind of values",
+        claim="width of a band at 10,000 predictions, worst kind of values",
         figure=max(widths.values()),
         unit="× the interval for a fixed n",
         side="at most",
@@ -62,7 +62,7 @@ def band_claims(*, runs: int, level: float, seed: int) -> Iterator[Claim]:
 
 
 def _ever_missed(values: Float, mean: float, level: float) -> bool:
-    """Whether the band leaves out the mean at any step."""
+    """Whether the band excludes the mean at any step."""
     steps, totals = np.arange(len(values)), values.cumsum()
     guesses = (totals - values + 0.5) / (steps + 1)
     variation = ((values - guesses) ** 2).cumsum()

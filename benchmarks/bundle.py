@@ -1,4 +1,4 @@
-"""What it costs to trust a bundle: hashes, the archive made harmless, and the probe."""
+"""Cost of verifying a bundle: hashes, loading without pickles, and probe rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SIZES = {"small": (95, 32), "large": (399, 256)}
 
 
 def measure(scale: Scale, say: Say) -> list[Claim]:
-    """Reading and probing a bundle against torch's own loading of the same file, unchecked."""
+    """Time to read and probe a bundle, relative to torch's unchecked loading of the same file."""
     torch.set_num_threads(1)
     rounds = scale.pick(full=51, quick=11, smoke=1)
     claims = []
@@ -74,4 +74,4 @@ def _spec(width: int) -> BundleSpec:
 
 
 if __name__ == "__main__":
-    report("Trusting a bundle", measure)
+    report("Verifying a bundle", measure)

@@ -1,7 +1,7 @@
-"""How often the tests of the audits are wrong: size, power, coverage, refusals, by simulation.
+"""Size, power and coverage of the audits' tests by simulation, and how often there is no p-value.
 
-`python -m benchmarks.calibration [--quick]`. Full: 10⁴ simulations a design. Each kind of test has
-its designs in a module of its own; add a module's `designs` to `KINDS`.
+`python -m benchmarks.calibration [--quick]`. A full run has 10⁴ simulations per design. The designs
+of each kind of test are a module of `tests/calibration`; add its `designs` to `KINDS`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SEED = 20_000
 
 
 def measure(scale: Scale, say: Say) -> list[Claim]:
-    """Simulate every design and count."""
+    """Simulate every design and count rejections."""
     simulations = scale.pick(full=_FULL, quick=_QUICK, smoke=_SMOKE)
     claims = []
     for kind, designs in KINDS.items():
@@ -35,19 +35,19 @@ def measure(scale: Scale, say: Say) -> list[Claim]:
             say(f"{kind}: {design.name}")
             seed = _SEED + 1_000 * number
             planted = {
-                effect: simulate(simulations, seed + 1 + place)
-                for place, (effect, simulate) in enumerate(design.planted.items())
+                effect: simulate(simulations, seed + 1 + index)
+                for index, (effect, simulate) in enumerate(design.planted.items())
             }
             fair = design.fair(simulations, seed)
             rows.append(Calibrated(design=design, fair=fair, planted=planted))
-            # At once, since the full run takes long.
+            # Print every row at once, since a full run takes long.
             if not scale.small:
                 print_wide(calibration_table(f"{kind}, design {number + 1}", rows[-1:]))
-        print_wide(calibration_table(f"{kind}: {simulations:,} simulations a design", rows))
+        print_wide(calibration_table(f"{kind}: {simulations:,} simulations per design", rows))
         claims += claims_of(kind, rows, few=scale.small)
     if scale.small:
-        told = f"{simulations} simulations tell little: bars are wider by four standard errors"
-        Console().print(f"[dim]{told}[/dim]")
+        note = f"only {simulations} simulations: bars are wider by four standard errors"
+        Console().print(f"[dim]{note}[/dim]")
     return claims
 
 

@@ -1,4 +1,4 @@
-"""Rows of `benchmarks.calibration`: results of a design, and the claims that follow from them."""
+"""Rows of `benchmarks.calibration`: results of the designs, and claims about them."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _COVERAGE, _WITHIN, _LEAST_COVERAGE = 0.95, 0.015, 0.93
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibrated:
-    """What a design showed."""
+    """Results of one design."""
 
     design: Design
     fair: Tries
     planted: dict[str, Tries]
 
     def losses(self) -> list[tuple[float, str]]:
-        """Power of the best rival whose own size is at most 6%, minus ours; effect and rival."""
+        """Power of the best rival with a size of at most 6%, minus ours, by effect and rival."""
         return [
             (loss, f"{self.design.name}, {effect}, against {rival}")
             for effect, tries in self.planted.items()
@@ -42,19 +42,19 @@ class Calibrated:
         ]
 
     def mean_losses(self) -> list[tuple[float, str]]:
-        """The same of the mean over both directions, where both were planted.
+        """Loss of the mean power over both directions, where both were simulated.
 
-        A test that takes power from one direction and gives it to the other gains nothing here.
+        A test that trades power between the directions gains nothing here.
         """
         if len(self.planted) < 2:
             return []
-        found = self._loss(list(self.planted.values()))
-        return [(loss, f"{self.design.name}, against {rival}") for loss, rival in found]
+        losses = self._loss(list(self.planted.values()))
+        return [(loss, f"{self.design.name}, against {rival}") for loss, rival in losses]
 
     def _loss(self, tries: list[Tries]) -> list[tuple[float, str]]:
-        ours = sum(each.rejected for each in tries) / len(tries)
+        ours = sum(one.rejected for one in tries) / len(tries)
         rivals = {
-            name: sum(each.rivals[name] for each in tries) / len(tries)
+            name: sum(one.rivals[name] for one in tries) / len(tries)
             for name, size in self.fair.rivals.items()
             if size <= MOST_SIZE
         }
@@ -63,11 +63,20 @@ class Calibrated:
 
 
 def calibration_table(title: str, rows: Iterable[Calibrated]) -> Table:
-    """The table for people."""
-    columns = ("design", "cell", "n", "refused", "size", "rivals' size", "power", "rivals' power")
+    """Table of all designs."""
+    columns = (
+        "design",
+        "cell",
+        "n",
+        "no p-value",
+        "size",
+        "rivals' size",
+        "power",
+        "rivals' power",
+    )
     table = Table(*columns, "coverage", title=title)
     for row in rows:
-        shown = [_rates(tries.rivals) for tries in row.planted.values()]
+        rivals = [_rates(tries.rivals) for tries in row.planted.values()]
         powers = [f"{effect} {tries.rejected:.3f}" for effect, tries in row.planted.items()]
         table.add_row(
             row.design.name,
@@ -77,36 +86,36 @@ def calibration_table(title: str, rows: Iterable[Calibrated]) -> Table:
             f"{row.fair.rejected:.4f}",
             _rates(row.fair.rivals),
             "\n".join(powers),
-            "\n".join(shown),
+            "\n".join(rivals),
             "–" if row.fair.covered is None else f"{row.fair.covered:.4f}",
         )
     return table
 
 
 def claims_of(kind: str, rows: list[Calibrated], *, few: bool = False) -> list[Claim]:
-    """Worst cases over all designs, beside the bars.
+    """Claims about the worst cases over all designs.
 
     Args:
-        kind: Of the tests.
-        rows: What the designs showed.
-        few: Widen bars by four standard errors, since simulations are few; what then could not
-            fail is not claimed.
+        kind: Kind of the tests.
+        rows: Results of the designs.
+        few: Whether to widen bars by four standard errors, because simulations are few; claims
+            that could not fail then are omitted.
     """
     sims = min(row.fair.simulations for row in rows)
     enough = [row for row in rows if row.design.cell >= ENOUGH]
     small = [row for row in rows if row.design.cell < ENOUGH]
     slack = 4 * math.sqrt(ALPHA * (1 - ALPHA) / sims) if few else 0.0
-    # Of powers of the same samples, which differ in one of ten or so.
+    # Powers are of the same samples; two tests differ on about 10% of them.
     power_slack = 4 * math.sqrt(0.1 / min(_planted(rows), default=sims)) if few else 0.0
     claims = []
 
     def claim(
-        text: str, found: list[tuple[float, str]], unit: str, *, at_most: float | None = None,
+        text: str, cases: list[tuple[float, str]], unit: str, *, at_most: float | None = None,
         at_least: float | None = None,
     ) -> None:  # fmt: skip
-        if not found or (at_least is not None and at_least <= 0):
+        if not cases or (at_least is not None and at_least <= 0):
             return
-        worst = max(found) if at_most is not None else min(found)
+        worst = max(cases) if at_most is not None else min(cases)
         bar = at_most if at_most is not None else at_least
         assert bar is not None
         claims.append(
@@ -117,7 +126,7 @@ def claims_of(kind: str, rows: list[Calibrated], *, few: bool = False) -> list[C
                 side="at most" if at_most is not None else "at least",
                 bar=bar,
                 rounds=sims,
-                details={"worst": worst[1], "designs": len(found)},
+                details={"worst": worst[1], "designs": len(cases)},
             )
         )
 

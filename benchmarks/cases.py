@@ -1,4 +1,4 @@
-"""Cases of `benchmarks.detection`: a classifier's scores beside its true flips, on fresh people."""
+"""Cases of `benchmarks.detection`: scores of a classifier and its true flips, on new people."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Floats = NDArray[np.float64]
 Bool = NDArray[np.bool_]
 
 FLIP, LIMIT, MARGIN = "flip probability", "information limit", "margin"
-FLIP_KNOWING, LIMIT_KNOWING = f"{FLIP}, group given", f"{LIMIT}, group given"
+FLIP_KNOWING, LIMIT_KNOWING = f"{FLIP}, group known", f"{LIMIT}, group known"
 _BINS = 15
 
 
@@ -38,12 +38,12 @@ class Case:
     """One classifier and one protected attribute.
 
     Attributes:
-        name: The setting and the attribute.
-        flips: Whose decision truly flips, `[n]`.
-        rankings: By name of a score, the higher the likelier a flip, `[n]`; may be empty.
-        flip_probability: The flip probability, `[n]`.
-        flip_share: The estimated share of decisions that flip.
-        false_alarms: Alarms on traffic like the baseline's, by signal and level.
+        name: Setting and attribute.
+        flips: Whether each decision truly flips, `[n]`.
+        rankings: Scores by name, higher for likelier flips, `[n]` each; may be empty.
+        flip_probability: Flip probability, `[n]`.
+        flip_share: Estimated share of decisions that flip.
+        false_alarms: Number of alarms on traffic like the baseline's, by signal and level.
     """
 
     name: str
@@ -59,17 +59,17 @@ class Case:
         return float(self.flips.mean())
 
     def auc(self, score: str) -> float:
-        """How well a score ranks the true flips."""
+        """AUC of a score for the true flips."""
         return float(roc_auc_score(self.flips, self.rankings[score]))
 
     def tpr(self, score: str) -> float:
-        """Share of true flips found where 5% of the other decisions are named too."""
+        """True positive rate of a score at a false positive rate of 5%."""
         false, true, _ = roc_curve(self.flips, self.rankings[score])
         return float(np.interp(0.05, false, true))
 
     @property
     def brier_skill(self) -> float:
-        """Share of the base rate's squared error that the flip probability takes away."""
+        """Brier skill score of the flip probability relative to the base rate."""
         error = float(np.mean((self.flip_probability - self.flips) ** 2))
         return 1 - error / float(self.flips.var())
 
@@ -86,14 +86,14 @@ class Case:
 
     @property
     def share_error(self) -> float:
-        """Error of the flip share over what is allowed: 1.5 points, or a fifth of the truth."""
+        """Error of the flip share relative to its tolerance: 1.5 points, or 20% of the truth."""
         return abs(self.flip_share - self.true_share) / max(0.015, 0.2 * self.true_share)
 
 
 def judge(
     name: str, society: Society, *, learn: int, baseline: int, judged: int, limit: int, seed: int
 ) -> Iterator[Case]:
-    """Train, fit and judge on fresh people; nothing is ranked where nobody teaches the limit."""
+    """Train, fit and score new people; without rows for the limit there are no rankings."""
     people = society.people(learn, seed=seed)
     subject = fit_subject(society, train_classifier(people, seed=seed), people, seed=seed)
     fresh = society.people(judged, seed=seed + 1)
@@ -104,16 +104,16 @@ def judge(
         teachers = society.people(limit, seed=seed + 2)
         reseeded = train_classifier(people, seed=seed + 1)
         rankings = _rankings(subject, scores, fresh, reseeded)
-        for attribute, found in rankings.items():
-            found |= _limits(subject, teachers, fresh, attribute)
-    for attribute, found in rankings.items():
-        mine = scores.attributes[attribute]
+        for attribute, ranking in rankings.items():
+            ranking |= _limits(subject, teachers, fresh, attribute)
+    for attribute, ranking in rankings.items():
+        own = scores.attributes[attribute]
         yield Case(
             name=f"{name}: {attribute}",
             flips=subject.true_flips(fresh, attribute),
-            rankings=found,
-            flip_probability=_floats(mine.flip_probability),
-            flip_share=float(mine.hard_flips.mean()),
+            rankings=ranking,
+            flip_probability=_floats(own.flip_probability),
+            flip_share=float(own.hard_flips.mean()),
             false_alarms=alarms(before, scores, attribute),
         )
 
@@ -121,51 +121,51 @@ def judge(
 def _rankings(
     subject: Subject, scores: Scores, fresh: People, reseeded: nn.Module
 ) -> dict[str, dict[str, Floats]]:
-    """By attribute, every score, the higher the likelier a flip."""
+    """By attribute, every score, higher for likelier flips."""
     knowing = subject.scores_knowing(fresh.features, fresh.groups)
     side = np.where(scores.decision.numpy(), 1.0, -1.0)
     with torch.no_grad():
         other = _floats(reseeded(torch.from_numpy(fresh.features)))
-    found = {}
-    for name, judged in scores.attributes.items():
-        assert judged.log_prediction_sensitivity is not None
-        found[name] = {
-            FLIP: _floats(judged.flip_probability),
+    rankings = {}
+    for name, own in scores.attributes.items():
+        assert own.log_prediction_sensitivity is not None
+        rankings[name] = {
+            FLIP: _floats(own.flip_probability),
             FLIP_KNOWING: _floats(knowing.attributes[name].flip_probability),
-            "expected change": _floats(judged.expected_change),
-            # Where no feature counts in both models it is −∞, which a ranking must still place.
-            "prediction sensitivity": _floats(judged.log_prediction_sensitivity.clamp_min(-1e30)),
+            "expected change": _floats(own.expected_change),
+            # It is −∞ if no feature has a gradient in both models; a ranking needs finite values.
+            "prediction sensitivity": _floats(own.log_prediction_sensitivity.clamp_min(-1e30)),
             MARGIN: -_floats(scores.margin),
-            # Another logit ranks by how far it lies on the other side of the threshold.
+            # Another logit ranks by its distance beyond the threshold.
             "reseeded classifier": -side * other,
         }
         change = linear_change(subject.sensitivity, torch.from_numpy(fresh.features), name)
         if change is not None:
             linear = _floats(scores.logit + change)
-            found[name]["linear change"] = -side * linear
-    return found
+            rankings[name]["linear change"] = -side * linear
+    return rankings
 
 
 def _limits(subject: Subject, teachers: People, fresh: People, attribute: str) -> dict[str, Floats]:
-    """P(flip | features) and P(flip | features, group), as learned from true flips."""
+    """P(flip | features) and P(flip | features, group), learned from true flips."""
     flips = subject.true_flips(teachers, attribute)
-    found = {}
-    for name, given in ((LIMIT, None), (LIMIT_KNOWING, attribute)):
+    limits = {}
+    for name, known in ((LIMIT, None), (LIMIT_KNOWING, attribute)):
         learner = HistGradientBoostingClassifier(
             max_iter=400, learning_rate=0.08, early_stopping=True, random_state=0
         )
-        learner.fit(_seen(subject, teachers, given), flips)
-        found[name] = learner.predict_proba(_seen(subject, fresh, given))[:, 1]
-    return found
+        learner.fit(_inputs(subject, teachers, known), flips)
+        limits[name] = learner.predict_proba(_inputs(subject, fresh, known))[:, 1]
+    return limits
 
 
-def _seen(subject: Subject, people: People, given: str | None) -> NDArray[np.float32]:
-    """Features, the classifier's logit, and the group by the attribute that is given."""
+def _inputs(subject: Subject, people: People, known: str | None) -> NDArray[np.float32]:
+    """Features, the classifier's logit, and the group of a known attribute."""
     with torch.no_grad():
         logit = subject.classifier(torch.from_numpy(people.features)).numpy()
     columns = [people.features, logit[:, None]]
-    if given is not None:
-        groups = people.groups[given]
+    if known is not None:
+        groups = people.groups[known]
         columns.append(groups[:, None] == np.arange(groups.max() + 1))
     return np.hstack(columns).astype(np.float32)
 

@@ -1,4 +1,4 @@
-"""Claims: what a benchmark measured, the bar it had to meet, and whether it did."""
+"""Claims: a figure that a benchmark measured, its bar, and whether it meets the bar."""
 
 from __future__ import annotations
 
@@ -35,43 +35,43 @@ __all__ = [
 
 _WIDE = 150
 
-# Called by a benchmark as it goes: what it is doing now.
+# Called by a benchmark with a description of its current step.
 Say = Callable[[str], None]
 
 _Value = TypeVar("_Value")
 
 
 class Scale(StrEnum):
-    """How much a benchmark measures."""
+    """Size of a benchmark run."""
 
     FULL = "full"
-    # At most 60 s a script.
+    # At most 60 s per script.
     QUICK = "quick"
-    # Seconds a script: every code path, no claim judged.
+    # A few seconds per script: every code path, no claim evaluated.
     SMOKE = "smoke"
 
     @property
     def small(self) -> bool:
-        """Whether less than everything is measured."""
+        """Whether the run is smaller than a full one."""
         return self is not Scale.FULL
 
     def pick(self, *, full: _Value, quick: _Value, smoke: _Value) -> _Value:
-        """The value of this scale."""
+        """Choose the value for this scale."""
         return {Scale.FULL: full, Scale.QUICK: quick, Scale.SMOKE: smoke}[self]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """One measured figure beside its bar.
+    """A measured figure and its bar.
 
     Attributes:
-        claim: What is claimed, in words.
-        figure: What was measured.
-        unit: Of what: "s", "GiB", "× torch.export.load".
-        side: Whether the figure must stay at or below the bar, or reach it.
-        bar: The bar.
-        rounds: How many repetitions the figure rests on.
-        details: Spread, peers, sizes; `extrapolated` where a figure was not measured in full.
+        claim: Description of what is claimed.
+        figure: Measured value.
+        unit: Unit of the figure, such as "s", "GiB" or "× torch.export.load".
+        side: Whether the bar is an upper or a lower bound.
+        bar: Bound that the figure must meet.
+        rounds: Number of repetitions.
+        details: Spread, peers, sizes; `extrapolated` if the figure was not measured in full.
     """
 
     claim: str
@@ -84,11 +84,11 @@ class Claim:
 
     @property
     def holds(self) -> bool:
-        """Whether the figure meets the bar; a figure that is not a number never does."""
+        """Whether the figure meets the bar; NaN never does."""
         return self.figure <= self.bar if self.side == "at most" else self.figure >= self.bar
 
     def to_dict(self) -> dict[str, Any]:
-        """As it stands in the JSON file."""
+        """Fields of the JSON file."""
         return {
             "claim": self.claim,
             "figure": self.figure,
@@ -102,18 +102,18 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairedRatio:
-    """Time of ours over time of the peer's, one ratio a round."""
+    """Our time divided by the peer's, one ratio per round."""
 
     ratios: tuple[float, ...]
 
     @property
     def median(self) -> float:
-        """The middle ratio."""
+        """Median ratio."""
         return statistics.median(self.ratios)
 
     @property
     def details(self) -> dict[str, Any]:
-        """The spread, for a claim's details."""
+        """Lowest and highest ratio, for the details of a claim."""
         return {"lowest": min(self.ratios), "highest": max(self.ratios)}
 
 
@@ -124,7 +124,7 @@ def paired_ratio(
     rounds: int,
     clock: Callable[[], float] = time.perf_counter,
 ) -> PairedRatio:
-    """Time both in every round, alternating which runs first, after one round unmeasured."""
+    """Time both in every round, in alternating order, after one unmeasured round."""
     ours(), peer()
     ratios = []
     for number in range(rounds):
@@ -140,38 +140,38 @@ def report(title: str, measure: Callable[[Scale, Say], list[Claim]]) -> None:
 
 
 def report_parts(title: str, parts: Mapping[str, Callable[[Scale, Say], list[Claim]]]) -> None:
-    """The same for a benchmark of several parts; `--only` runs one of them."""
+    """Run a benchmark with several parts as a script; `--only` runs one part."""
     parser = argparse.ArgumentParser(description=title)
     add_scale_options(parser)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the claims to FILE")
     if len(parts) > 1:
-        parser.add_argument("--only", choices=parts, help="run this part alone")
+        parser.add_argument("--only", choices=parts, help="run only this part")
     options = parser.parse_args()
     scale, only = scale_of(options), getattr(options, "only", None)
-    chosen = list(parts.values()) if only is None else [parts[only]]
+    selected = list(parts.values()) if only is None else [parts[only]]
     console = Console(stderr=True)
     with Progress(*Progress.get_default_columns()[:1], console=console, transient=True) as progress:
         task = progress.add_task("starting", total=None)
         say = partial(_say, progress, task)
-        claims = [claim for measure in chosen for claim in measure(scale, say)]
+        claims = [claim for measure in selected for claim in measure(scale, say)]
     machine = f"{os.cpu_count()} cores, torch {version('torch')}"
-    print_claims(f"{title} ({scale} sizes, {machine})", claims, judged=scale is not Scale.SMOKE)
+    print_claims(f"{title} ({scale} sizes, {machine})", claims, evaluated=scale is not Scale.SMOKE)
     if options.json:
-        found = [claim.to_dict() | {"scale": scale} for claim in claims]
-        options.json.write_text(json.dumps(found, indent=2) + "\n")
+        rows = [claim.to_dict() | {"scale": scale} for claim in claims]
+        options.json.write_text(json.dumps(rows, indent=2) + "\n")
 
 
 def add_scale_options(parser: argparse.ArgumentParser) -> None:
-    """Add `--quick` and `--smoke`, of which one at most may be given."""
+    """Add the mutually exclusive options `--quick` and `--smoke`."""
     scales = parser.add_mutually_exclusive_group()
     scales.add_argument("--quick", action="store_true", help="smaller sizes, within 60 s")
     scales.add_argument(
-        "--smoke", action="store_true", help="tiny sizes, within seconds; no claim is judged"
+        "--smoke", action="store_true", help="tiny sizes, within seconds; no claim is evaluated"
     )
 
 
 def scale_of(options: argparse.Namespace) -> Scale:
-    """The scale that the options of `add_scale_options` name."""
+    """Scale selected by the options of `add_scale_options`."""
     if options.smoke:
         return Scale.SMOKE
     return Scale.QUICK if options.quick else Scale.FULL
@@ -181,23 +181,23 @@ def _say(progress: Progress, task: TaskID, text: str) -> None:
     progress.update(task, description=text)
 
 
-def print_claims(title: str, claims: list[Claim], *, judged: bool = True) -> None:
-    """Print the claims as a table; unless they are judged, without saying which of them hold."""
+def print_claims(title: str, claims: list[Claim], *, evaluated: bool = True) -> None:
+    """Print the claims as a table; unless evaluated, without whether they hold."""
     table = Table("claim", "measured", "bar", "holds", title=title, show_lines=True)
     for claim in claims:
         details = {"rounds": claim.rounds, **claim.details}
-        listed = ", ".join(f"{key} {_shown(value)}" for key, value in details.items())
+        text = ", ".join(f"{key} {_format(value)}" for key, value in details.items())
         table.add_row(
-            f"{claim.claim}\n[dim]{listed}[/dim]",
+            f"{claim.claim}\n[dim]{text}[/dim]",
             f"{claim.figure:.3g} {claim.unit}",
             f"{claim.side} {claim.bar:g}",
-            ("yes" if claim.holds else "NO") if judged else "not judged (smoke)",
+            ("yes" if claim.holds else "NO") if evaluated else "not evaluated (smoke)",
         )
     Console().print(table)
 
 
 def print_wide(table: Table) -> None:
-    """A table of many columns, legible also in a file."""
+    """Print a table with many columns, legible in a file as well."""
     Console(width=max(Console().width, _WIDE)).print(table)
 
 
@@ -207,5 +207,5 @@ def _seconds(action: Callable[[], object], clock: Callable[[], float]) -> float:
     return clock() - started
 
 
-def _shown(value: object) -> str:
+def _format(value: object) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -1,10 +1,10 @@
-"""Whether the scores find the decisions that would truly flip for another group.
+"""Accuracy of the scores: do they find the decisions that would truly flip for another group?
 
-Truth is known in structural causal models only: the lending world at three strengths of bias, and
-two others. The protected attribute is hidden from the features throughout. Every score stands
-beside the information limit: a classifier that learned from many fresh people whose decisions truly
-flip. It is an estimate from below, since it has to learn what the classifier does between its
-training rows, while a score may ask the classifier itself; a score above it is at the limit.
+The truth is known in structural causal models only: the lending world at three strengths of bias,
+and two others. The features never contain the protected attribute. Every score is compared with the
+information limit: a classifier that was trained on the true flips of many new people. It estimates
+the limit from below, because it must learn the decisions between its training rows, while a score
+can evaluate the classifier there.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from benchmarks.structural_models import HIRING, INSURANCE
 from benchmarks.subject import Society
 from monitor import World
 
-# Everything was tuned on seeds below 100.
+# Development used seeds below 100 only.
 _SEED = 1000
 _BIASED: dict[str, Society] = {
     "world": World(),
@@ -34,13 +34,13 @@ _BIASED: dict[str, Society] = {
     "world, weaker proxies": World(proxy_bias=0.6),
     "insurance": INSURANCE,
 }
-# Labels are true repayment here, but some features are proxies, so a few decisions flip.
+# Labels are unbiased here, but some features are proxies, so a few decisions flip.
 _NEARLY_FAIR = World(label_bias=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sizes:
-    """How many of the biased settings, how many people, and how often classifiers are changed."""
+    """Number of biased settings, of people, and of rounds of changed classifiers."""
 
     settings: int
     learn: int
@@ -51,19 +51,17 @@ class _Sizes:
 
     @property
     def people(self) -> dict[str, int]:
-        """What a case and a change both need."""
+        """Arguments of both a case and a change."""
         return {"learn": self.learn, "baseline": self.baseline, "judged": self.judged}
 
 
 _FULL = _Sizes(settings=5, learn=60_000, baseline=10_000, judged=30_000, limit=250_000, rounds=3)
 _QUICK = _Sizes(settings=2, learn=36_000, baseline=4_000, judged=10_000, limit=60_000, rounds=1)
-
-
 _SMOKE = _Sizes(settings=2, learn=3_000, baseline=500, judged=600, limit=1_000, rounds=1)
 
 
 def measure(scale: Scale, say: Say) -> list[Claim]:
-    """Rank, calibrate, estimate and raise alarms; print every row and return the claims."""
+    """Compute rankings, calibration, shares and alarms; print every row and return the claims."""
     torch.set_num_threads(1)
     sizes = scale.pick(full=_FULL, quick=_QUICK, smoke=_SMOKE)
     biased: list[Case] = []
@@ -94,7 +92,9 @@ def measure(scale: Scale, say: Say) -> list[Claim]:
 
 
 def _ranking_table(cases: list[Case]) -> Table:
-    table = Table("setting: attribute", "score", "AUC", "TPR at 5% FPR", title="Finding true flips")
+    table = Table(
+        "setting: attribute", "score", "AUC", "TPR at 5% FPR", title="Detection of true flips"
+    )
     for case in cases:
         for score in sorted(case.rankings, key=case.auc, reverse=True):
             table.add_row(case.name, score, f"{case.auc(score):.3f}", f"{case.tpr(score):.3f}")
@@ -103,8 +103,8 @@ def _ranking_table(cases: list[Case]) -> Table:
 
 
 def _probability_table(cases: list[Case]) -> Table:
-    headings = ("true", "share", "mean", "Brier skill", "ECE", "ECE > 0.1")
-    title = "True flips, flip share, and the flip probability as a probability"
+    headings = ("true share", "flip share", "mean", "Brier skill", "ECE", "ECE > 0.1")
+    title = "True flips, flip share, and calibration of the flip probability"
     table = Table("setting: attribute", *headings, title=title)
     for case in cases:
         table.add_row(
@@ -149,17 +149,17 @@ def _change_table(changed: list[Change]) -> Table:
 
 
 def _bounds(sizes: _Sizes) -> list[tuple[int, int]]:
-    """Between which counts of false alarms 99.9% lie, at each level.
+    """Central 99.9% range of the number of false alarms, at each level.
 
     For one baseline of n rows the false alarm rate is Beta(k, n + 1 − k), k = ⌊α(n + 1)⌋, so their
     number among m new predictions is beta-binomial.
     """
-    found = []
+    bounds = []
     for alpha in ALPHAS:
         rank = int(alpha * (sizes.baseline + 1))
         law = betabinom(sizes.judged, rank, sizes.baseline + 1 - rank)
-        found.append((int(law.ppf(0.0005)), int(law.ppf(0.9995))))
-    return found
+        bounds.append((int(law.ppf(0.0005)), int(law.ppf(0.9995))))
+    return bounds
 
 
 def _ranking_claims(cases: list[Case], sizes: _Sizes) -> list[Claim]:
@@ -188,7 +188,7 @@ def _ranking_claims(cases: list[Case], sizes: _Sizes) -> list[Claim]:
             lowest=True,
         ),
         _worst(
-            "AUC of the flip probability with the group given",
+            "AUC of the flip probability with the group known",
             cases,
             lambda case: case.auc(FLIP_KNOWING),
             bar=0.98,
@@ -220,7 +220,7 @@ def _probability_claims(cases: list[Case], fair: list[Case]) -> list[Claim]:
             bar=0.10,
         ),
         _worst(
-            "error of the flip share, as a part of 1.5 points or 20% of the true share",
+            "error of the flip share, relative to 1.5 points or 20% of the true share",
             [*cases, *fair],
             lambda case: case.share_error,
             bar=1,
@@ -265,7 +265,7 @@ def _change_claims(changed: list[Change]) -> list[Claim]:
             details={"lowest": min(multiples)},
         ),
         Claim(
-            claim="alarmed at 1% after bias came into a nearly fair classifier through proxies",
+            claim="alarms at 1% after bias through proxies is injected, nearly fair classifier",
             figure=min(change.rates[signal][0] for change in injected),
             unit="of predictions",
             side="at least",
@@ -289,7 +289,7 @@ def _worst(
     lowest: bool = False,
     more: dict[str, Any] | None = None,
 ) -> Claim:
-    """A claim about every case, by the one that meets its bar least."""
+    """A claim about the worst of all cases."""
     figures = {case.name: figure(case) for case in cases}
     return Claim(
         claim=claim,
@@ -303,4 +303,4 @@ def _worst(
 
 
 if __name__ == "__main__":
-    report("Finding decisions that would flip for another group", measure)
+    report("Detection of decisions that would flip for another group", measure)

@@ -1,8 +1,8 @@
-"""Whether the drift watch keeps its promises: bands that hold, rare false alarms, early true ones.
+"""Guarantees of the drift watch: coverage of bands, false alarms, and delays of true alarms.
 
-Sex and ethnicity are watched in four settings; alarms of change and share are those of sex. Bias is
-injected as in `benchmarks.alarms`: half of the positive women stand as negative in one epoch of
-fine-tuning. The rule for causes was shaped on seeds below 100.
+Sex and ethnicity are monitored in four settings; claims about alarms are for sex. Bias is injected
+as in `benchmarks.alarms`: half of the positive women are labelled negative in one epoch of
+fine-tuning. The rule for causes was developed on seeds below 100.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SHARE, _CHANGE = Watcher("share", "sex"), Watcher("change", "sex")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sizes:
-    """How many classifiers a setting, runs of each kind, and people."""
+    """Number of classifiers per setting, of runs of each kind, and of people."""
 
     classifiers: int
     coverage_runs: int
@@ -45,7 +45,7 @@ class _Sizes:
     learn: int
     baseline: int
     pool: int
-    # Streams have their length divided by this.
+    # Divisor of the lengths of all streams.
     shorter: int = 1
 
 
@@ -67,8 +67,6 @@ _QUICK = _Sizes(
     baseline=15_000,
     pool=20_000,
 )
-
-
 _SMOKE = _Sizes(
     classifiers=1,
     coverage_runs=2,
@@ -88,10 +86,10 @@ def measure(scale: Scale, say: Say) -> list[Claim]:
     say("bands")
     claims = list(band_claims(runs=sizes.coverage_runs, level=_LEVEL, seed=_SEED))
     settings: list[Setting] = []
-    for place, name in enumerate(SETTINGS):
+    for index, name in enumerate(SETTINGS):
         for number in range(sizes.classifiers):
             say(f"{name}, classifier {number + 1} of {sizes.classifiers}")
-            seed = _SEED + 100 * place + 10 * number
+            seed = _SEED + 100 * index + 10 * number
             people = {"learn": sizes.learn, "baseline": sizes.baseline, "pool": sizes.pool}
             settings.append(Setting.make(name, seed=seed, **people))
     say("null runs")
@@ -100,14 +98,14 @@ def measure(scale: Scale, say: Say) -> list[Claim]:
     claims += _injections(settings, sizes)
     say("benign fine-tunes")
     claims.append(_benign(settings, sizes))
-    say("other people")
+    say("other populations")
     claims.append(_other_people(settings, sizes))
     say("cost")
     return claims + list(_cost(settings[0], scale=scale))
 
 
 def _null_runs(pool: Pool, sizes: _Sizes) -> Claim:
-    """Reference and stream drawn from one pool, so that they are exchangeable exactly."""
+    """Draw reference and stream from one pool, so that they are exactly exchangeable."""
     steps, alarms = 100_000 // sizes.shorter, Counter[Watcher]()
     for number in range(sizes.null_runs):
         rng = np.random.default_rng(_SEED + number)
@@ -117,11 +115,11 @@ def _null_runs(pool: Pool, sizes: _Sizes) -> Claim:
         run(drift, [(pool, steps)], rng)
         alarms.update(alarm.watcher for alarm in drift.alarms)
     return Claim(
-        claim=f"null runs of {steps} predictions that alarm at c = 10⁶, by the worst detector",
+        claim=f"null runs of {steps} predictions with an alarm at c = 10⁶, worst detector",
         figure=max(alarms.values(), default=0),
         unit=f"of {sizes.null_runs}",
         side="at most",
-        # 9 of 40: more would have a chance of about 1 in 200 at the stated 10%.
+        # 9 of 40: more have a probability of about 1 in 200 at the nominal 10%.
         bar=float(binom.ppf(0.99, sizes.null_runs, steps / _RUN_LENGTH)),
         rounds=sizes.null_runs,
         details={" ".join(filter(None, watcher)): n for watcher, n in alarms.items()},
@@ -134,17 +132,17 @@ def _injections(settings: list[Setting], sizes: _Sizes) -> Iterator[Claim]:
     causes = {name: Counter[str]() for name in SETTINGS}
     for setting in settings:
         for number in range(sizes.runs):
-            found = _after(setting, setting.injected, number, longest=_LONGEST // sizes.shorter)
-            share[setting.name].append(_delay(found, _SHARE))
-            change[setting.name].append(_delay(found, _CHANGE))
-            causes[setting.name].update(a.cause for w, a in found.items() if w == _CHANGE)
-    headings = ("true flips", "share separates after", "change detected after", "called")
+            alarms = _after(setting, setting.injected, number, longest=_LONGEST // sizes.shorter)
+            share[setting.name].append(_delay(alarms, _SHARE))
+            change[setting.name].append(_delay(alarms, _CHANGE))
+            causes[setting.name].update(a.cause for w, a in alarms.items() if w == _CHANGE)
+    headings = ("true flips", "share separates after", "change detected after", "causes")
     table = Table("setting", *headings, title="Bias injected after 5,000 clean predictions")
     for name in SETTINGS:
         flips = [f"{s.before:.1%} → {s.after:.1%}" for s in settings if s.name == name]
         medians = [f"{statistics.median(d[name]):.0f}" for d in (share, change)]
-        told = ", ".join(f"{cause} {n}" for cause, n in causes[name].most_common())
-        table.add_row(name, "\n".join(flips), *medians, told)
+        counts = ", ".join(f"{cause} {n}" for cause, n in causes[name].most_common())
+        table.add_row(name, "\n".join(flips), *medians, counts)
     Console().print(table)
     first, everywhere = next(iter(SETTINGS)), [d for delays in share.values() for d in delays]
     runs = len(share[first])
@@ -161,7 +159,7 @@ def _injections(settings: list[Setting], sizes: _Sizes) -> Iterator[Claim]:
     )
     yield _delays("until the change is detected, fair start, strong proxies", change[first], 200)
     yield Claim(
-        claim="injected bias that is called treatment, all settings",
+        claim="injected bias with the cause treatment, all settings",
         figure=called["treatment"] / max(sum(called.values()), 1),
         unit="of change alarms",
         side="at least",
@@ -174,17 +172,17 @@ def _injections(settings: list[Setting], sizes: _Sizes) -> Iterator[Claim]:
 def _benign(settings: list[Setting], sizes: _Sizes) -> Claim:
     length, alarms = 20_000 // sizes.shorter, Counter[str]()
     for setting in settings:
-        # An epoch on unchanged labels can make a classifier less fair; then an alarm is no error.
+        # An epoch on unchanged labels can make a classifier less fair; then an alarm is correct.
         rise = setting.after_tuning - setting.before
         kind = "true flips rose" if rise > _RISE else "not risen"
         for number in range(sizes.runs):
-            found = _after(setting, setting.tuned, number, longest=length, stop=False)
-            alarms.update([f"{kind}, runs", *[f"{kind}, alarmed"] * (_SHARE in found)])
-            alarms.update(["change alarms"] * (_CHANGE in found))
+            raised = _after(setting, setting.tuned, number, longest=length, stop=False)
+            alarms.update([f"{kind}, runs", *[f"{kind}, alarmed"] * (_SHARE in raised)])
+            alarms.update(["change alarms"] * (_CHANGE in raised))
     stated = _LEVEL + (_CLEAN + length + 500) / _RUN_LENGTH
     runs = alarms["not risen, runs"]
     return Claim(
-        claim="flip shares that separate after a fine-tune that left true flips as they were",
+        claim="flip shares that separate after a fine-tune that did not change true flips",
         figure=alarms["not risen, alarmed"],
         unit=f"of {runs} runs",
         side="at most",
@@ -199,12 +197,12 @@ def _other_people(settings: list[Setting], sizes: _Sizes) -> Claim:
     for setting in settings:
         for name, pool in setting.shifted.items():
             for number in range(sizes.runs):
-                found = _after(setting, pool, number, longest=10_000 // sizes.shorter, stop=False)
+                raised = _after(setting, pool, number, longest=10_000 // sizes.shorter, stop=False)
                 alarms = sorted(
-                    (a for w, a in found.items() if w in (_CHANGE, _SHARE)), key=lambda a: a.at
+                    (a for w, a in raised.items() if w in (_CHANGE, _SHARE)), key=lambda a: a.at
                 )
-                told = alarms[0].cause if alarms else "no alarm"
-                causes.setdefault(name, Counter()).update([told])
+                cause = alarms[0].cause if alarms else "no alarm"
+                causes.setdefault(name, Counter()).update([cause])
     outcomes = ("covariates", "unclear", "treatment", "no alarm")
     table = Table("people", *outcomes, title="First alarm of expected change or flip share")
     for name, counts in causes.items():
@@ -213,9 +211,9 @@ def _other_people(settings: list[Setting], sizes: _Sizes) -> Claim:
     called = sum(causes.values(), Counter[str]())
     alarmed = sum(called.values()) - called["no alarm"]
     return Claim(
-        claim="alarms by other people, not by bias, that are called covariates",
+        claim="alarms after a change of population, not of bias, with the cause covariates",
         figure=called["covariates"] / max(alarmed, 1),
-        unit="of runs that alarm",
+        unit="of runs with an alarm",
         side="at least",
         bar=0.8,
         rounds=alarmed,
@@ -236,7 +234,7 @@ def _cost(setting: Setting, *, scale: Scale) -> Iterator[Claim]:
             drift.update(batch)
         rounds.append((time.perf_counter() - started) / 32_000 * 1e6)
     yield Claim(
-        claim="time of a prediction, one attribute of two groups, batches of 32",
+        claim="time per prediction, one attribute of two groups, batches of 32",
         figure=statistics.median(rounds),
         unit="µs",
         side="at most",
@@ -264,9 +262,9 @@ def _cost(setting: Setting, *, scale: Scale) -> Iterator[Claim]:
 def _after(
     setting: Setting, pool: Pool, number: int, *, longest: int, stop: bool = True
 ) -> dict[Watcher, Alarm]:
-    """Alarms that a change raises after clean predictions; those before it are acknowledged.
+    """Alarms after a change that follows clean predictions; earlier alarms are acknowledged.
 
-    With `stop`, no more is fed than until the share has separated and every cause is settled.
+    With `stop`, the stream ends once the share has separated and every cause is determined.
     """
     rng = np.random.default_rng(_SEED + number)
     drift = _watch(setting.reference, rng)
@@ -275,20 +273,20 @@ def _after(
         drift.acknowledge(alarm.watcher)
     while drift.seen < _CLEAN + longest:
         run(drift, [(pool, 500)], rng)
-        found = {alarm.watcher: alarm for alarm in drift.alarms}
-        settled = [w in found and found[w].cause != "unclear" for w in (_SHARE, _CHANGE)]
-        if stop and all(settled):
+        raised = {alarm.watcher: alarm for alarm in drift.alarms}
+        clear = [w in raised and raised[w].cause != "unclear" for w in (_SHARE, _CHANGE)]
+        if stop and all(clear):
             break
     return {alarm.watcher: alarm for alarm in drift.alarms}
 
 
-def _delay(found: dict[Watcher, Alarm], watcher: Watcher) -> float:
-    return found[watcher].at - _CLEAN if watcher in found else math.inf
+def _delay(alarms: dict[Watcher, Alarm], watcher: Watcher) -> float:
+    return alarms[watcher].at - _CLEAN if watcher in alarms else math.inf
 
 
-def _delays(what: str, delays: list[float], bar: float) -> Claim:
+def _delays(event: str, delays: list[float], bar: float) -> Claim:
     return Claim(
-        claim=f"predictions {what}, median",
+        claim=f"predictions {event}, median",
         figure=statistics.median(delays),
         unit="predictions",
         side="at most",

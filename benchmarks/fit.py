@@ -1,4 +1,4 @@
-"""How long `fit` takes and how much memory, up to a million rows of 95 columns."""
+"""Time and memory of `fit`, up to a million rows of 95 columns."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ import sys
 
 from benchmarks.claims import Claim, Say, Scale, report
 
-# Runs in a process of its own, so that its peak memory is its own.
+# Runs in a process of its own, so that its peak memory can be measured.
 _FIT = """
 import json, resource, sys, tempfile, time
 from pathlib import Path
 import numpy as np
 import torch
-from monitor.bundle import Decision, Feature, Model, OneHotGroup
-from monitor.fitting import FitData, FitSpec
-from monitor.fitting.run import fit
+from monitor import Decision, Feature, FitData, FitSpec, Model, OneHotGroup, fit
 from monitor.fitting.spec import Output, ProtectedColumn
 
 rows = int(sys.argv[1])
@@ -55,24 +53,24 @@ print(json.dumps({"seconds": seconds, "peak": peak}))
 
 
 def measure(scale: Scale, say: Say) -> list[Claim]:
-    """Time and peak memory of one fit, data in memory."""
+    """Time and peak memory of one fit, with the data in memory."""
     rows, minutes = scale.pick(full=(1_000_000, 15), quick=(50_000, 3), smoke=(2_000, 3))
     say(f"{rows:,} rows of 95 columns")
     command = [sys.executable, "-c", _FIT, str(rows)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    found = json.loads(done.stdout)
+    result = json.loads(done.stdout)
     return [
         Claim(
             claim=f"fit {rows:,} rows of 95 columns",
-            figure=found["seconds"] / 60,
+            figure=result["seconds"] / 60,
             unit="minutes",
             side="at most",
             bar=minutes,
             rounds=1,
         ),
         Claim(
-            claim="peak memory of the same",
-            figure=found["peak"],
+            claim=f"peak memory of the fit, {rows:,} rows",
+            figure=result["peak"],
             unit="GiB",
             side="at most",
             bar=6,

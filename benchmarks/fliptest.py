@@ -1,6 +1,6 @@
-"""How good FlipTest is: against true counterfactuals, over a hundred classifiers, on Lipton's data.
+"""Accuracy of FlipTest: against true counterfactuals, over 100 classifiers, on Lipton's data.
 
-`--only maps`, `--only seeds` or `--only lipton` leaves the others out.
+`--only maps`, `--only seeds` or `--only lipton` runs one part.
 """
 
 from __future__ import annotations

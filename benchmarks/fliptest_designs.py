@@ -1,7 +1,7 @@
-"""Societies whose groups differ in how features hang together, to judge maps where truth is known.
+"""Structural models whose groups differ in dependence, to evaluate maps where the truth is known.
 
-CORRELATED  two features are tied to a third, by .75 in the one group and by -.2 in the other
-MULTIMODAL  two clusters, and the group shifts another feature in each
+CORRELATED  two features have correlation 0.75 in one group and -0.2 in the other
+MULTIMODAL  two clusters; the group shifts a different feature in each
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ Float = NDArray[np.float32]
 
 
 def _correlated(noise: Noise, group: Float) -> Float:
-    tie = np.where(group == 1, -0.2, 0.75)
+    correlation = np.where(group == 1, -0.2, 0.75)
     first = noise.normal("first")
-    second = tie * first + np.sqrt(1 - tie**2) * noise.normal("second") + 0.8 * group
+    second = (
+        correlation * first + np.sqrt(1 - correlation**2) * noise.normal("second") + 0.8 * group
+    )
     third = 0.5 * second + 0.8 * noise.normal("third")
     return np.stack([first, second, third, noise.normal("fourth")]).astype(np.float32)
 
@@ -42,7 +44,7 @@ def _merit(noise: Noise, columns: Float) -> Float:
 
 def _society(equations: object) -> StructuralModel:
     return StructuralModel(
-        features=tuple(Feature(name=f"x{place}", kind="numeric") for place in range(4)),
+        features=tuple(Feature(name=f"x{index}", kind="numeric") for index in range(4)),
         one_hot_groups=(),
         attribute=ProtectedAttribute(name="group", groups=("one", "other")),
         share=0.5,

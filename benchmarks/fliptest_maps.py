@@ -1,4 +1,4 @@
-"""How well each map finds the decisions that truly change, on several societies."""
+"""Precision and recall of each map for the decisions that truly change, in several settings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["measure_maps"]
 
 Bools = NDArray[np.bool_]
 
-# Everything was tuned on seeds below 100.
+# Development used seeds below 100 only.
 _SEED = 1000
 _DEFAULT = "joint_quantile"
 _DRAWS = 8
@@ -47,12 +47,12 @@ class _Row:
     """One map on one society and direction.
 
     Attributes:
-        precision: Share of the flipset's members whose decision truly changes.
-        recall: Share of those whose decision truly changes that are members.
+        precision: Share of the flipset whose decision truly changes.
+        recall: Share of true changes that are in the flipset.
         share: Estimated share that flips.
-        truth: The true one.
-        validation: Of the map, on fresh people.
-        seconds: To fit it and carry everyone.
+        truth: True share that flips.
+        validation: Validation of the map on held-out people.
+        seconds: Time to fit the map and transport everyone.
     """
 
     precision: float
@@ -64,7 +64,7 @@ class _Row:
 
 
 def measure_maps(scale: Scale, say: Say) -> list[Claim]:
-    """Every map on every society, both ways, as a user would: fitted to the people it carries."""
+    """Fit every map to the people that it transports, in every setting and both directions."""
     n, rounds = scale.pick(full=(10_000, 3), quick=(3_000, 1), smoke=(300, 1))
     maps = [name for name in MAPS if name != "wgan" or not scale.small]
     found: dict[tuple[str, str], list[_Row]] = {}
@@ -72,7 +72,7 @@ def measure_maps(scale: Scale, say: Say) -> list[Claim]:
     for name, society in ((name, _SOCIETIES[name]) for name in chosen):
         for number in range(rounds):
             for method in maps:
-                # The paper's network takes minutes; once is enough to see what it does.
+                # The paper's network takes minutes, so it runs once.
                 if method == "wgan" and (number or name not in (_WORLD, "correlated")):
                     continue
                 say(f"{name}, {method}, round {number + 1} of {rounds}")
@@ -133,12 +133,12 @@ def _claims(found: Mapping[tuple[str, str], list[_Row]], n: int) -> list[Claim]:
     claims = []
     world = found[_WORLD, _DEFAULT]
     for what, worst in (
-        ("people in a flipset whose decision truly changes", min(r.precision for r in world)),
-        ("those whose decision truly changes, found", min(r.recall for r in world)),
+        ("precision of the flipset", min(r.precision for r in world)),
+        ("recall of the true changes", min(r.recall for r in world)),
     ):
         claims.append(
             Claim(
-                claim=f"{_WORLD}, proxy-biased, {n:,} a group, {_DEFAULT}: {what}",
+                claim=f"{_WORLD}, proxy-biased, {n:,} per group, {_DEFAULT}: {what}",
                 figure=100 * worst,
                 unit="%, worst direction and seed",
                 side="at least",
@@ -152,7 +152,7 @@ def _claims(found: Mapping[tuple[str, str], list[_Row]], n: int) -> list[Claim]:
     ]
     claims.append(
         Claim(
-            claim=f"{_DEFAULT}: maps that fail their validation on any society",
+            claim=f"{_DEFAULT}: maps that fail validation in any setting",
             figure=len(unsound),
             unit="maps",
             side="at most",
@@ -165,7 +165,7 @@ def _claims(found: Mapping[tuple[str, str], list[_Row]], n: int) -> list[Claim]:
     worst_name = max(behind, key=lambda name: behind[name])
     claims.append(
         Claim(
-            claim=f"{_DEFAULT}: behind the best sound map, mean of precision and recall",
+            claim=f"{_DEFAULT}: distance to the best validated map, mean of precision and recall",
             figure=100 * behind[worst_name],
             unit="points",
             side="at most",
@@ -194,12 +194,12 @@ def _score(rows: list[_Row]) -> float:
 
 
 def _print(found: Mapping[tuple[str, str], list[_Row]], n: int) -> None:
-    table = Table(title=f"Maps against true counterfactuals, {n:,} a group, both ways")
-    for heading in ("society", "map"):
+    table = Table(title=f"Maps against true counterfactuals, {n:,} per group, both directions")
+    for heading in ("setting", "map"):
         table.add_column(heading)
     for heading in (
         *("precision", "recall", "flips", "truth", "worst KS", "regression"),
-        *("AUC", "distance / exact", "sound", "s"),
+        *("AUC", "distance / exact", "validated", "s"),
     ):
         table.add_column(heading, justify="right")
     for (society, method), rows in found.items():

@@ -1,8 +1,7 @@
-"""The pictures of the page on FlipTest: `python -m benchmarks.fliptest_pictures --out FOLDER`.
+"""Figures of the page on FlipTest: `python -m benchmarks.fliptest_pictures --out FOLDER`.
 
-Nothing is claimed here. People of the world, judged by a scorecard that is biased within a
-subgroup, or through proxies of ethnicity; and applicants of Lipton et al., hired by experience and
-hair length.
+No claims. People of the world with a scorecard that is biased within a subgroup, or through proxies
+of ethnicity; and applicants of Lipton et al., hired by experience and hair length.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ __all__ = ["draw_pictures"]
 Trainer = Callable[..., nn.Module]
 
 _PEOPLE, _TRAINING, _APPLICANTS = 10_000, 20_000, 4_000
-# Told apart with any colour vision, and in print (Okabe and Ito).
+# Distinguishable with any colour vision, and in print (Okabe and Ito).
 _BLUE, _ORANGE, _GREEN, _GRAY = "#0072B2", "#D55E00", "#009E73", "0.6"
-# People of the map's picture, and those of them with an arrow.
+# People in the figure of the map, and those with an arrow.
 _DOTS, _ARROWS = 400, 40
 _DPI = 100
 
 
 def draw_pictures(folder: Path) -> list[Path]:
-    """Write all of them; where to."""
+    """Write all figures; return their paths."""
     women = _lending("sex", train_subgroup_biased).direction("woman", "man")
     figures = {
         "flips": _lending("ethnicity", train_proxy_biased, reference="ardan").plot(),
@@ -52,18 +51,18 @@ def draw_pictures(folder: Path) -> list[Path]:
     written = []
     for name, figure in figures.items():
         file = folder / f"fliptest-{name}.png"
-        # Without matplotlib's version, so that the same picture is the same file.
+        # Without matplotlib's version, so that the same figure is the same file.
         figure.savefig(file, dpi=_DPI, metadata={"Software": None})
         written.append(file)
     return written
 
 
 def _lending(attribute: str, train: Trainer, reference: str | None = None) -> FlipTestResult:
-    """As in the example of the page."""
+    """FlipTest of the example on the page."""
     world = World()
     model = partial(decide, train(world.people(_TRAINING, seed=1), seed=0))
     people = world.people(_PEOPLE, seed=2)
-    names = {each.name: np.array(each.groups) for each in world.attributes}
+    names = {one.name: np.array(one.groups) for one in world.attributes}
     return flip_test(
         model,
         people.features,
@@ -74,7 +73,7 @@ def _lending(attribute: str, train: Trainer, reference: str | None = None) -> Fl
 
 
 def _draw_map() -> Figure:
-    """Who is carried where; whose decision becomes another."""
+    """Transported people, and people whose decision changes."""
     rng = np.random.default_rng(0)
     women = applicants(_APPLICANTS, men=False, rng=rng)
     men = applicants(_APPLICANTS, men=True, rng=rng)
@@ -93,7 +92,7 @@ def _draw_map() -> Figure:
     figure, only = blank_figure(9.5, 4.6)
     only.remove()
     left, right = figure.subplots(1, 2, sharex=True, sharey=True)
-    _draw_carried(left, flipset)
+    _draw_transported(left, flipset)
     _draw_flips(right, flipset)
     for axes in (left, right):
         _draw_boundary(axes, model)
@@ -104,9 +103,9 @@ def _draw_map() -> Figure:
     return figure
 
 
-def _draw_carried(axes: Axes, women: Flipset) -> None:
+def _draw_transported(axes: Axes, women: Flipset) -> None:
     here, there = women.features[:_DOTS], women.counterparts[0, :_DOTS]
-    axes.set_title("Women are carried to men", fontsize=10)
+    axes.set_title("Women transported to men", fontsize=10)
     _draw_dots(axes, here, _GRAY, "women")
     _draw_dots(axes, there, _GREEN, "their counterparts")
     _draw_arrows(axes, here[:_ARROWS], there[:_ARROWS], "black")
@@ -114,7 +113,7 @@ def _draw_carried(axes: Axes, women: Flipset) -> None:
 
 def _draw_flips(axes: Axes, women: Flipset) -> None:
     here, there = women.features[:_DOTS], women.counterparts[0, :_DOTS]
-    axes.set_title("Some are decided otherwise", fontsize=10)
+    axes.set_title("Decisions that change", fontsize=10)
     _draw_dots(axes, here, _GRAY, "women")
     sides: tuple[tuple[Side, str], ...] = (("disadvantaged", _ORANGE), ("advantaged", _BLUE))
     for side, colour in sides:

@@ -1,4 +1,4 @@
-"""FlipTest again and again: is a biased subgroup caught and named, and a fair classifier let be?"""
+"""FlipTest over many seeds: is a biased subgroup detected and named, and a fair classifier not?"""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from offline_audit.fliptest.flipset import Side
 
 __all__ = ["measure_seeds"]
 
-# Everything was tuned on seeds below 100.
+# Development used seeds below 100 only.
 _SEED = 1000
 _LEVEL = 0.05
 _FEATURE, _SUBGROUP = "career_gap_months", "self_employed = 1"
@@ -30,16 +30,16 @@ _SIDES: tuple[Side, Side] = ("advantaged", "disadvantaged")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    """One seed.
+class _Seed:
+    """Result of one seed.
 
     Attributes:
-        called: Whether any direction was called, corrected for both.
-        named: Whether the rules of all flipsets name the subgroup, and hold on the other half.
-        first: Whether the right feature comes first in all reports, by ranking.
-        rate_gap: Difference of the groups' rates.
+        called: Whether any direction is significant, corrected for both directions.
+        named: Whether the rules of all flipsets name the subgroup and are confirmed.
+        first: By ranking, whether the right feature is first in all reports.
+        rate_gap: Difference between the selection rates of the groups.
         gross: Largest gross share.
-        sound: Whether both maps passed their validation.
+        validated: Whether both maps passed validation.
     """
 
     called: bool
@@ -47,40 +47,40 @@ class _Found:
     first: dict[str, bool]
     rate_gap: float
     gross: float
-    sound: bool
+    validated: bool
 
 
 def measure_seeds(scale: Scale, say: Say) -> list[Claim]:
-    """A classifier and people of their own for every seed."""
+    """Run FlipTest with a new classifier and new people for every seed."""
     seeds, n = scale.pick(full=(100, 20_000), quick=(4, 8_000), smoke=(1, 1_000))
     learn = scale.pick(full=30_000, quick=30_000, smoke=2_000)
     resamples = scale.pick(full=199, quick=199, smoke=19)
-    found: dict[str, list[_Found]] = {}
-    for name, train in (("subgroup-biased", train_subgroup_biased), ("fair", train_fair)):
-        say(f"{name}: {seeds} seeds")
-        run = partial(_one, train, n, learn, resamples)
-        with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
-            found[name] = []
-            for one in pool.map(run, range(_SEED, _SEED + seeds)):
-                found[name].append(one)
-                say(f"{name}: {len(found[name])} of {seeds} seeds")
-    _print(found)
-    biased, fair = found["subgroup-biased"], found["fair"]
+    results: dict[str, list[_Seed]] = {}
+    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
+        for name, train in (("subgroup-biased", train_subgroup_biased), ("fair", train_fair)):
+            say(f"{name}: {seeds} seeds")
+            run = partial(_one, train, n, learn, resamples)
+            results[name] = []
+            for result in pool.map(run, range(_SEED, _SEED + seeds)):
+                results[name].append(result)
+                say(f"{name}: {len(results[name])} of {seeds} seeds")
+    _print(results)
+    biased, fair = results["subgroup-biased"], results["fair"]
     all_three = [f.called and f.named and f.first["report"] for f in biased]
     share = 100 / seeds
     return [
         Claim(
-            claim="subgroup-biased classifier: caught, subgroup named, right feature first",
+            claim="subgroup-biased classifier: detected, subgroup named, right feature first",
             figure=share * sum(all_three),
             unit="of 100 seeds",
             side="at least",
             bar=95,
             rounds=seeds,
             details={
-                "caught": sum(f.called for f in biased),
+                "detected": sum(f.called for f in biased),
                 "named": sum(f.named for f in biased),
                 **{f"first by {k}": sum(f.first[k] for f in biased) for k in biased[0].first},
-                "largest gap of rates": max(abs(f.rate_gap) for f in biased),
+                "largest difference of rates": max(abs(f.rate_gap) for f in biased),
             },
         ),
         Claim(
@@ -95,7 +95,7 @@ def measure_seeds(scale: Scale, say: Say) -> list[Claim]:
     ]
 
 
-def _one(train: Callable[..., nn.Module], n: int, learn: int, resamples: int, seed: int) -> _Found:
+def _one(train: Callable[..., nn.Module], n: int, learn: int, resamples: int, seed: int) -> _Seed:
     torch.set_num_threads(1)
     world = World()
     classifier = train(world.people(learn, seed=seed), seed=seed)
@@ -110,17 +110,17 @@ def _one(train: Callable[..., nn.Module], n: int, learn: int, resamples: int, se
         seed=seed,
         progress=False,
     )
-    return _summed(result)
+    return _summarize(result)
 
 
-def _summed(result: FlipTestResult) -> _Found:
-    adjusted = adjusted_p_values([each.p_value for each in result], "bh")
-    rules = [each.subgroups[side] for each in result for side in _SIDES]
+def _summarize(result: FlipTestResult) -> _Seed:
+    adjusted = adjusted_p_values([direction.p_value for direction in result], "bh")
+    rules = [direction.subgroups[side] for direction in result for side in _SIDES]
     reports = [
-        each.transparency[side]
-        for each in result
+        direction.transparency[side]
+        for direction in result
         for side in _SIDES
-        if each.transparency[side].features
+        if direction.transparency[side].features
     ]
     rankings = {
         "report": [r.features for r in reports],
@@ -130,7 +130,7 @@ def _summed(result: FlipTestResult) -> _Found:
     }
     first = next(iter(result))
     rates = [rate or 0.0 for rate in first.rates]
-    return _Found(
+    return _Seed(
         called=any(p is not None and p <= _LEVEL for p in adjusted),
         named=all(rule.confirmed and _SUBGROUP in str(rule.rule) for rule in rules),
         first={
@@ -138,16 +138,23 @@ def _summed(result: FlipTestResult) -> _Found:
             for name, ranked in rankings.items()
         },
         rate_gap=rates[0] - rates[1],
-        gross=max(0.0 if each.gross is None else each.gross.value for each in result),
-        sound=all(each.validation is not None and each.validation.passed for each in result),
+        gross=max(0.0 if d.gross is None else d.gross.value for d in result),
+        validated=all(d.validation is not None and d.validation.passed for d in result),
     )
 
 
-def _print(found: dict[str, list[_Found]]) -> None:
-    table = Table(title="FlipTest on the world, a classifier and people a seed")
-    for heading in ("classifier", "seeds", "called", "subgroup named", "gross", "maps sound"):
+def _print(results: dict[str, list[_Seed]]) -> None:
+    table = Table(title="FlipTest on the world, one classifier and sample per seed")
+    for heading in (
+        "classifier",
+        "seeds",
+        "significant",
+        "subgroup named",
+        "gross",
+        "validated maps",
+    ):
         table.add_column(heading, justify="right")
-    for name, rows in found.items():
+    for name, rows in results.items():
         gross = [row.gross for row in rows]
         table.add_row(
             name,
@@ -155,6 +162,6 @@ def _print(found: dict[str, list[_Found]]) -> None:
             str(sum(row.called for row in rows)),
             str(sum(row.named for row in rows)),
             f"{100 * min(gross):.1f} to {100 * max(gross):.1f}%",
-            str(sum(row.sound for row in rows)),
+            str(sum(row.validated for row in rows)),
         )
     print_wide(table)

@@ -1,7 +1,7 @@
-"""What judging a prediction costs beside making it: the compiled pass, its peers and its floor.
+"""Cost of scoring a prediction relative to the prediction: compiled pass, peers, lower bound.
 
-One thread. In every round each contender is timed once, in turns; figures are medians of rounds,
-ratios are taken within a round.
+One thread. Every implementation is timed once per round, in alternating order. Figures are medians
+over rounds, and ratios are taken within a round.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from benchmarks.claims import Claim, Say, Scale, report
-from benchmarks.kernel_subjects import LARGE, SMALL, KernelSubject, make_subject
+from benchmarks.kernel_subjects import LARGE, SMALL, KernelSubject, compiled_kernel, make_subject
 from benchmarks.peers import PeerUnavailableError, peer_python
-from monitor.scoring.compiling import compile_kernel
 from monitor.scoring.kernel import Target, load_kernel
 
 _BATCHES = (1, 8, 32, 256)
@@ -35,30 +34,30 @@ CAPTUM = "Captum, prediction sensitivity alone"
 TORCH_COMPILE = "torch.compile, prediction sensitivity alone"
 NUMPY = "NumPy closed form, prediction sensitivity alone"
 FLOOR = "compiled forward of F alone"
-# Seconds that one contender is timed for in one round.
+# Seconds per implementation and round.
 _SLICE = 0.05
 
-Contender = Callable[[Tensor], object]
+Implementation = Callable[[Tensor], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Seconds a call of each contender, one a round."""
+    """Seconds per call of each implementation, one value per round."""
 
     seconds: Mapping[str, list[float]]
 
     def median(self, name: str) -> float:
-        """The middle round's."""
+        """Median over rounds."""
         return statistics.median(self.seconds[name])
 
     def ratio(self, name: str, to: str) -> float:
-        """The middle of the rounds' ratios."""
+        """Median over rounds of the ratio of two implementations."""
         pairs = zip(self.seconds[name], self.seconds[to], strict=True)
-        return statistics.median(ours / theirs for ours, theirs in pairs)
+        return statistics.median(one / other for one, other in pairs)
 
 
 def measure(scale: Scale, say: Say) -> list[Claim]:
-    """Time everything on both networks; print every row and return the claims."""
+    """Time all implementations on both networks; print every row and return the claims."""
     torch.set_num_threads(1)
     rounds = scale.pick(full=11, quick=5, smoke=1)
     captum = _Captum.start(install=scale is not Scale.SMOKE)
@@ -66,9 +65,9 @@ def measure(scale: Scale, say: Say) -> list[Claim]:
     for shape in (SMALL,) if scale is Scale.SMOKE else (SMALL, LARGE):
         subject = make_subject(shape)
         say(f"compiling for {shape.name}")
-        contenders = _contenders(subject, further=not scale.small)
+        implementations = _implementations(subject, all_peers=not scale.small)
         say(f"timing {shape.name}")
-        timings[shape.name] = _time(subject, contenders, captum, rounds)
+        timings[shape.name] = _time(subject, implementations, captum, rounds)
     if not scale.small:
         for title, options in (
             ("two attributes", {"attributes": 2}),
@@ -82,16 +81,16 @@ def measure(scale: Scale, say: Say) -> list[Claim]:
     return _claims(timings, rounds, captum=captum is not None)
 
 
-def _contenders(subject: KernelSubject, *, further: bool) -> dict[str, Contender]:
-    found = {FORWARD: _forward(subject), COMPILED: _joint(subject), EAGER: _eager(subject)}
-    found[NUMPY] = _numpy(subject)
-    if further:
-        found[TORCH_COMPILE] = _torch_compile(subject)
-        found[FLOOR] = _floor(subject)
-    return found
+def _implementations(subject: KernelSubject, *, all_peers: bool) -> dict[str, Implementation]:
+    ways = {FORWARD: _forward(subject), COMPILED: _joint(subject), EAGER: _eager(subject)}
+    ways[NUMPY] = _numpy(subject)
+    if all_peers:
+        ways[TORCH_COMPILE] = _torch_compile(subject)
+        ways[FLOOR] = _floor(subject)
+    return ways
 
 
-def _forward(subject: KernelSubject) -> Contender:
+def _forward(subject: KernelSubject) -> Implementation:
     network = subject.network
 
     def forward(rows: Tensor) -> object:
@@ -101,19 +100,18 @@ def _forward(subject: KernelSubject) -> Contender:
     return forward
 
 
-def _joint(subject: KernelSubject) -> Contender:
+def _joint(subject: KernelSubject) -> Implementation:
     target = Target.here()
     assert target is not None
-    data = compile_kernel(subject.sensitivity, target)
-    return load_kernel(data, target, subject.sensitivity).joint
+    return load_kernel(compiled_kernel(subject, target), target, subject.sensitivity).joint
 
 
-def _eager(subject: KernelSubject) -> Contender:
+def _eager(subject: KernelSubject) -> Implementation:
     return subject.sensitivity.joint
 
 
-def _floor(subject: KernelSubject) -> Contender:
-    """The same compiler on the bare forward."""
+def _floor(subject: KernelSubject) -> Implementation:
+    """The forward pass alone, compiled by the same compiler."""
     batch = torch.export.Dim("batch", min=1)
     program = torch.export.export(
         subject.network, (subject.rows[:4],), dynamic_shapes=({0: batch},)
@@ -125,8 +123,8 @@ def _floor(subject: KernelSubject) -> Contender:
     return lambda rows: loader.run([rows])
 
 
-def _torch_compile(subject: KernelSubject) -> Contender:
-    """Both gradients through modules that were compiled just in time."""
+def _torch_compile(subject: KernelSubject) -> Implementation:
+    """Both gradients of modules compiled just in time."""
     classifier = torch.compile(subject.network, dynamic=True)
     status = torch.compile(subject.status, dynamic=True)
 
@@ -140,8 +138,8 @@ def _torch_compile(subject: KernelSubject) -> Contender:
     return sensitivity
 
 
-def _numpy(subject: KernelSubject) -> Contender:
-    """Forward and both gradients of the two networks, written out by hand."""
+def _numpy(subject: KernelSubject) -> Implementation:
+    """Both gradients of the two networks, written by hand."""
     classifier = _weights(subject.network)
     status = _weights(subject.status.layers)
     mean, scale = subject.status.mean.numpy(), subject.status.scale.numpy()
@@ -174,7 +172,7 @@ def _gradient(
     layers: Layers,
     activation: Callable[[NDArray[np.float32]], tuple[NDArray[np.float32], NDArray[np.float32]]],
 ) -> NDArray[np.float32]:
-    """Of the first output, or of the second less the first, by the input, `[n, d]`."""
+    """Gradient of the output, or of the second output minus the first, `[n, d]`."""
     slopes = []
     for weight, bias in layers[:-1]:
         x, slope = activation(x @ weight.T + bias)
@@ -187,7 +185,7 @@ def _gradient(
 
 
 class _Captum:
-    """Captum in a process of its own, told when to run so that nothing runs beside it."""
+    """Captum in a process of its own, which runs only while no other implementation runs."""
 
     def __init__(self, python: Path) -> None:
         script = Path(__file__).with_name("captum_peer.py")
@@ -197,7 +195,7 @@ class _Captum:
 
     @classmethod
     def start(cls, *, install: bool) -> _Captum | None:
-        """None, with a word about it, where Captum cannot be had."""
+        """Start Captum; print a message and return None if it is not available."""
         try:
             return cls(peer_python("captum", install=install))
         except PeerUnavailableError as error:
@@ -205,7 +203,7 @@ class _Captum:
             return None
 
     def seconds(self, subject: KernelSubject, batch: int) -> float:
-        """Of one call, as the other process measured it."""
+        """Seconds per call, measured in the other process."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         groups = sum(len(a.groups) for a in subject.sensitivity.spec.protected_attributes)
@@ -216,31 +214,34 @@ class _Captum:
 
 
 def _time(
-    subject: KernelSubject, contenders: dict[str, Contender], captum: _Captum | None, rounds: int
+    subject: KernelSubject,
+    implementations: dict[str, Implementation],
+    captum: _Captum | None,
+    rounds: int,
 ) -> dict[int, Timing]:
-    found = {}
+    timings = {}
     for batch in _BATCHES:
         rows = subject.rows[:batch].contiguous()
-        repeats = {name: _repeats(call, rows) for name, call in contenders.items()}
-        seconds: dict[str, list[float]] = {name: [] for name in contenders}
+        repeats = {name: _repeats(call, rows) for name, call in implementations.items()}
+        seconds: dict[str, list[float]] = {name: [] for name in implementations}
         for number in range(rounds):
-            order = list(contenders.items())
+            order = list(implementations.items())
             for name, call in order if number % 2 == 0 else reversed(order):
                 seconds[name].append(_seconds(call, rows, repeats[name]))
             if captum is not None:
                 seconds.setdefault(CAPTUM, []).append(captum.seconds(subject, batch))
-        found[batch] = Timing(seconds=seconds)
-    return found
+        timings[batch] = Timing(seconds=seconds)
+    return timings
 
 
-def _repeats(call: Contender, rows: Tensor) -> int:
-    """How many calls fill a round's share of time."""
+def _repeats(call: Implementation, rows: Tensor) -> int:
+    """Number of calls per round."""
     for _ in range(3):
         call(rows)
     return max(3, int(_SLICE / _seconds(call, rows, 5)))
 
 
-def _seconds(call: Contender, rows: Tensor, repeats: int) -> float:
+def _seconds(call: Implementation, rows: Tensor, repeats: int) -> float:
     started = time.perf_counter()
     for _ in range(repeats):
         call(rows)
@@ -250,7 +251,10 @@ def _seconds(call: Contender, rows: Tensor, repeats: int) -> float:
 def _table(timings: dict[str, dict[int, Timing]]) -> Table:
     headings = [f"batch {batch}" for batch in _BATCHES]
     table = Table(
-        "network", "what", *headings, title="µs a call, and × an eager forward of F alone"
+        "network",
+        "implementation",
+        *headings,
+        title="µs per call, and relative to an eager forward of F alone",
     )
     for network, by_batch in timings.items():
         for name in by_batch[1].seconds:
@@ -275,7 +279,7 @@ def _claims(timings: dict[str, dict[int, Timing]], rounds: int, *, captum: bool)
     for name, by_batch in networks.items():
         claims.append(
             Claim(
-                claim=f"{EAGER} over the compiled one, {name}, batch 1",
+                claim=f"{EAGER} relative to the compiled one, {name}, batch 1",
                 figure=by_batch[1].ratio(EAGER, COMPILED),
                 unit="× as long",
                 side="at least",
@@ -287,7 +291,7 @@ def _claims(timings: dict[str, dict[int, Timing]], rounds: int, *, captum: bool)
         ratios = {f"batch {b}": t.ratio(CAPTUM, COMPILED) for b, t in by_batch.items()}
         claims.append(
             Claim(
-                claim=f"{CAPTUM} over the compiled joint pass, {name}, at every size",
+                claim=f"{CAPTUM} relative to the compiled joint pass, {name}, every batch size",
                 figure=min(ratios.values()),
                 unit="× as long",
                 side="at least",
@@ -311,4 +315,4 @@ def _at_most(claim: str, figure: float, bar: float, rounds: int) -> Claim:
 
 
 if __name__ == "__main__":
-    report("Judging a prediction beside making it", measure)
+    report("Scoring a prediction relative to making it", measure)

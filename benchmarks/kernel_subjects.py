@@ -1,9 +1,16 @@
-"""What `benchmarks.kernel` judges: networks on made-up tables of every kind of feature."""
+"""Subjects of `benchmarks.kernel` and `benchmarks.serving`: networks on synthetic tables.
+
+Compiled kernels are cached in `.cache/kernels`, since compiling takes half a minute.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import os
+import sys
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -22,26 +29,46 @@ from monitor import (
     export_classifier,
 )
 from monitor.bundle.classifier import load_classifier
+from monitor.scoring.compiling import compile_kernel
 from monitor.scoring.counterfactual import fit_transport_maps
 from monitor.scoring.first_layer import first_layer
+from monitor.scoring.kernel import Target
 from monitor.scoring.sensitivity import Sensitivity
 from monitor.scoring.status_model import StatusModel
 
-__all__ = ["LARGE", "SMALL", "KernelSubject", "Shape", "make_subject"]
+__all__ = [
+    "LARGE",
+    "SMALL",
+    "KernelSubject",
+    "Shape",
+    "compiled_kernel",
+    "make_subject",
+    "sources_key",
+]
 
 _ROWS = 8_000
+_ROOT = Path(__file__).parents[1]
+_CACHE = _ROOT / ".cache" / "kernels"
+# Files that determine a compiled kernel.
+_SOURCES = (
+    "benchmarks/kernel_subjects.py",
+    "monitor/bundle/*.py",
+    "monitor/scoring/*.py",
+    "monitor/scoring/counterfactual/*.py",
+    "monitor/scoring/kernel/*.py",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """A network's widths, and the columns of its table; every other feature moves between groups.
+    """Widths of a network and columns of its table; every other feature depends on the group.
 
     Attributes:
-        widths: Columns, hidden layers, output.
-        numeric: Numeric columns.
-        integer: Integer columns.
-        binary: Binary columns.
-        one_hot: One-hot groups, and columns of each.
+        widths: Number of columns, widths of hidden layers and of the output.
+        numeric: Number of numeric columns.
+        integer: Number of integer columns.
+        binary: Number of binary columns.
+        one_hot: Number of one-hot groups, and columns per group.
     """
 
     widths: tuple[int, ...]
@@ -52,7 +79,7 @@ class Shape:
 
     @property
     def name(self) -> str:
-        """Such as 95→32→1."""
+        """Widths, such as 95→32→1."""
         return "→".join(map(str, self.widths))
 
 
@@ -62,14 +89,14 @@ LARGE = Shape(widths=(399, 256, 256, 1), numeric=40, integer=20, binary=39, one_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelSubject:
-    """A network with everything that judges it.
+    """A network with everything that scoring needs.
 
     Attributes:
-        shape: Its shape.
-        network: The classifier as its owner has it, `[n, d]` to `[n, 1]`.
-        status: The status model.
-        sensitivity: What judges it, as a bundle's classifier is judged.
-        rows: People, `[n, d]`.
+        shape: Shape of the network and its table.
+        network: Classifier before export, `[n, d]` to `[n, 1]`.
+        status: Status model.
+        sensitivity: Scoring of the exported classifier.
+        rows: Synthetic rows, `[n, d]`.
     """
 
     shape: Shape
@@ -80,7 +107,7 @@ class KernelSubject:
 
 
 def make_subject(shape: Shape, *, attributes: int = 1, groups: int = 2) -> KernelSubject:
-    """Random parameters: what they are does not change what they cost."""
+    """Make a network with random parameters, which do not affect its cost."""
     rng = np.random.default_rng(0)
     members = {
         f"attribute {number}": rng.integers(groups, size=_ROWS).astype(np.int8)
@@ -125,6 +152,27 @@ def make_subject(shape: Shape, *, attributes: int = 1, groups: int = 2) -> Kerne
     )
 
 
+def compiled_kernel(subject: KernelSubject, target: Target) -> bytes:
+    """The compiled joint pass of a subject, from the cache or newly compiled."""
+    groups = [len(a.groups) for a in subject.sensitivity.spec.protected_attributes]
+    file = _CACHE / f"{sources_key(_SOURCES, subject.shape, groups, target)}.pt2"
+    if not file.exists():
+        _CACHE.mkdir(parents=True, exist_ok=True)
+        draft = file.with_suffix(f".{os.getpid()}")
+        draft.write_bytes(compile_kernel(subject.sensitivity, target))
+        draft.replace(file)
+    return file.read_bytes()
+
+
+def sources_key(patterns: tuple[str, ...], *values: object) -> str:
+    """Cache key from the contents of source files and further values."""
+    digest = hashlib.sha256(f"{sys.version} {values}".encode())
+    for pattern in patterns:
+        for file in sorted(_ROOT.glob(pattern)):
+            digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]
+
+
 def _network(widths: tuple[int, ...]) -> nn.Sequential:
     layers: list[nn.Module] = []
     for here, there in pairwise(widths):
@@ -140,7 +188,7 @@ def _table(
     one_hot_groups = []
 
     def moved(number: int) -> NDArray[np.float64]:
-        """How far along each person is by her groups; every other feature by each attribute."""
+        """Shift of a feature per row; each attribute shifts every other feature."""
         shifts = [g for i, g in enumerate(members.values()) if (number + i) % 2 == 0]
         return np.sum(shifts, axis=0).astype(float) if shifts else np.zeros(_ROWS)
 
@@ -156,8 +204,8 @@ def _table(
     groups, size = shape.one_hot
     for number in range(groups):
         drawn = (rng.integers(size, size=_ROWS) * (1 - 0.15 * moved(number))).astype(int)
-        names = tuple(f"category {number}={place}" for place in range(size))
-        columns += [(drawn == place).astype(float) for place in range(size)]
+        names = tuple(f"category {number}={value}" for value in range(size))
+        columns += [(drawn == value).astype(float) for value in range(size)]
         features += [Feature(name=name, kind="onehot") for name in names]
         one_hot_groups.append(OneHotGroup(name=f"category {number}", features=names))
     return np.stack(columns, 1).astype(np.float32), tuple(features), tuple(one_hot_groups)

@@ -1,6 +1,6 @@
-"""How many files a reader enters to follow one request, one audit and one fit, and how they import.
+"""Files that one request, one audit and one fit enter, and the import structure.
 
-A file is entered when one of its functions runs during the operation. Every operation runs once
+A file is entered if one of its functions runs during the operation. Every operation runs once
 before, so that imports and caches do not count. Files of `monitor/` and `offline_audit/` count,
 generated code does not.
 """
@@ -50,10 +50,10 @@ from tests.traffic_logs import (
 ROOT = Path(__file__).parents[1]
 _PACKAGES = ("monitor", "offline_audit")
 _GENERATED = "monitor/wire"
-# Operation: most files that may be entered.
+# Largest number of files that an operation may enter.
 _MOST_FILES = {"permutation": 22, "fliptest": 45, "inference": 22}
 _LONGEST_FILE, _LONGEST_CHAIN, _SMALL = 399, 12, 40
-# A small module may stand alone if its docstring says why.
+# A small module is allowed if its docstring gives a reason.
 _REASON = re.compile(r"\b(because|since|so that|instead of)\b")
 
 
@@ -61,8 +61,8 @@ class Trace:
     """Files entered and calls between their folders.
 
     Attributes:
-        files: Number of calls into each file, by path from the root.
-        crossings: Number of calls from one folder into another, by both.
+        files: Number of calls into each file, by path relative to the root.
+        crossings: Number of calls between folders, by caller and callee.
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class Trace:
 
     @contextmanager
     def recorded(self) -> Iterator[None]:
-        """Record this thread, and threads that start meanwhile."""
+        """Record this thread, and threads that start in the meantime."""
         self._stacks.files = []
         sys.setprofile(self._event)
         threading.setprofile(self._event)
@@ -92,7 +92,7 @@ class Trace:
             return
         file = _project_file(frame.f_code.co_filename)
         caller = stack[-1] if stack else None
-        # What other packages call on behalf of a file counts as called by that file.
+        # A call through another package counts as a call of the file that called that package.
         stack.append(file or caller)
         if file is None or frame.f_code.co_name == "<module>":
             return
@@ -113,7 +113,7 @@ def _project_file(filename: str) -> str | None:
 
 
 def measure(_: Scale, say: Say) -> list[Claim]:
-    """Trace the operations, look at the files and the imports."""
+    """Trace the operations, and analyse files and imports."""
     torch.set_num_threads(1)
     traces: dict[str, Trace] = {}
     with tempfile.TemporaryDirectory() as name:
@@ -171,7 +171,7 @@ async def _inference(bundle: Path, **parts: Any) -> Trace:
 
 
 def _write_log(folder: Path) -> None:
-    """Traffic of all people, with their labels and their groups by sex."""
+    """Write traffic of all people, with labels and groups by sex."""
     n = len(PEOPLE.features)
     with torch.no_grad():
         logit = seeded("MLP")(torch.from_numpy(PEOPLE.features)).numpy().ravel()
@@ -232,12 +232,12 @@ def _print(traces: Mapping[str, Trace]) -> None:
     table.add_column("most calls between")
     for name, trace in traces.items():
         between = trace.crossings
-        shown = [f"{one} → {two} {n:,}" for (one, two), n in between.most_common(3)]
+        most = [f"{one} → {two} {n:,}" for (one, two), n in between.most_common(3)]
         table.add_row(
             name,
             *(f"{n:,}" for n in (len(trace.files), trace.files.total(), between.total())),
             str(len(between)),
-            "\n".join(shown),
+            "\n".join(most),
         )
     print_wide(table)
     for name, trace in traces.items():
@@ -298,32 +298,32 @@ def _layout_claims() -> list[Claim]:
 
 def _modules() -> dict[str, Path]:
     """Files by module name, without generated code."""
-    found = {}
+    files = {}
     for package in _PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
             if not path.relative_to(ROOT).as_posix().startswith(_GENERATED):
                 parts = path.relative_to(ROOT).with_suffix("").parts
-                found[".".join(part for part in parts if part != "__init__")] = path
-    return found
+                files[".".join(part for part in parts if part != "__init__")] = path
+    return files
 
 
 def _small_modules(lengths: Mapping[str, int]) -> list[str]:
-    """Small modules that one other module imports, their package's `__init__` apart."""
+    """Small modules that only one other module imports, and that give no reason."""
     graph = grimp.build_graph(*_PACKAGES, cache_dir=None)
-    found = []
+    small = []
     for name, path in _modules().items():
         if lengths[name] >= _SMALL or path.name in ("__init__.py", "__main__.py"):
             continue
-        # A public module has its package's lazy `__init__` as importer.
+        # A public module is imported by its package's lazy `__init__`.
         importers = graph.find_modules_that_directly_import(name)
         reason = _REASON.search(ast.get_docstring(ast.parse(path.read_text())) or "")
         if len(importers) == 1 and not importers & set(_PACKAGES) and not reason:
-            found.append(f"{name} ({lengths[name]})")
-    return found
+            small.append(f"{name} ({lengths[name]})")
+    return small
 
 
 def _longest_chain() -> list[str]:
-    """The longest path of imports that run; modules that import one another count as one step."""
+    """Longest chain of imports at run time; a cycle counts as one step."""
     graph = grimp.build_graph(*_PACKAGES, cache_dir=None, exclude_type_checking_imports=True)
     imports = {
         name: sorted(graph.find_modules_directly_imported_by(name) - {name})

@@ -1,7 +1,7 @@
-"""Peers in environments of their own: made once, cached under `.cache/peers`.
+"""Environments of peers: made once, cached in `.cache/peers`.
 
-They want other versions of the same packages than evenhand does, so none of them is ever imported
-here; a script is handed to the peer's own interpreter.
+Peers need other versions of packages that evenhand uses, so they are never imported here; scripts
+run in the peer's own interpreter.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ PEERS = {
 
 
 class PeerUnavailableError(Exception):
-    """A peer's environment could not be made, for want of a network or of the package."""
+    """A peer's environment is not installed and could not be made."""
 
 
 def peer_python(name: str, *, install: bool = True) -> Path:
-    """The interpreter of a peer's environment, which is made when it is missing.
+    """The interpreter of a peer's environment, which is made if it is missing.
 
     Args:
         name: Name of the peer in `PEERS`.
-        install: Whether a missing environment is made.
+        install: Whether to make a missing environment.
 
     Raises:
-        PeerUnavailableError: Its packages are not installed, or could not be.
+        PeerUnavailableError: The packages are not installed, or cannot be installed.
     """
     requirements = PEERS[name]
     key = hashlib.sha256("\n".join([sys.version, *requirements]).encode()).hexdigest()[:12]
@@ -60,7 +60,7 @@ def peer_python(name: str, *, install: bool = True) -> Path:
 
 
 def _make(home: Path, name: str, requirements: tuple[str, ...]) -> None:
-    """Install beside the place and rename, so that a broken install is never taken for a peer."""
+    """Install into a temporary directory and rename it, so that a partial install is never used."""
     _CACHE.mkdir(parents=True, exist_ok=True)
     print(f"making an environment for {name}", file=sys.stderr, flush=True)
     draft = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=_CACHE))
@@ -70,10 +70,10 @@ def _make(home: Path, name: str, requirements: tuple[str, ...]) -> None:
         done = subprocess.run(command, check=False, capture_output=True, text=True)
         if done.returncode != 0:
             raise PeerUnavailableError(f"{name}: {done.stderr.strip().splitlines()[-1]}")
-        # An interpreter finds its environment by its own place, so the folder may move.
+        # An interpreter locates its environment by its own path, so the directory may be renamed.
         draft.replace(home)
     except OSError:
-        # Another process made the same environment meanwhile; either will do.
+        # Another process made the same environment in the meantime.
         if not home.exists():
             raise
     finally:

@@ -1,4 +1,4 @@
-"""Scores that others propose, to stand beside ours: one from gradients, one from the attribute."""
+"""Scores from the literature for comparison: from gradients, and from the attribute itself."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ __all__ = ["attribute_flip", "linear_change"]
 
 
 def linear_change(sensitivity: Sensitivity, features: Tensor, attribute: str) -> Tensor | None:
-    """Change of f along the status model's gradient to the mirror image of the status, `[n]`.
+    """Change of f along the status model's gradient until the status logit changes sign, `[n]`.
 
-    Columns count by their variance among these people, `[n, d]`.
-
-    None where no gradient can be taken, or where there are more than two groups.
+    Columns are weighted by their variance over the rows `[n, d]`. None if the classifier has no
+    gradient, or for more than two groups.
     """
     heads = sensitivity.spec.heads[attribute]
     if sensitivity.missing or heads.stop - heads.start != 2:
@@ -30,21 +29,21 @@ def linear_change(sensitivity: Sensitivity, features: Tensor, attribute: str) ->
 
 
 def attribute_flip(sensitivity: Sensitivity, features: Tensor, attribute: str) -> Tensor | None:
-    """Largest |f(x with another group's value) − f(x)|, `[n]`; None where f does not see it."""
+    """Largest |f(x with another group's value) − f(x)|, `[n]`; None if x has no such column."""
     spec = sensitivity.spec
-    found = next(a for a in spec.protected_attributes if a.name == attribute)
-    if found.feature is None:
+    protected = next(a for a in spec.protected_attributes if a.name == attribute)
+    if protected.feature is None:
         return None
     names = [feature.name for feature in spec.features]
     members = {group.name: group.features for group in spec.one_hot_groups}
-    one_hot = found.feature in members
-    columns = [names.index(n) for n in members.get(found.feature, (found.feature,))]
+    one_hot = protected.feature in members
+    columns = [names.index(n) for n in members.get(protected.feature, (protected.feature,))]
     with torch.no_grad():
         f = sensitivity.logit(features)
         largest = torch.zeros_like(f)
-        for group in range(len(found.groups)):
+        for group in range(len(protected.groups)):
             changed = features.clone()
-            # A dropped category comes last and has no column of its own.
+            # The dropped category is last and has no column.
             value = torch.arange(len(columns)) == group if one_hot else torch.tensor([group])
             changed[:, columns] = value.to(features.dtype)
             largest = torch.maximum(largest, (sensitivity.logit(changed) - f).abs())

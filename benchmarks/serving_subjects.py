@@ -1,25 +1,28 @@
 """Bundles that the servers of `benchmarks.serving` serve, and requests for them.
 
-Bundles are cached in `.cache/bundles`, since compiling the joint pass takes half a minute.
+Bundles are cached in `.cache/bundles`.
 """
 
 from __future__ import annotations
 
-import hashlib
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from benchmarks.kernel_subjects import KernelSubject, Shape, make_subject
+from benchmarks.kernel_subjects import (
+    KernelSubject,
+    Shape,
+    compiled_kernel,
+    make_subject,
+    sources_key,
+)
 from benchmarks.serving_load import framed
 from benchmarks.serving_network import read_network, write_network
 from benchmarks.serving_servers import Expected
 from monitor import Bundle, export_classifier, write_bundle
 from monitor.drift.reference import DriftReference
 from monitor.scoring.baseline import Baseline
-from monitor.scoring.compiling import compile_kernel
 from monitor.scoring.judge import maps_to_npz, signal_values
 from monitor.scoring.kernel import Target
 from monitor.wire.open_inference_pb2 import ModelInferRequest
@@ -32,12 +35,7 @@ _CACHE = _ROOT / ".cache" / "bundles"
 _SOURCES = (
     "benchmarks/kernel_subjects.py",
     "benchmarks/serving_subjects.py",
-    "monitor/scoring/baseline.py",
-    "monitor/scoring/first_layer.py",
-    "monitor/scoring/judge.py",
-    "monitor/scoring/scores.py",
-    "monitor/scoring/sensitivity.py",
-    "monitor/scoring/status_model.py",
+    "monitor/scoring/*.py",
     "monitor/bundle/*.py",
     "monitor/scoring/counterfactual/*.py",
     "monitor/drift/*.py",
@@ -70,7 +68,7 @@ class ServedSubject:
 def served_subject(shape: Shape, folder: Path) -> ServedSubject:
     """Read the bundle from the cache, or make it; write the requests to the folder."""
     subject = make_subject(shape)
-    home = _CACHE / f"{'-'.join(map(str, shape.widths))}-{_key()}"
+    home = _CACHE / f"{'-'.join(map(str, shape.widths))}-{sources_key(_SOURCES, Target.here())}"
     if not home.exists():
         _make(home, subject)
     network, body = folder / "network.npz", folder / "body"
@@ -101,14 +99,6 @@ def _request(rows: torch.Tensor, name: str) -> ModelInferRequest:
     return request
 
 
-def _key() -> str:
-    digest = hashlib.sha256(f"{sys.version} {Target.here()}".encode())
-    for pattern in _SOURCES:
-        for file in sorted(_ROOT.glob(pattern)):
-            digest.update(file.read_bytes())
-    return digest.hexdigest()[:12]
-
-
 def _make(home: Path, subject: KernelSubject) -> None:
     """Write the files that `fit` writes, from the subject's own status model and maps."""
     sensitivity, target = subject.sensitivity, Target.here()
@@ -128,6 +118,6 @@ def _make(home: Path, subject: KernelSubject) -> None:
         ).to_npz(),
     }
     if target is not None:
-        files[target.file] = compile_kernel(sensitivity, target)
+        files[target.file] = compiled_kernel(subject, target)
     _CACHE.mkdir(parents=True, exist_ok=True)
     write_bundle(home, sensitivity.spec, files)

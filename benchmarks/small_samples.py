@@ -1,7 +1,7 @@
-"""Which statistic for rates of small samples: size and power of candidates, by enumeration.
+"""Statistics for rates of small samples: size and power of candidates by enumeration.
 
 `python -m benchmarks.small_samples [--quick]`. No simulation: every table of two binomials is
-judged and weighed by its chance. What `docs/decisions/0009` rests on.
+tested and weighted by its probability. The basis of `docs/decisions/0009`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SIZES = (
     (100, 4_900), (400, 400), (400, 3_600), (30, 1_470), (200, 3_800), (1_000, 1_000),
 )  # fmt: skip
 _RATES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
-# Sizes, common rate, and the group's rate when it gets more and when it gets less.
+# Sizes, common rate, and the first group's rate when it is higher and when it is lower.
 _PLANTED = (
     (400, 1_600, 0.1, 0.145, 0.062), (100, 1_900, 0.3, 0.43, 0.17), (200, 3_800, 0.2, 0.3, 0.12),
     (150, 450, 0.3, 0.43, 0.18), (300, 2_700, 0.5, 0.585, 0.415),
@@ -52,19 +52,19 @@ def _pooled(x: Float, n: int, y: Float, m: int) -> Float:
 
 def _likelihood_ratio(x: Float, n: int, y: Float, m: int) -> Float:
     rate = (x + y) / (n + m)
-    found = np.zeros_like(x)
+    deviance = np.zeros_like(x)
     for hits, size in ((x, n), (y, m)):
         for count, share in ((hits, rate), (size - hits, 1 - rate)):
             inside = count > 0
-            found[inside] += 2 * count[inside] * np.log(count[inside] / size / share[inside])
-    return np.sign(x / n - y / m) * np.sqrt(np.maximum(found, 0))
+            deviance[inside] += 2 * count[inside] * np.log(count[inside] / size / share[inside])
+    return np.sign(x / n - y / m) * np.sqrt(np.maximum(deviance, 0))
 
 
 def _ratio(difference: Float, spread: Float) -> Float:
     with np.errstate(divide="ignore", invalid="ignore"):
-        # Without spread a difference is beyond every limit.
-        found = np.where(spread > 0, difference / np.sqrt(spread), np.sign(difference) * 1e9)
-    return np.where(difference == 0, 0.0, found)
+        # With zero variance any difference is beyond every limit.
+        ratio = np.where(spread > 0, difference / np.sqrt(spread), np.sign(difference) * 1e9)
+    return np.where(difference == 0, 0.0, ratio)
 
 
 _ORDERINGS: dict[str, Statistic] = {
@@ -77,27 +77,28 @@ _ORDERINGS: dict[str, Statistic] = {
 
 
 def _decisions(x: Float, n: int, y: Float, m: int) -> dict[str, NDArray[np.bool_]]:
-    """Which tables with the same total each test rejects."""
+    """By test, which tables with the same total are rejected."""
     chance = stats.hypergeom(n + m, round(float(x[0] + y[0])), n).pmf(x)
     limit = stats.norm.isf(ALPHA / 2)
-    found = {}
+    rejected = {}
     for name, statistic in _ORDERINGS.items():
         size = np.round(np.abs(statistic(x, n, y, m)), 10)
-        found[f"{name}, normal limits"] = size > limit
-        _, place = np.unique(-size, return_inverse=True)
-        mass = np.bincount(place, chance)
+        rejected[f"{name}, normal limits"] = size > limit
+        # Tables with equal statistics are tied; ranks run from the most extreme.
+        _, rank = np.unique(-size, return_inverse=True)
+        mass = np.bincount(rank, chance)
         beyond = np.cumsum(mass)
-        found[f"{name}, ties whole"] = (beyond <= ALPHA + 1e-12)[place]
-        found[f"{name}, ties half"] = (beyond - mass / 2 <= ALPHA)[place]
+        rejected[f"{name}, ties whole"] = (beyond <= ALPHA + 1e-12)[rank]
+        rejected[f"{name}, ties half"] = (beyond - mass / 2 <= ALPHA)[rank]
     upper, lower = np.cumsum(chance[::-1])[::-1], np.cumsum(chance)
-    found["twice the smaller tail, ties half"] = (
+    rejected["twice the smaller tail, ties half"] = (
         2 * np.minimum(upper - chance / 2, lower - chance / 2) <= ALPHA
     )
-    return found
+    return rejected
 
 
 def _rejected(n: int, m: int, rates: list[tuple[float, float]]) -> dict[str, Float]:
-    """Chance that each test rejects, for every pair of rates."""
+    """Probability that each test rejects, for every pair of rates."""
     chances = [
         (stats.binom(n, one).pmf(np.arange(n + 1)), stats.binom(m, two).pmf(np.arange(m + 1)))
         for one, two in rates
@@ -116,15 +117,15 @@ def _rejected(n: int, m: int, rates: list[tuple[float, float]]) -> dict[str, Flo
 
 
 def measure(scale: Scale, say: Say) -> list[Claim]:
-    """Enumerate sizes over the grid, and power on planted effects."""
+    """Enumerate sizes over the grid, and powers for the planted effects."""
     sizes: dict[str, list[tuple[float, bool]]] = {}
     for (n, m), rate in itertools.product(
         scale.pick(full=_SIZES, quick=_SIZES[:8], smoke=_SIZES[4:5]), _RATES
     ):
         say(f"size: {n:,} against {m:,}, {rate}")
         enough = min(n, m) * rate >= ENOUGH
-        for name, found in _rejected(n, m, [(rate, rate)]).items():
-            sizes.setdefault(name, []).append((float(found[0]), enough))
+        for name, rejected in _rejected(n, m, [(rate, rate)]).items():
+            sizes.setdefault(name, []).append((float(rejected[0]), enough))
     losses: dict[str, list[tuple[float, float, float]]] = {}
     for n, m, rate, more, less in scale.pick(
         full=_PLANTED, quick=_PLANTED[:4], smoke=_PLANTED[3:4]
@@ -139,29 +140,29 @@ def measure(scale: Scale, say: Say) -> list[Claim]:
             ours = (power[1], power[2], power[1:].mean())
             loss = [float(b - p) for b, p in zip(best, ours, strict=True)]
             losses.setdefault(name, []).append((loss[0], loss[1], loss[2]))
-    return _told(sizes, losses)
+    return _report(sizes, losses)
 
 
-def _told(
+def _report(
     sizes: dict[str, list[tuple[float, bool]]], losses: dict[str, list[tuple[float, float, float]]]
 ) -> list[Claim]:
     columns = (
         "test",
         f"size, cells ≥ {ENOUGH}",
         "largest size",
-        "power lost: more",
-        "less",
+        "power lost: higher rate",
+        "lower rate",
         "mean",
     )
     table = Table(*columns, title=f"Two rates, {len(next(iter(sizes.values())))} designs")
     worst = {}
-    for name, found in sizes.items():
-        large = [size for size, enough in found if enough]
+    for name, cases in sizes.items():
+        large = [size for size, enough in cases if enough]
         lost = [max(loss[side] for loss in losses[name]) for side in (0, 1)]
         mean = max(loss[2] for loss in losses[name])
-        worst[name] = (max(size for size, _ in found), min(large), max(lost), mean)
-        shown = (f"{min(large):.3f} to {max(large):.3f}", f"{worst[name][0]:.3f}")
-        table.add_row(name, *shown, *(f"{100 * each:.1f}" for each in (*lost, mean)))
+        worst[name] = (max(size for size, _ in cases), min(large), max(lost), mean)
+        cells = (f"{min(large):.3f} to {max(large):.3f}", f"{worst[name][0]:.3f}")
+        table.add_row(name, *cells, *(f"{100 * loss:.1f}" for loss in (*lost, mean)))
     print_wide(table)
     chosen = worst[f"{_CHOSEN}, ties half"]
     others = [w[2] for name, w in worst.items() if "ties half" in name and _CHOSEN not in name]
@@ -180,7 +181,7 @@ def _told(
     return [
         claim("largest size at 5%", chosen[0], "at most", MOST_SIZE),
         claim(f"smallest size, cells ≥ {ENOUGH}", chosen[1], "at least", LEAST_SIZE),
-        claim("worst loss of power, beside the least of other orderings", chosen[2], "at most",
+        claim("worst loss of power, against the smallest of other orderings", chosen[2], "at most",
               min(others)),
         claim("worst loss of power, mean of both directions", chosen[3], "at most", 0.02),
     ]  # fmt: skip

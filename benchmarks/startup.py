@@ -1,4 +1,4 @@
-"""How long `evenhand --help` keeps a person waiting."""
+"""Start-up time of `evenhand --help`, and time to import the two packages."""
 
 from __future__ import annotations
 
@@ -9,9 +9,17 @@ import time
 
 from benchmarks.claims import Claim, Say, Scale, report
 
+_PACKAGES = ("monitor", "offline_audit")
+_TIMED_IMPORT = """
+import time
+started = time.perf_counter()
+import {package}
+print(time.perf_counter() - started)
+"""
+
 
 def measure(scale: Scale, say: Say) -> list[Claim]:
-    """Median time of the help, beside the bare interpreter."""
+    """Median time of the help, compared with the bare interpreter, and of both imports."""
     rounds = scale.pick(full=21, quick=7, smoke=1)
     commands = {
         "help": [sys.executable, "-m", "monitor", "--help"],
@@ -26,6 +34,10 @@ def measure(scale: Scale, say: Say) -> list[Claim]:
             # The first round fills the caches of the file system.
             if number > 0:
                 times[name].append(time.perf_counter() - started)
+        for package in _PACKAGES:
+            seconds = _import_seconds(package)
+            if number > 0:
+                times.setdefault(package, []).append(seconds)
     medians = {name: statistics.median(values) for name, values in times.items()}
     return [
         Claim(
@@ -36,8 +48,26 @@ def measure(scale: Scale, say: Say) -> list[Claim]:
             bar=0.5,
             rounds=rounds,
             details={"slowest": max(times["help"]), "bare python": medians["python"]},
-        )
+        ),
+        *(_import_claim(package, times[package]) for package in _PACKAGES),
     ]
+
+
+def _import_seconds(package: str) -> float:
+    command = [sys.executable, "-c", _TIMED_IMPORT.format(package=package)]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def _import_claim(package: str, times: list[float]) -> Claim:
+    return Claim(
+        claim=f"`import {package}`",
+        figure=statistics.median(times),
+        unit="s",
+        side="at most",
+        bar=0.1,
+        rounds=len(times),
+        details={"slowest": max(times)},
+    )
 
 
 if __name__ == "__main__":

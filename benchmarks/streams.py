@@ -1,6 +1,6 @@
-"""Streams for `benchmarks.drift`: predictions of a watched classifier before and after a change.
+"""Streams for `benchmarks.drift`: predictions of a classifier before and after a change.
 
-Scoring is the costly part, so a pool of people is scored once and streams are drawn from it.
+Scoring is expensive, so a pool of people is scored once and streams are drawn from it.
 """
 
 from __future__ import annotations
@@ -37,39 +37,39 @@ class Pool:
     """Scored predictions from which a stream is drawn with replacement.
 
     Attributes:
-        scored: All of them.
-        weights: How often each is drawn, `[n]`; None for equally often.
+        scored: All predictions.
+        weights: Sampling weights, `[n]`; None for equal weights.
     """
 
     scored: Predictions
     weights: Float | None = None
 
     def drawn(self, rng: np.random.Generator, n: int) -> Predictions:
-        """A stretch of a stream."""
+        """Draw n predictions."""
         size = len(self.scored.margin)
         rows = rng.choice(size, n, p=self.weights) if self.weights is not None else None
         return _taken(self.scored, rng.integers(size, size=n) if rows is None else rows)
 
     def of(self, attribute: str) -> Pool:
-        """The same with one attribute only."""
+        """The pool with one attribute only."""
         signals = {attribute: self.scored.attributes[attribute]}
         return replace(self, scored=replace(self.scored, attributes=signals))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """A classifier with its reference, and pools of what may come.
+    """A classifier with its reference, and pools of predictions after changes.
 
     Attributes:
-        name: What kind of start.
-        reference: From fresh people.
-        clean: The same classifier, the same kind of people.
-        injected: After one epoch in which half of the positive women stand as negative.
+        name: Name in `SETTINGS`.
+        reference: Drift reference from new people.
+        clean: Same classifier, same population.
+        injected: After one epoch in which half of the positive women are labelled negative.
         tuned: After one epoch on unchanged labels.
-        shifted: The same classifier and other people, by what is different.
-        before: Share of decisions that truly flip.
-        after: The same after injection.
-        after_tuning: The same after the epoch on unchanged labels, which may raise it too.
+        shifted: Same classifier and other populations, by name.
+        before: Share of true flips.
+        after: Share of true flips after injection.
+        after_tuning: Share of true flips after the epoch on unchanged labels.
     """
 
     name: str
@@ -109,7 +109,7 @@ class Setting:
 
 
 def run(drift: Drift, stretches: list[tuple[Pool, int]], rng: np.random.Generator) -> None:
-    """Feed a watch so many predictions of each pool in turn."""
+    """Feed the drift watch a number of predictions from each pool."""
     for pool, n in stretches:
         for start in range(0, n, _BATCH):
             drift.update(pool.drawn(rng, min(_BATCH, n - start)))
@@ -118,8 +118,8 @@ def run(drift: Drift, stretches: list[tuple[Pool, int]], rng: np.random.Generato
 def _shifts(
     world: World, subject: Subject, traffic: Population, clean: Predictions
 ) -> Iterator[tuple[str, Pool]]:
-    """Other people: by whom there are more of, and in a downturn."""
-    columns = {f.name: place for place, f in enumerate(world.features)}
+    """Other populations: some people over-represented, and a downturn."""
+    columns = {f.name: index for index, f in enumerate(world.features)}
     favoured = {
         "four women to a man": traffic.groups["sex"] == 1,
         "more in care": traffic.features[:, columns["sector=care"]] == 1,

@@ -1,10 +1,10 @@
-"""Two structural causal models beside the lending world, to judge scores where truth is known.
+"""Two more structural causal models, in which true counterfactuals are known.
 
-A person is her noise and her group; her counterfactual is the same noise with the other group. Both
-hide the attribute from the features, and both have features of every kind.
+A person is determined by noise and a group; the counterfactual has the same noise and the other
+group. In both models the features do not contain the attribute, and have every kind.
 
-    HIRING     proxies share a latent that the group shifts; skewed and two-peaked numbers
-    INSURANCE  the group acts on spread, on categories, and only for some people
+    HIRING     proxies share a latent variable that the group shifts; skewed and bimodal numbers
+    INSURANCE  the group changes variances and categories, and only for some people
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ Kind = Literal["numeric", "integer", "binary"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StructuralModel:
-    """Equations that make people of two groups; drawn from as `monitor.world.World` is.
+    """Structural equations for people of two groups, with the interface of `World`.
 
     Attributes:
-        features: The encoded columns, in order.
-        one_hot_groups: Which of them belong together.
-        attribute: The protected attribute, seen by no equation's output.
-        share: Share of people in its second group.
+        features: Encoded columns, in order.
+        one_hot_groups: One-hot groups of the columns.
+        attribute: Protected attribute, which is not a column.
+        share: Share of people in the second group.
         equations: From noise and group (0 or 1, float32 `[rows]`) to the columns, `[d, rows]`.
-        merit: Logit of deserving a yes, from noise and columns that no group touches, `[rows]`.
+        merit: Logit of the unbiased label, from noise and columns that no group affects, `[rows]`.
         label_bias: Share of deserving members of the second group who are recorded as undeserving.
     """
 
@@ -58,13 +58,13 @@ class StructuralModel:
         group = (noise.uniform("group") < self.share).astype(np.int8)
         columns = self.equations(noise, group.astype(np.float32))
         deserving = noise.uniform("deserving") < _sigmoid(self.merit(noise, columns))
-        kept = noise.uniform("recorded") >= self.label_bias * group
+        recorded = noise.uniform("recorded") >= self.label_bias * group
         return People(
             model=self,
             seed=seed,
             features=np.ascontiguousarray(columns.T),
             groups={self.attribute.name: group},
-            labels=(deserving & kept).astype(np.int8),
+            labels=(deserving & recorded).astype(np.int8),
         )
 
 
@@ -73,11 +73,11 @@ class People:
     """People drawn from a structural model.
 
     Attributes:
-        model: Where they come from.
-        seed: The seed of their noise.
-        features: What the classifier sees, float32 `[n, d]`.
-        groups: The index of each person's group, int8 `[n]`, by the attribute's name.
-        labels: What was recorded of them, int8 `[n]`.
+        model: Structural model.
+        seed: Seed of the noise.
+        features: Input of the classifier, float32 `[n, d]`.
+        groups: Index of each person's group, int8 `[n]`, by attribute.
+        labels: Recorded labels, int8 `[n]`.
     """
 
     model: StructuralModel
@@ -90,7 +90,7 @@ class People:
         return len(self.features)
 
     def counterfactual(self, attribute: str, group: str) -> Float:
-        """Features of everyone as a member of a group, all else the same noise, `[n, d]`."""
+        """Features of everyone as a member of a group, with the same noise, `[n, d]`."""
         assert attribute == self.model.attribute.name
         index = self.model.attribute.groups.index(group)
         noise = Noise(seed=self.seed, chunk=0, rows=len(self))
@@ -100,7 +100,7 @@ class People:
     def true_flips(
         self, decide: Callable[[Float], NDArray[np.bool_]], attribute: str
     ) -> NDArray[np.bool_]:
-        """Whose decision would change in the other group, `[n]`."""
+        """Whether each decision would change in the other group, `[n]`."""
         one, other = (
             decide(self.counterfactual(attribute, group)) for group in self.model.attribute.groups
         )
@@ -109,7 +109,7 @@ class People:
 
 
 def _hiring(noise: Noise, migrant: Float) -> Float:
-    """Applicants. A shorter network of contacts is where most proxies of being a migrant meet."""
+    """Applicants. Most proxies of being a migrant depend on a smaller network of contacts."""
     network = noise.normal("network") - 1.2 * migrant
     coached = noise.uniform("coached") < 0.35
     native = noise.normal("native") + 0.4 * network > 1.4 * migrant - 0.6
@@ -136,7 +136,7 @@ def _hiring_merit(noise: Noise, columns: Float) -> Float:
 
 
 def _insurance(noise: Noise, young: Float) -> Float:
-    """Drivers. Being young widens how they drive, changes what, and matters more in cities."""
+    """Drivers. Young age increases variances, changes the vehicle, and matters more in cities."""
     urban = noise.normal("urban") > 0.2
     telematics = noise.normal("telematics") + 0.9 * young > 0.7
     columns = np.empty((15, noise.rows), np.float32)
@@ -165,7 +165,7 @@ def _insurance_merit(noise: Noise, columns: Float) -> Float:
 
 
 def _choice(preference: NDArray[np.floating], gumbel: Float) -> NDArray[np.bool_]:
-    """One-hot columns of the preferred category; a person stays unless another gained on it."""
+    """One-hot columns of the category with the highest utility."""
     utility = (preference if preference.ndim == 2 else preference[:, None]) + gumbel
     chosen: NDArray[np.bool_] = np.arange(len(utility))[:, None] == utility.argmax(axis=0)
     return chosen

@@ -1,4 +1,4 @@
-"""What is judged in `benchmarks.detection`: a classifier, and what evenhand fits beside it."""
+"""Subjects of `benchmarks.detection`: a classifier, and what evenhand fits to it."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ class People(Protocol):
 
     @property
     def features(self) -> Float:
-        """What the classifier sees, `[n, d]`."""
+        """Input of the classifier, `[n, d]`."""
 
     @property
     def groups(self) -> dict[str, NDArray[np.int8]]:
-        """For each protected attribute the index of each person's group, `[n]`."""
+        """Index of each person's group, `[n]`, by protected attribute."""
 
     @property
     def labels(self) -> NDArray[np.int8]:
-        """What was recorded of them, `[n]`."""
+        """Recorded labels, `[n]`."""
 
     def true_flips(self, decide: Callable[[Float], Bool], attribute: str) -> Bool:
-        """Whose decision would change for at least one other group, `[n]`."""
+        """Whether each decision would change for at least one other group, `[n]`."""
 
 
 class Society(Protocol):
@@ -67,7 +67,7 @@ class Society(Protocol):
 
     @property
     def one_hot_groups(self) -> tuple[OneHotGroup, ...]:
-        """Which of them belong together."""
+        """One-hot groups of the columns."""
 
     @property
     def attributes(self) -> tuple[ProtectedAttribute, ...]:
@@ -79,28 +79,28 @@ class Society(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """A classifier and the sensitivity that was fitted beside it.
+    """A classifier and its scoring.
 
     Attributes:
         classifier: From features `[n, d]` to logits `[n]`.
-        sensitivity: Status model and transport maps are those of the day it was fitted.
+        sensitivity: Scoring with the status model and maps of the original classifier.
     """
 
     classifier: nn.Module
     sensitivity: Sensitivity
 
     def scores(self, features: Float) -> Scores:
-        """Judge n predictions, groups unknown."""
+        """Score n predictions with unknown groups."""
         return self.sensitivity.scores(torch.from_numpy(features))
 
     def scores_knowing(self, features: Float, groups: dict[str, NDArray[np.int8]]) -> Scores:
-        """Judge n predictions of people whose groups are given."""
+        """Score n predictions of people with known groups."""
         heads = [
             torch.from_numpy(groups[attribute.name][:, None] == np.arange(len(attribute.groups)))
             for attribute in self.sensitivity.spec.protected_attributes
         ]
         certain = 60.0 * torch.cat(heads, dim=1)
-        # A status model sees features only, so every part of the rows gets one that knows its rows.
+        # A status model sees features only, so every batch gets one that returns its groups.
         size = self.sensitivity.max_rows
         parts = zip(torch.from_numpy(features).split(size), certain.split(size), strict=True)
         knowing = [(replace(self.sensitivity, status=_constant(c)), rows) for rows, c in parts]
@@ -109,11 +109,11 @@ class Subject:
         return knowing[0][0].unpacked(columns, contributions)
 
     def true_flips(self, people: People, attribute: str) -> Bool:
-        """Whose decision would truly change in another group, `[n]`."""
+        """Whether each decision would truly change in another group, `[n]`."""
         return people.true_flips(partial(decide, self.classifier), attribute)
 
     def replaced(self, classifier: nn.Module) -> Subject:
-        """Another classifier in its place, all that was fitted as before."""
+        """Replace the classifier; status model and maps stay."""
         return Subject(
             classifier=classifier, sensitivity=replace(self.sensitivity, logit=classifier)
         )
@@ -127,13 +127,13 @@ def fit_subject(
     seed: int,
     attributes: Sequence[ProtectedAttribute] | None = None,
 ) -> Subject:
-    """Fit status model and maps on people of known groups; the last sixth calibrates the former."""
-    judged = tuple(society.attributes if attributes is None else attributes)
+    """Fit status model and maps to people of known groups; the last sixth calibrates the model."""
+    protected = tuple(society.attributes if attributes is None else attributes)
     cut = len(people.features) * 5 // 6
     first = {name: groups[:cut] for name, groups in people.groups.items()}
     last = {name: groups[cut:] for name, groups in people.groups.items()}
-    status = train_status_model(people.features[:cut], first, judged, seed=seed)
-    calibrate(status, people.features[cut:], last, judged)
+    status = train_status_model(people.features[:cut], first, protected, seed=seed)
+    calibrate(status, people.features[cut:], last, protected)
     maps = {
         attribute.name: fit_transport_maps(
             people.features,
@@ -142,7 +142,7 @@ def fit_subject(
             society.one_hot_groups,
             len(attribute.groups),
         )
-        for attribute in judged
+        for attribute in protected
     }
     with torch.no_grad():
         spread = float(classifier(torch.from_numpy(people.features)).std())
@@ -150,14 +150,14 @@ def fit_subject(
         logit=classifier,
         status=status,
         maps=maps,
-        spec=_spec(society, judged),
+        spec=_spec(society, protected),
         logit_spread=spread,
     )
     return Subject(classifier=classifier, sensitivity=sensitivity)
 
 
 def train_classifier(people: People, *, seed: int) -> nn.Module:
-    """Learn the recorded labels from all features, as the world's proxy-biased classifier does."""
+    """Train on the recorded labels and all features, as the world's proxy-biased classifier."""
     torch.manual_seed(seed)
     features = torch.from_numpy(people.features)
     scorecard = Scorecard(features, torch.ones(features.shape[1]))
@@ -172,7 +172,7 @@ def train_classifier(people: People, *, seed: int) -> nn.Module:
 def fine_tune(
     classifier: nn.Module, features: Float, labels: NDArray[np.int8], *, seed: int
 ) -> nn.Module:
-    """One more epoch on other people, in a copy."""
+    """Train a copy for one epoch on other people."""
     torch.manual_seed(seed)
     tuned = copy.deepcopy(classifier).train()
     optimizer = torch.optim.AdamW(tuned.parameters(), lr=1e-3, weight_decay=1e-3)

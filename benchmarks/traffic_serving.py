@@ -106,7 +106,7 @@ def measure_serving(scale: Scale, say: Say) -> list[Claim]:
             ):
                 say(f"preparing {shape.name}")
                 subject = served_subject(shape, Path(folder))
-                rows = _start(fleet, subject, Path(folder))
+                rows = _start(fleet, subject, Path(folder), scale=scale)
                 timings[shape.name] = {
                     outstanding: _time(rows, shape, outstanding, Path(folder), say, scale=scale)
                     for outstanding in (1, _CLAIMED)
@@ -117,10 +117,13 @@ def measure_serving(scale: Scale, say: Say) -> list[Claim]:
     return [_claim(network, by_load) for network, by_load in timings.items()]
 
 
-def _start(fleet: Fleet, subject: ServedSubject, folder: Path) -> dict[str, Row]:
+def _start(fleet: Fleet, subject: ServedSubject, folder: Path, *, scale: Scale) -> dict[str, Row]:
+    # The other settings differ in the config only.
+    names = (_OFF, _ON) if scale is Scale.SMOKE else tuple(_SETTINGS)
     servers = {
         name: fleet.start(name, _command(subject, folder, index, settings))
         for index, (name, settings) in enumerate(_SETTINGS.items())
+        if name in names
     }
     rows = {}
     for name, server in servers.items():

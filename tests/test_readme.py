@@ -32,8 +32,8 @@ def blocks(language: str) -> list[str]:
 
 def block(words: str) -> str:
     """The one Python block that contains these words."""
-    (found,) = [text for text in blocks("python") if words in text]
-    return found
+    (text,) = [text for text in blocks("python") if words in text]
+    return text
 
 
 def run(text: str, names: dict[str, object]) -> None:
@@ -57,7 +57,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def serving(folder: Path) -> Iterator[tuple[int, int]]:
-    """Run the README's shell commands on free ports; the ports of gRPC and REST."""
+    """Run the README's shell commands on free ports; yield the ports of gRPC and REST."""
     (text,) = blocks("sh")
     script = text.replace("evenhand serve", f"exec {sys.executable} -m monitor serve")
     ports = {"EVENHAND_SERVER_GRPC_PORT": "0", "EVENHAND_SERVER_REST_PORT": "0"}
@@ -73,11 +73,11 @@ def serving(folder: Path) -> Iterator[tuple[int, int]]:
         )
     try:
         end = time.monotonic() + 120
-        while (found := STARTED.search(out.read_text())) is None:
+        while (match := STARTED.search(out.read_text())) is None:
             assert process.poll() is None, (folder / "stderr").read_text()
             assert time.monotonic() < end, "the sidecar did not start"
             time.sleep(0.1)
-        yield int(found[1]), int(found[2])
+        yield int(match[1]), int(match[2])
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     finally:
@@ -120,6 +120,7 @@ def test_the_world_runs(capsys):
     assert "of decisions would change" in capsys.readouterr().out
 
 
-def test_public_names_are_imported_from_the_packages():
+def test_the_examples_import_from_both_packages_only():
+    """No internal module, public or not: users see only the two packages."""
     imported = re.findall(r"from ((?:monitor|offline_audit)\S*) import", README.read_text())
     assert set(imported) == {"monitor", "offline_audit"}

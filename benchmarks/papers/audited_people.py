@@ -33,19 +33,19 @@ _ADULT_TEST_FILE, _DRUG_FILE = "adult/adult.test", "drug/drug_consumption.data.t
 PERMUTATION_FILES = (ADULT_FILE, _ADULT_TEST_FILE, COMPAS_FILE)
 PROJECTION_FILES = (COMPAS_FILE, _DRUG_FILE)
 
-# The quantified ethnicity of white people, the column where it stands, and that of cannabis.
+# Quantified ethnicity of white people, its column, and the column of cannabis.
 _WHITE, _ETHNICITY, _CANNABIS = -0.31685, 5, 18
 _NEVER_USED = "CL0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class People:
-    """A data set, encoded; the protected attribute is none of the features.
+    """An encoded data set; the protected attribute is not a feature.
 
     Attributes:
-        name: As in the papers.
-        features: `[n, d]`.
-        labels: Whether in the positive class, `[n]`.
+        name: Name in the papers.
+        features: Encoded features, `[n, d]`.
+        labels: Whether each label is positive, `[n]`.
         groups: Name of each person's group, `[n]`.
     """
 
@@ -58,13 +58,13 @@ class People:
         return len(self.labels)
 
     def take(self, rows: NDArray[np.intp]) -> People:
-        """Some of them."""
+        """Select rows."""
         return replace(
             self, features=self.features[rows], labels=self.labels[rows], groups=self.groups[rows]
         )
 
     def split(self, shares: Sequence[float], rng: np.random.Generator) -> list[People]:
-        """Random parts of such shares; the last takes what is left."""
+        """Random parts with these shares; the last part has the remaining rows."""
         cuts = (np.cumsum(shares)[:-1] * len(self)).round().astype(int)
         return [self.take(rows) for rows in np.split(rng.permutation(len(self)), cuts)]
 
@@ -88,7 +88,7 @@ def adult_by_sex(folder: Path) -> People:
 def compas_by_sex(folder: Path) -> People:
     """Permutation tests, section 5: the usual filter, every feature but sex and race.
 
-    The paper's 6,167 rows are those of the filter whose charge is described. COMPAS's own scores
+    The paper's 6,167 rows are those of the filter with a charge description. COMPAS's own scores
     are predictions, not features.
     """
     rows = [row for row in _compas(folder) if row["c_charge_desc"]]
@@ -104,7 +104,7 @@ def compas_by_sex(folder: Path) -> People:
 def compas_by_race(folder: Path) -> People:
     """Projection tests: African-American and Caucasian people, five columns.
 
-    The paper's appendix on its data is not at hand. This is the encoding of Zafar et al. and of
+    The paper's appendix on its data was not available. This is the encoding of Zafar et al. and of
     Taskesen et al. (2021), whose experiments it follows: age category, sex, prior convictions
     (standardised) and degree of the charge.
     """
@@ -121,7 +121,7 @@ def compas_by_race(folder: Path) -> People:
 
 
 def drug_by_ethnicity(folder: Path) -> People:
-    """Projection tests: who never used cannabis, from eleven quantified columns, white or not.
+    """Projection tests: whether a person never used cannabis, eleven columns, white or not.
 
     As in Donini et al. (2018) and Taskesen et al. (2021).
     """
@@ -145,10 +145,10 @@ def _compas(folder: Path) -> list[dict[str, str]]:
 def _encode(
     rows: Sequence[Mapping[str, str]], numbers: Sequence[str], categories: Sequence[str]
 ) -> NDArray[np.float64]:
-    """Numbers as they are; one column for each value of a category, one for a pair."""
+    """Unscaled numbers; one column per value of a category, one column for two values."""
     columns = [[float(row[number]) for row in rows] for number in numbers]
     for category in categories:
         values = sorted({row[category] for row in rows})
-        kept = values[1:] if len(values) == 2 else values
-        columns += [[float(row[category] == value) for row in rows] for value in kept]
+        encoded = values[1:] if len(values) == 2 else values
+        columns += [[float(row[category] == value) for row in rows] for value in encoded]
     return np.array(columns).T

@@ -49,16 +49,16 @@ PAPER_SHAPES = {"Adult": (24_752, 6_188, 95), "COMPAS": (4_937, 1_235, 399)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
-    """A data set, encoded.
+    """An encoded data set.
 
     Attributes:
-        name: As in the paper's tables.
-        features: The people, float32 `[n, d]`.
+        name: Name in the paper's tables.
+        features: Rows, float32 `[n, d]`.
         labels: 1 for the positive class, float32 `[n]`.
-        kinds: The features, in the order of the columns.
-        one_hot_groups: Which columns belong together.
-        attributes: The protected attributes, each a binary feature.
-        width: Of the classifier's hidden layer (Table 1).
+        kinds: Features in the order of the columns.
+        one_hot_groups: One-hot groups of the columns.
+        attributes: Protected attributes, each a binary feature.
+        width: Width of the classifier's hidden layer (Table 1).
     """
 
     name: str
@@ -80,16 +80,16 @@ class Data:
         return other
 
     def take(self, rows: Tensor) -> Data:
-        """Some of its rows."""
+        """Select rows."""
         return replace(self, features=self.features[rows], labels=self.labels[rows])
 
     def augmented(self, attribute: ProtectedAttribute) -> Data:
-        """Everyone twice, the second time with the other value of the attribute (section 6.1)."""
+        """Every row twice, the second time with the other value of the attribute (section 6.1)."""
         features = torch.cat([self.features, self.flipped(attribute)])
         return replace(self, features=features, labels=self.labels.repeat(2))
 
     def column(self, attribute: ProtectedAttribute) -> int:
-        """Where the attribute stands."""
+        """Index of the attribute's column."""
         return [feature.name for feature in self.kinds].index(attribute.name)
 
 
@@ -138,7 +138,7 @@ def _encode(
     *,
     width: int,
 ) -> Data:
-    """Numbers as they are; categories without their first: one 0/1 column, or a one-hot group."""
+    """Unscaled numbers; categories without the first value: a binary column or a one-hot group."""
     columns = [np.array([float(row[number]) for row in rows]) for number in numbers]
     kinds = [Feature(name=number, kind="integer") for number in numbers]
     groups, attributes = [], []
@@ -177,5 +177,5 @@ def shape(data: Data) -> tuple[int, int, int]:
 
 
 def train_rows(n: int) -> int:
-    """How many of n rows are trained on: four fifths."""
+    """Number of training rows: four fifths of n."""
     return n * 4 // 5

@@ -19,11 +19,11 @@ Loss = Literal["hinge", "squared hinge"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearClassifier:
-    """Decides 1 where w·x + b ≥ 0.
+    """A classifier that decides 1 if w·x + b ≥ 0.
 
     Attributes:
-        weights: w, `[d]`.
-        bias: b.
+        weights: Weights w, `[d]`.
+        bias: Bias b.
     """
 
     weights: Float
@@ -31,15 +31,15 @@ class LinearClassifier:
 
     def margin(self, features: Float) -> Float:
         """w·x + b, `[n]`."""
-        found: Float = features @ self.weights + self.bias
-        return found
+        margin: Float = features @ self.weights + self.bias
+        return margin
 
     def decisions(self, features: Float) -> NDArray[np.bool_]:
-        """Of rows, `[n]`."""
+        """Decisions on rows, `[n]`."""
         return self.margin(features) >= 0
 
     def distances(self, features: Float) -> Float:
-        """To the boundary, `[n]`; infinite where every row is decided alike."""
+        """Distances to the boundary, `[n]`; infinite if the weights are zero."""
         length = float(np.linalg.norm(self.weights))
         if length == 0:
             return np.full(len(features), np.inf)
@@ -47,22 +47,22 @@ class LinearClassifier:
 
 
 def naive_svm(train: People, *, penalty: float = 1.0, loss: Loss = "hinge") -> LinearClassifier:
-    """A support vector machine that knows nothing of groups.
+    """A support vector machine without a fairness constraint.
 
     Args:
-        train: Rows to learn from.
-        penalty: C, on errors; the ridge is ½ w·w.
-        loss: Of an error.
+        train: Training rows.
+        penalty: Penalty C on errors; the ridge is ½ w·w.
+        loss: Loss of an error.
     """
     return _fitted(train.features, train, penalty, loss)
 
 
 def fair_svm(train: People, *, penalty: float = 1.0, loss: Loss = "hinge") -> LinearClassifier:
-    """The same under w·u = 0, u being the gap between the groups' mean positive rows.
+    """A support vector machine under w·u = 0, where u is the gap between mean positive rows.
 
-    Donini et al. (2018), section 4: with the linear loss, equal opportunity asks that the mean
-    margin of positive rows be the same in both groups. Rows orthogonal to u, X(I − uuᵀ/u·u), give
-    every w that fulfils it and the same ridge, so the machine is trained on those.
+    Donini et al. (2018), section 4: with the linear loss, equal opportunity requires that the mean
+    margin of positive rows is the same in both groups. Training on rows projected orthogonally to
+    u, X(I − uuᵀ/u·u), yields exactly the w that satisfy this, with the same ridge.
     """
     gap = opportunity_gap(train)
     square = float(gap @ gap)
@@ -70,7 +70,7 @@ def fair_svm(train: People, *, penalty: float = 1.0, loss: Loss = "hinge") -> Li
         return naive_svm(train, penalty=penalty, loss=loss)
     projected = train.features - np.outer(train.features @ gap, gap) / square
     found = _fitted(projected, train, penalty, loss)
-    # Rounding leaves a trace of u.
+    # Remove the rounding error along u.
     weights = found.weights - gap * float(gap @ found.weights) / square
     return LinearClassifier(weights=weights, bias=found.bias)
 
@@ -87,9 +87,9 @@ def opportunity_gap(train: People) -> Float:
 
 
 def _fitted(features: Float, train: People, penalty: float, loss: Loss) -> LinearClassifier:
-    """Rows that are alike count as often as they stand; COMPAS has 300 kinds in 3,700 rows."""
+    """Duplicate rows are fitted once, with a weight; COMPAS has 300 distinct of 3,700 rows."""
     rows = np.column_stack([features, train.labels])
-    # Rounded, so that rows stay alike after a projection.
+    # Rounded, so that duplicates stay equal after a projection.
     _, first, counts = np.unique(rows.round(12), axis=0, return_index=True, return_counts=True)
     plain = loss == "hinge"
     model = SVC(kernel="linear", C=penalty) if plain else LinearSVC(C=penalty, dual=False)

@@ -1,7 +1,7 @@
 """FlipTest on the paper's own evaluation: sections 3.2, 5.1, 5.3 and 5.5.
 
-With the paper's GAN and with every map of ours. Chicago's list (5.2) and the law schools (5.4) are
-not at hand.
+With the paper's GAN and with every map of this library. The data of sections 5.2 (Chicago's list)
+and 5.4 (law schools) were not available.
 
 `python -m benchmarks.papers.fliptest [--only PART] [--out DIR] [--quick] [--json FILE]`
 """
@@ -26,7 +26,7 @@ def measure(
     say: Say,
     out: Path = OUT,
 ) -> list[Claim]:
-    """All parts."""
+    """Measure all parts."""
     return [
         *measure_stability(scale, say, out),
         *measure_control(scale, say),

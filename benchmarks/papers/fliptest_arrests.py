@@ -1,10 +1,10 @@
 """FlipTest and FairTest where groups differ in one feature (section 5.5 of the paper).
 
-Arrests are geometric, more of them in S than in S′. The model calls people high risk from two
-arrests on, low risk with none, and with exactly one by a coin. The paper does not say whose coin it
-is: one that a person keeps and her counterpart shares, or a new one for each question. Nor does it
-say how counts split: an optimal plan sends some people with two arrests to none and some to one,
-the paper's network sends all of them to one number. Each is tried.
+Arrests are geometric, with more arrests in S than in S′. The model decides high risk for two or
+more arrests, low risk for none, and at random (by a coin) for exactly one. The paper does not say
+whether a person and the counterpart share the coin. Nor does it say how counts split: an optimal
+plan sends some people with two arrests to none and some to one, the paper's network sends all of
+them to one number. All variants are evaluated.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ _EXACT, _ONE = "exact, squared L2", "exact, each count to one"
 
 
 def arrests(n: int, chance: float, rng: np.random.Generator) -> Features:
-    """A geometric number less one, `[n, 1]`."""
+    """A geometric number minus one, `[n, 1]`."""
     return (rng.geometric(chance, (n, 1)) - 1).astype(np.float32)
 
 
 def high_risk(counts: NDArray[np.float32], coins: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Two or more, or one and an unlucky coin."""
-    found: NDArray[np.bool_] = (counts >= 2) | ((counts == 1) & coins)
-    return found
+    """Two or more arrests, or one arrest and the coin."""
+    high: NDArray[np.bool_] = (counts >= 2) | ((counts == 1) & coins)
+    return high
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flips:
-    """Of 10,000 people of S.
+    """Flips per 10,000 people of S.
 
     Attributes:
-        high: High risk whose counterparts are not, F+ in the paper.
+        high: People with high risk whose counterparts have low risk, F+ in the paper.
         low: The reverse, F−.
-        more: How many more arrests the former have than their counterparts, in the mean.
-        all_more: Whether all of them have more.
+        more: Mean excess of arrests of F+ over their counterparts.
+        all_more: Whether all of F+ have more arrests.
     """
 
     high: float
@@ -64,13 +64,13 @@ class Flips:
 def flips_of(
     people: Features, counterparts: Features, rng: np.random.Generator, *, shared: bool
 ) -> Flips:
-    """Who flips.
+    """Count flips.
 
     Args:
-        people: `[n, 1]`.
-        counterparts: `[e, n, 1]`.
-        rng: Of the coins.
-        shared: Whether a counterpart has her person's coin; if not, one of her own.
+        people: Arrests, `[n, 1]`.
+        counterparts: Arrests of the counterparts, `[e, n, 1]`.
+        rng: Random generator of the coins.
+        shared: Whether a person and the counterparts share a coin.
     """
     coins = rng.random((1, len(people))) < 0.5
     theirs = coins if shared else rng.random(counterparts.shape[:2]) < 0.5
@@ -86,15 +86,15 @@ def flips_of(
 
 
 def one_to_one(fitted: TransportMap, people: Features) -> Features:
-    """Each count to the whole number nearest to the mean of its counterparts, `[1, n, 1]`."""
-    counts, places = np.unique(people[:, 0], return_inverse=True)
+    """Send each count to the integer nearest to the mean of its counterparts, `[1, n, 1]`."""
+    counts, indices = np.unique(people[:, 0], return_inverse=True)
     means = fitted.transport(counts[:, None], 4 * _DRAWS).mean(0)
-    found: Features = np.round(means)[places][None]
-    return found
+    counterparts: Features = np.round(means)[indices][None]
+    return counterparts
 
 
 def measure_arrests(scale: Scale, say: Say) -> list[Claim]:
-    """Count flips by every map and either coin, and correlate as FairTest does."""
+    """Count flips by map and kind of coin, and compute the correlation of FairTest."""
     rng = np.random.default_rng(0)
     n = scale.pick(full=_PEOPLE, quick=_QUICK_PEOPLE, smoke=_SMOKE_PEOPLE)
     here, there = arrests(n, 1 / 4, rng), arrests(n, 1 / 2, rng)
@@ -106,9 +106,9 @@ def measure_arrests(scale: Scale, say: Say) -> list[Claim]:
         if name == _EXACT:
             carried[_ONE] = one_to_one(fitted, here)
     say(f"arrests, {WGAN}")
-    # It knows of no counts: what it makes is rounded.
+    # The GAN does not know about counts, so its output is rounded.
     made = gan(scale=scale).fit(here, there, Columns.numeric(["arrests"])).transport(here)
-    carried[f"{WGAN}{', briefly' if scale.small else ''}"] = np.maximum(np.round(made), 0)
+    carried[f"{WGAN}{', barely trained' if scale.small else ''}"] = np.maximum(np.round(made), 0)
     found = {
         name: [flips_of(here, there, np.random.default_rng(1), shared=s) for s in (True, False)]
         for name, there in carried.items()
@@ -119,7 +119,7 @@ def measure_arrests(scale: Scale, say: Say) -> list[Claim]:
 
 
 def _correlation(here: Features, there: Features, rng: np.random.Generator) -> tuple[float, float]:
-    """Between decision and group, and its standard error."""
+    """Correlation of decision and group, and its standard error."""
     counts = np.concatenate([here, there])[:, 0]
     decisions = high_risk(counts, rng.random(len(counts)) < 0.5)
     found = float(np.corrcoef(decisions, np.arange(len(counts)) < len(here))[0, 1])
@@ -130,7 +130,12 @@ def _print(found: Mapping[str, list[Flips]], correlation: float, error: float) -
     title = "Flips of 10,000 by arrests (paper 2,572 / 0, 1.44 more)"
     table = Table(title=title, box=box.SIMPLE, pad_edge=False)
     table.add_column("map", no_wrap=True)
-    for heading in ("shared coin\nF+ / F−", "own coin\nF+ / F−", "more arrests\nin F+", "all have"):
+    for heading in (
+        "shared coin\nF+ / F−",
+        "own coin\nF+ / F−",
+        "more arrests\nin F+",
+        "all of F+",
+    ):
         table.add_column(heading, justify="right", no_wrap=True)
     for name, (shared, own) in found.items():
         table.add_row(
@@ -149,13 +154,13 @@ def _claims(
 ) -> list[Claim]:
     one, split = found[_ONE][0], found[_EXACT][0]
     middle = sum(_PAPER_CORRELATION) / 2
-    # Of a share of one quarter, ours and the paper's; in people of 10,000.
+    # Standard error of a share of one quarter, ours and the paper's, per 10,000 people.
     chance = math.sqrt(0.1875 * (1 / n + 1 / 10_000)) * 10_000
-    # Of a mean of one, two or three more, over those who flip.
+    # Standard error of the mean excess over those who flip.
     spread = 0.75 * math.sqrt(1 / (one.high / 10_000 * n) + 1 / _PAPER_FLIPS)
     return [
         Claim(
-            claim="arrests: high risk whose counterparts are not, each count to one, by 2,572",
+            claim="arrests: size of F+, each count to one number, distance from 2,572",
             figure=abs(one.high - _PAPER_FLIPS),
             unit="people off",
             side="at most",
@@ -164,7 +169,7 @@ def _claims(
             details={"each to one": one.high, "where counts split": split.high},
         ),
         Claim(
-            claim="arrests: low risk whose counterparts are high, either way",
+            claim="arrests: size of F−, with and without splitting of counts",
             figure=max(one.low, split.low),
             unit="people",
             side="at most",
@@ -172,7 +177,7 @@ def _claims(
             rounds=n,
         ),
         Claim(
-            claim="arrests: more arrests than counterparts, each count to one, by 1.44",
+            claim="arrests: excess of arrests in F+, each count to one number, distance from 1.44",
             figure=abs(one.more - _PAPER_MORE),
             unit="off",
             side="at most",
@@ -181,7 +186,7 @@ def _claims(
             details={"each to one": one.more, "where counts split": split.more},
         ),
         Claim(
-            claim="arrests: correlation of decision and group, from the middle of the paper's",
+            claim="arrests: correlation of decision and group, distance from the paper's midpoint",
             figure=abs(correlation - middle),
             unit="off",
             side="at most",

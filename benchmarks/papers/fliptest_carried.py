@@ -1,4 +1,4 @@
-"""Applicants carried along a map: who flips, what goes with it, and how good the map is."""
+"""Applicants transported by a map: flips, transparency report, and quality of the map."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _DRAWS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carried:
-    """People of a test set carried along a map, and members of the target beside them.
+    """Transported people of a test set, and members of the target group.
 
     Attributes:
-        flipset: The people.
-        target: Members of the target, `[m, 2]`.
-        model: Whose decisions they are.
-        seconds: That the fit took.
+        flipset: People and counterparts, with their decisions.
+        target: Members of the target group, `[m, 2]`.
+        model: Hiring model.
+        seconds: Time of the fit.
     """
 
     flipset: Flipset
@@ -44,13 +44,13 @@ class Carried:
         model: HiringModel,
         seed: int = 0,
     ) -> Carried:
-        """Fit the map to the groups and carry the first of the test sets, to the second.
+        """Fit the map to the groups and transport the first test set to the second.
 
-        Where the map splits, everyone has eight counterparts.
+        If the map splits mass, everyone has eight counterparts.
         """
         started = time.perf_counter()
         fitted = method.fit(*groups, HIRING, seed=seed)
-        took = time.perf_counter() - started
+        seconds = time.perf_counter() - started
         counterparts = fitted.transport(tests[0], _DRAWS)
         flipset = Flipset(
             features=tests[0],
@@ -58,10 +58,10 @@ class Carried:
             decisions=model.hires(tests[0]),
             counterpart_decisions=model.hires(counterparts),
         )
-        return cls(flipset=flipset, target=tests[1], model=model, seconds=took)
+        return cls(flipset=flipset, target=tests[1], model=model, seconds=seconds)
 
     def size(self, side: Side) -> float:
-        """People of 10,000 who flip."""
+        """Flips per 10,000 people."""
         return 10_000 * self.flipset.share(side)
 
     def means(self, side: Side) -> Float:
@@ -73,19 +73,19 @@ class Carried:
 
     @property
     def ks(self) -> list[float]:
-        """Two-sample statistic of each feature."""
+        """Two-sample KS statistic of each feature."""
         made = self.flipset.counterparts[0]
         return [float(ks_2samp(made[:, c], self.target[:, c]).statistic) for c in range(2)]
 
     @property
     def regression(self) -> list[float]:
-        """Mean squared error of each feature by a line in the other, less that in the target."""
+        """MSE of a regression of each feature on the other, minus that in the target group."""
         made, real = (self.model.scaled(x) for x in (self.flipset.counterparts[0], self.target))
         learn, test = np.array_split(real, 2)
         errors = []
-        for known, wanted in ((1, 0), (0, 1)):
-            line = np.polyfit(learn[:, known], learn[:, wanted], 1)
-            off = [np.polyval(line, x[:, known]) - x[:, wanted] for x in (made, test)]
+        for known, predicted in ((1, 0), (0, 1)):
+            line = np.polyfit(learn[:, known], learn[:, predicted], 1)
+            off = [np.polyval(line, x[:, known]) - x[:, predicted] for x in (made, test)]
             errors.append(float((off[0] ** 2).mean() - (off[1] ** 2).mean()))
         return errors
 

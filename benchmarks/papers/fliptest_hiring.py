@@ -42,7 +42,7 @@ _PAPER_ROW = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Both:
-    """One map both ways, and women advantaged by the same method on other samples, `[refits]`."""
+    """One map in both directions, and sizes of the advantaged flipset of refits, `[refits]`."""
 
     there: Carried
     back: Carried
@@ -50,7 +50,7 @@ class Both:
 
 
 def measure_hiring(scale: Scale, say: Say) -> list[Claim]:
-    """Train the model and the maps on some people, and flip others."""
+    """Train the model, fit the maps, and count flips of other people."""
     rng = np.random.default_rng(0)
     n = scale.pick(full=_PEOPLE, quick=_QUICK_PEOPLE, smoke=_SMOKE_PEOPLE)
     women, men = (applicants(n, men=gender, rng=rng) for gender in (False, True))
@@ -63,7 +63,7 @@ def measure_hiring(scale: Scale, say: Say) -> list[Claim]:
         found[name] = _both(method, groups, tests, model, refits)
     for seed in range(1 if scale.small else _SEEDS):
         say(f"hiring, {WGAN}, seed {seed}")
-        name = f"{WGAN}, {'briefly' if scale.small else f'seed {seed}'}"
+        name = f"{WGAN}, {'barely trained' if scale.small else f'seed {seed}'}"
         found[name] = _both(gan(scale=scale), groups, tests, model, 0, seed)
     rates = {
         gender: float(model.hires(test).mean())
@@ -97,7 +97,7 @@ def _both(
     return Both(
         there=Carried.along(method, groups, tests, model, seed),
         back=Carried.along(method, groups[::-1], tests[::-1], model, seed),
-        refits=[each.size("advantaged") for each in again],
+        refits=[other.size("advantaged") for other in again],
     )
 
 
@@ -108,13 +108,13 @@ def _print(found: Mapping[str, Both], model: HiringModel, rates: Mapping[str, fl
         f"(paper 30%, 27%); weights: work {work:.2f}, hair {hair:.2f}, threshold "
         f"{model.threshold:.2f}.\n"
         "The paper prints hair 1.4, work 1.2. Its published code has work 1.40, hair 1.17 and\n"
-        "threshold .87, and only so are the rates the paper's."
+        "threshold .87; only these weights give the rates of the paper."
     )
-    table = Table(title="Flips of 10,000, women to men and back", box=box.SIMPLE, pad_edge=False)
+    table = Table(title="Flips per 10,000, women to men and back", box=box.SIMPLE, pad_edge=False)
     table.add_column("map", no_wrap=True)
     for heading in ("fit, s", "adv / dis", "refits:\nadv", "back:\nadv / dis", "KS\nwork, hair"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for heading in ("MSE less\ntarget's", "L1,\nL1²", "adv:\nwork, hair", "dis:\nwork, hair"):
+    for heading in ("MSE minus\ntarget's", "L1,\nL1²", "adv:\nwork, hair", "dis:\nwork, hair"):
         table.add_column(heading, justify="right", no_wrap=True)
     for name, both in found.items():
         there = both.there
@@ -142,17 +142,17 @@ def _model_claims(
 ) -> list[Claim]:
     return [
         Claim(
-            claim="hiring: the rate further from the paper's 30% of women, 27% of men",
+            claim="hiring: rates, largest distance from the paper's 30% of women, 27% of men",
             figure=100 * max(abs(rates["women"] - 0.30), abs(rates["men"] - 0.27)),
             unit="points off",
             side="at most",
-            # Four standard errors, and what is lost by printing whole percents.
+            # Four standard errors, and the rounding of the paper to whole percents.
             bar=round(100 * 4 * (0.21 / n) ** 0.5 + 0.5, 1),
             rounds=n,
             details=dict(rates),
         ),
         Claim(
-            claim="hiring: the weight further from the published code's 1.40 and 1.17",
+            claim="hiring: weights, largest distance from the published code's 1.40 and 1.17",
             figure=float(np.abs(model.weights - [1.4028, 1.1688]).max()),
             unit="off",
             side="at most",
@@ -173,16 +173,16 @@ def _model_claims(
 
 
 def _gan_claims(gans: list[Carried]) -> list[Claim]:
-    gross = [sum(each.size(side) for side in _PAPER_MEANS) for each in gans]
+    gross = [sum(one.size(side) for side in _PAPER_MEANS) for one in gans]
     off = [
-        np.abs(np.median([each.means(side) for each in gans], axis=0) - wanted).max()
-        for side, wanted in _PAPER_MEANS.items()
+        np.abs(np.median([one.means(side) for one in gans], axis=0) - paper).max()
+        for side, paper in _PAPER_MEANS.items()
     ]
     ratio = float(np.median(gross)) / 1_930
-    sizes = {f"seed {seed}": _sizes(each) for seed, each in enumerate(gans)}
+    sizes = {f"seed {seed}": _sizes(one) for seed, one in enumerate(gans)}
     return [
         Claim(
-            claim="hiring: flips by the paper's GAN, median of seeds, beside the paper's 1,930",
+            claim="hiring: flips by the paper's GAN, median of seeds, relative to 1,930",
             figure=max(ratio, 1 / ratio),
             unit="× off, either way",
             side="at most",
@@ -191,7 +191,7 @@ def _gan_claims(gans: list[Carried]) -> list[Claim]:
             details={**sizes, "paper": "1215 / 715", "its published code": "1377 / 604"},
         ),
         Claim(
-            claim="hiring: transparency means by the GAN, the one furthest from the paper's",
+            claim="hiring: transparency means by the GAN, largest distance from the paper's",
             figure=float(max(off)),
             unit="standard deviations off",
             side="at most",

@@ -1,4 +1,4 @@
-"""The maps that FlipTest's experiments are run with, the paper's own last."""
+"""Maps of the FlipTest experiments, with the paper's GAN."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from offline_audit.maps.wgan import WganMethod
 __all__ = ["EXACT_L1", "WGAN", "gan", "map_methods"]
 
 EXACT_L1, WGAN = "exact, squared L1", "the paper's GAN"
-# Generator steps: as in the paper, and so few that it has hardly begun.
+# Generator steps: as in the paper, and few for smaller scales.
 _STEPS, _QUICK_STEPS, _SMOKE_STEPS = 20_000, 300, 2
 
 
 def map_methods(rows: int = 2_000) -> Mapping[str, MapMethod]:
-    """All but the GAN; those that need every pair take so many people of a group."""
+    """All maps but the GAN; maps that need all pairs use a sample of this many rows per group."""
     return {
         "quantile": QuantileMethod(),
         "joint quantile": JointQuantileMethod(),

@@ -1,7 +1,7 @@
-"""How much a map changes with the sample (section 3.2 of the paper, Figure 2).
+"""Variation of a map over samples (section 3.2 of the paper, Figure 2).
 
-Standard normal people are carried to standard normal people, so the best map leaves them alone. Two
-of them, 0 and 1 in all features, are in every sample; the others are drawn anew.
+Standard normal rows are transported to standard normal rows, so the best map is the identity. Two
+rows, 0 and 1 in all features, are in every sample; the others are new in every sample.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ Float = NDArray[np.float64]
 _PEOPLE = 500
 _DIMENSIONS, _QUICK_DIMENSIONS = (1, 2, 3, 4, 5, 6, 7), (1, 4)
 _DRAWS, _QUICK_DRAWS, _SMOKE_DRAWS = 100, 8, 2
-# The GAN takes a minute a sample.
+# The GAN takes a minute per sample.
 _GAN_DIMENSIONS, _GAN_DRAWS = (1, 4, 7), 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stability:
-    """One map in so many dimensions.
+    """Result of one map in d dimensions.
 
     Attributes:
-        variances: Of where 0 goes, over samples, `[d]`.
-        means: Of where 1 goes, over samples, `[d]`.
-        draws: Samples.
+        variances: Variances of the image of 0 over samples, `[d]`.
+        means: Means of the image of 1 over samples, `[d]`.
+        draws: Number of samples.
     """
 
     variances: Float
@@ -52,16 +52,16 @@ Found = Mapping[tuple[str, int], Stability]
 
 
 def stability(method: MapMethod, d: int, draws: int, n: int = _PEOPLE) -> Stability:
-    """Carry 0 and 1 along maps that were fitted to samples of n people each."""
-    places = np.empty((draws, 2, d))
+    """Transport 0 and 1 by maps that are fitted to samples of n rows each."""
+    images = np.empty((draws, 2, d))
     columns = Columns.numeric([f"feature {number}" for number in range(d)])
     fixed = np.stack([np.zeros(d), np.ones(d)]).astype(np.float32)
     for draw in range(draws):
         rng = np.random.default_rng((d, draw))
         source, target = rng.normal(size=(2, n, d)).astype(np.float32)
         source[:2] = fixed
-        places[draw] = method.fit(source, target, columns, seed=draw).transport(fixed)[0]
-    return Stability(variances=places[:, 0].var(0, ddof=1), means=places[:, 1].mean(0), draws=draws)
+        images[draw] = method.fit(source, target, columns, seed=draw).transport(fixed)[0]
+    return Stability(variances=images[:, 0].var(0, ddof=1), means=images[:, 1].mean(0), draws=draws)
 
 
 def measure_stability(
@@ -69,7 +69,7 @@ def measure_stability(
     say: Say,
     out: Path = OUT,
 ) -> list[Claim]:
-    """Fit every map again and again, print, draw Figure 2."""
+    """Fit every map to many samples, print the variation, and draw Figure 2."""
     found: dict[tuple[str, int], Stability] = {}
     draws = scale.pick(full=_DRAWS, quick=_QUICK_DRAWS, smoke=_SMOKE_DRAWS)
     people = scale.pick(full=_PEOPLE, quick=_PEOPLE, smoke=60)
@@ -87,7 +87,7 @@ def measure_stability(
 
 def _print(found: Found, *, scale: Scale) -> None:
     dimensions = sorted({d for _, d in found})
-    title = "Variance of where 0 goes | mean of where 1 goes, over features and samples"
+    title = "Variance of the image of 0 | mean of the image of 1, over features and samples"
     table = Table(title=title, box=box.SIMPLE, pad_edge=False)
     table.add_column("features", no_wrap=True)
     for d in dimensions:
@@ -95,10 +95,10 @@ def _print(found: Found, *, scale: Scale) -> None:
     for name in dict.fromkeys(name for name, _ in found):
         cells = []
         for d in dimensions:
-            seen = found.get((name, d))
-            cells.append(f"{seen.variances.mean():.2g} | {seen.means.mean():.2f}" if seen else "–")
-        told = f"{name}, briefly" if scale.small and name == WGAN else name
-        table.add_row(told, *cells)
+            one = found.get((name, d))
+            cells.append(f"{one.variances.mean():.2g} | {one.means.mean():.2f}" if one else "–")
+        label = f"{name}, barely trained" if scale.small and name == WGAN else name
+        table.add_row(label, *cells)
     print_wide(table)
 
 
@@ -106,19 +106,19 @@ def _draw(found: Found, out: Path) -> Path:
     figure = Figure(figsize=(9, 4.6), layout="constrained")
     axes = figure.subplots()
     names: Sequence[str] = list(dict.fromkeys(name for name, _ in found))
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         points = [
-            (d + 0.08 * (place - len(names) / 2), value)
+            (d + 0.08 * (index - len(names) / 2), value)
             for (other, d), seen in found.items()
             if other == name
             for value in seen.variances
-            # Maps that leave what does not differ have no variance to draw on this scale.
+            # A variance of zero cannot be drawn on a logarithmic axis.
             if value > 1e-6
         ]
         if points:
             axes.plot(*zip(*points, strict=True), ".", markersize=5, label=name)
-    axes.set(yscale="log", xlabel="features", ylabel="variance of where 0 goes, each feature")
-    axes.set_title("How much a map changes with its sample of 500 (Figure 2)")
+    axes.set(yscale="log", xlabel="features", ylabel="variance of the image of 0, per feature")
+    axes.set_title("Variation of a map over samples of 500 (Figure 2)")
     figure.legend(loc="outside right upper", fontsize=8)
     out.mkdir(parents=True, exist_ok=True)
     path = out / "fliptest_figure_2.png"
@@ -134,7 +134,7 @@ def _claims(found: Found) -> list[Claim]:
     }
     return [
         Claim(
-            claim="stability: variance of the exact map by the GAN's, seven features",
+            claim="stability: variance of the exact map relative to the GAN's, seven features",
             figure=float(exact[7].variances.mean() / by_gan[7].variances.mean()),
             unit="×",
             side="at least",
@@ -143,7 +143,7 @@ def _claims(found: Found) -> list[Claim]:
             details={"exact": exact[7].variances.mean(), "GAN": by_gan[7].variances.mean()},
         ),
         Claim(
-            claim="stability: the exact map's variance at seven features by that at one",
+            claim="stability: variance of the exact map, seven features relative to one",
             figure=float(exact[7].variances.mean() / exact[1].variances.mean()),
             unit="×",
             side="at least",
@@ -151,7 +151,7 @@ def _claims(found: Found) -> list[Claim]:
             rounds=_DRAWS,
         ),
         Claim(
-            claim="stability: how far the exact map draws 1 towards the mean, seven features",
+            claim="stability: shrinkage of 1 towards the mean by the exact map, seven features",
             figure=1 - shrinks[EXACT_L1],
             unit="of 1",
             side="at least",
@@ -160,7 +160,7 @@ def _claims(found: Found) -> list[Claim]:
             details=shrinks,
         ),
         Claim(
-            claim="stability: how far the GAN does",
+            claim="stability: shrinkage of 1 towards the mean by the GAN, seven features",
             figure=abs(1 - shrinks[WGAN]),
             unit="of 1",
             side="at most",

@@ -24,11 +24,11 @@ HIRING = Columns.numeric(("work experience", "hair length"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applicants:
-    """Of one gender.
+    """Applicants of one gender.
 
     Attributes:
         features: Years of work experience and hair length, `[n, 2]`.
-        suited: Whether each would do well, `[n]`.
+        suited: Whether each applicant is suited, `[n]`.
     """
 
     features: Features
@@ -36,7 +36,7 @@ class Applicants:
 
 
 def applicants(n: int, *, men: bool, rng: np.random.Generator) -> Applicants:
-    """Men have worked for longer and have shorter hair; only work tells who is suited."""
+    """Men have more work experience and shorter hair; suitability depends on work only."""
     work = rng.poisson(31 if men else 25, n) - rng.normal(20, 0.2, n)
     hair = 35 * rng.beta(2, 7 if men else 2, n)
     suited = rng.random(n) < 1 / (1 + np.exp(25.5 - 2.5 * work))
@@ -45,13 +45,13 @@ def applicants(n: int, *, men: bool, rng: np.random.Generator) -> Applicants:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HiringModel:
-    """Hires whose weighted sum of scaled features is above the threshold.
+    """A linear model that hires if the weighted sum of scaled features is above a threshold.
 
     Attributes:
-        mean: Of the features it was trained on, `[2]`.
-        scale: Their standard deviations, `[2]`.
-        weights: `[2]`.
-        threshold: Of the sum.
+        mean: Means of the training features, `[2]`.
+        scale: Standard deviations of the training features, `[2]`.
+        weights: Weights of the scaled features, `[2]`.
+        threshold: Threshold of the weighted sum.
     """
 
     mean: Float
@@ -71,7 +71,7 @@ class HiringModel:
 def fair_model(women: Applicants, men: Applicants) -> HiringModel:
     """Logistic regression with no covariance between gender and score (Zafar et al., equation 5).
 
-    With as many women as men that is: the mean score is the same.
+    With equal numbers of women and men, this means equal mean scores.
     """
     features = np.concatenate([women.features, men.features]).astype(np.float64)
     mean, scale = features.mean(0), features.std(0)

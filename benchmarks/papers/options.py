@@ -1,4 +1,4 @@
-"""Options of the reproductions, taken from the command line before `report` sees the rest."""
+"""Command-line options of the reproductions, removed before `report` parses the rest."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _SMOKE = _ROOT / "build/smoke"
 
 
 def data_folder(files: Sequence[str]) -> Path:
-    """The folder of `--data`; without the files that are needed, say so and stop.
+    """The folder of `--data`; exits with a message if a file is missing.
 
-    With `--smoke` a folder of short files, which are synthetic where the real ones lack.
+    With `--smoke`, a folder of short files, which are synthetic if the real ones are missing.
     """
-    folder = _taken("--data", DATA)
+    folder = _take_option("--data", DATA)
     if _smoke():
         return smoke_folder(files, folder, _SMOKE / "data")
     if missing := [str(folder / name) for name in files if not (folder / name).is_file()]:
         print(
             f"missing: {', '.join(missing)}\n"
-            "Name the folder that holds them with --data DIR. The same sets are public: see\n"
+            "Pass their folder with --data DIR. The data sets are public: see\n"
             "sklearn.datasets.fetch_openml (adult, compas), the UCI repository and ProPublica.",
             file=sys.stderr,
         )
@@ -37,15 +37,15 @@ def data_folder(files: Sequence[str]) -> Path:
 
 
 def out_folder() -> Path:
-    """The folder of `--out`, where figures go."""
-    return _taken("--out", _SMOKE / "papers" if _smoke() else OUT)
+    """The folder of `--out`, to which figures are written."""
+    return _take_option("--out", _SMOKE / "papers" if _smoke() else OUT)
 
 
 def _smoke() -> bool:
     return "--smoke" in sys.argv
 
 
-def _taken(option: str, default: Path) -> Path:
+def _take_option(option: str, default: Path) -> Path:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument(option, dest="folder", type=Path, default=default)
     options, sys.argv[1:] = parser.parse_known_args()

@@ -41,12 +41,12 @@ from benchmarks.papers.permutation_thresholds import (
 )
 
 _ALPHA = 0.05
-# Table 1, by attribute: what the paper reports for its own test and for FairTest's.
+# Table 1, by attribute: shares of the paper's own test and of FairTest's.
 _TABLE_1 = {"uncorrelated": (0.0428, 0.7508), "dependent": (0.0501, 0.0099)}
 _SECTION_42 = {"un-studentized": 0.1216, PRINTED: 0.0486, "basic bootstrap": 0.1078}
 _ROWS = {"Adult": 48_842, "COMPAS": 6_167}
 _AUC = {"Adult": 0.9087, "COMPAS": 0.7005}
-# Where each attribute's figures come from by the authors' scripts: the error of either test.
+# The error that the authors' scripts use for either test.
 _OWN, _FAIRTEST = "ε/x²", "ε/x"
 
 
@@ -56,7 +56,7 @@ def measure(
     data: Path = DATA,
     out: Path = OUT,
 ) -> list[Claim]:
-    """Repeat the simulations, sweep thresholds on real data, draw the figures."""
+    """Repeat the simulations, sweep thresholds on real data, and draw the figures."""
     return [*_section_4(scale=scale, say=say, out=out), *_section_5(data, out, scale, say)]
 
 
@@ -84,7 +84,7 @@ def _section_4(*, scale: Scale, say: Say, out: Path) -> list[Claim]:
         for test, paper in _SECTION_42.items()
     ]
     own_size = Claim(
-        claim="section 4.2: evenhand's own test keeps its level",
+        claim="section 4.2: size of evenhand's own test",
         figure=shares["evenhand"],
         unit="rejected at 5%",
         side="at most",
@@ -95,13 +95,13 @@ def _section_4(*, scale: Scale, say: Say, out: Path) -> list[Claim]:
     return [*claims, own_size]
 
 
-def _near(what: str, ours: float, paper: float, rounds: int) -> Claim:
-    """Within three standard errors of what was simulated, and of the paper's 10,000."""
+def _near(case: str, ours: float, paper: float, rounds: int) -> Claim:
+    """Distance in standard errors of our simulations and of the paper's 10,000."""
     error = float(np.sqrt(paper * (1 - paper) * (1 / rounds + 1 / 10_000)))
     return Claim(
-        claim=f"{what}: as the paper reports",
+        claim=f"{case}: distance from the paper",
         figure=abs(ours - paper) / error,
-        unit="standard errors off",
+        unit="standard errors",
         side="at most",
         bar=3,
         rounds=rounds,
@@ -136,7 +136,7 @@ def _section_5(data: Path, out: Path, scale: Scale, say: Say) -> list[Claim]:
     sweeps: dict[tuple[str, str], Sweep] = {}
     detected: dict[tuple[str, str], Detected] = {}
     claims = []
-    table = Table("data", title="Section 5: the classifiers, over splits")
+    table = Table("data", title="Section 5: classifiers over splits")
     for heading in ("rows", "paper", "test AUC", "deviation", "paper"):
         table.add_column(heading, justify="right")
     for people in (adult_by_sex(data), compas_by_sex(data)):
@@ -151,7 +151,7 @@ def _section_5(data: Path, out: Path, scale: Scale, say: Say) -> list[Claim]:
             *(f"{aucs.std(ddof=1):.4f}", f"{_AUC[name]:.4f}"),
         )
         claims += _data_claims(people, aucs)
-        # COMPAS has too few test rows for Figure 3, so the paper takes training rows.
+        # COMPAS has too few test rows for Figure 3, so the paper uses training rows.
         many = test if name == "Adult" else train
         sizes = _sizes(many, scale.pick(full=8, quick=3, smoke=2))
         for metric in METRICS:
@@ -167,7 +167,7 @@ def _section_5(data: Path, out: Path, scale: Scale, say: Say) -> list[Claim]:
 
 
 def _sizes(people: Scored, how_many: int) -> list[int]:
-    """The paper's: from about 950 to 4,500."""
+    """Sizes of the paper: from about 950 to 4,500."""
     return [int(n) for n in np.linspace(950, min(4_500, len(people.scores)), how_many)]
 
 
@@ -195,7 +195,7 @@ def _data_claims(people: People, aucs: NDArray[np.float64]) -> list[Claim]:
 
 
 def _print_sweeps(sweeps: Mapping[tuple[str, str], Sweep]) -> None:
-    table = Table("data", "metric", title="Figure 2: thresholds of 51")
+    table = Table("data", "metric", title="Figure 2: number of thresholds of 51")
     for heading in ("rejected", "above the percentile", "not enough data", "largest difference"):
         table.add_column(heading, justify="right")
     for (name, metric), found in sweeps.items():
@@ -208,10 +208,12 @@ def _print_sweeps(sweeps: Mapping[tuple[str, str], Sweep]) -> None:
 
 
 def _print_detected(detected: Mapping[tuple[str, str], Detected]) -> None:
-    table = Table("data", "metric", title="Figure 3: smallest difference rejected, by people")
+    table = Table(
+        "data", "metric", title="Figure 3: smallest difference rejected, by number of rows"
+    )
     most = max(detected.values(), key=lambda one: len(one.sizes))
-    for place in range(len(most.sizes)):
-        table.add_column(f"size {place + 1}", justify="right")
+    for index in range(len(most.sizes)):
+        table.add_column(f"size {index + 1}", justify="right")
     for (name, metric), one in detected.items():
         cells = [f"{m:.3f} ({n:,})" for n, m in zip(one.sizes, one.median, strict=True)]
         table.add_row(name, METRICS[metric][1], *cells)
@@ -219,11 +221,11 @@ def _print_detected(detected: Mapping[tuple[str, str], Detected]) -> None:
 
 
 def _detection_claim(case: tuple[str, str], found: Detected) -> Claim:
-    """With n people the smallest difference ought to fall as 1/√n."""
+    """With n rows the smallest difference should fall as 1/√n."""
     name, metric = case
     fall = float(found.median[0] / found.median[-1])
     return Claim(
-        claim=f"Figure 3, {name}, {METRICS[metric][1]}: smaller differences are found in more data",
+        claim=f"Figure 3, {name}, {METRICS[metric][1]}: more data detect smaller differences",
         figure=fall,
         unit=f"× smaller at {found.sizes[-1]:,} than at {found.sizes[0]:,}",
         side="at least",

@@ -27,7 +27,7 @@ __all__ = [
 Float = NDArray[np.float64]
 
 _ALPHA = 0.05
-# Close differences are the same one rounded differently.
+# Differences closer than this are equal up to rounding.
 _SAME = 1e-12
 SHUFFLED = "FairTest, all shuffled"
 PRINTED = "studentized, as printed"
@@ -39,9 +39,9 @@ def correlation_rejections(
 ) -> dict[tuple[str, str], dict[str, float]]:
     """Share of data sets that each test rejects at 5%, by attribute and error (Table 1).
 
-    The error's spread depends on the attribute, with which it does not correlate. The paper prints
-    ε/x² as the error. Its authors' scripts use that for the studentized test and
-    ε/x for FairTest's, so both are simulated.
+    The variance of the error depends on the attribute, although both are uncorrelated. The paper
+    prints ε/x² as the error. Its authors' scripts use that for the studentized test and ε/x for
+    FairTest's, so both are simulated.
     """
     attributes: Mapping[str, Callable[[np.random.Generator], Float]] = {
         "uncorrelated": lambda rng: rng.uniform(1e-5, 1, n),
@@ -63,7 +63,7 @@ def correlation_rejections(
                 for test, p_value in found.items():
                     rejected[name, error][test].append(p_value <= _ALPHA)
     return {
-        case: {test: float(np.mean(told)) for test, told in tests.items()}
+        case: {test: float(np.mean(rejections)) for test, rejections in tests.items()}
         for case, tests in rejected.items()
     }
 
@@ -73,9 +73,9 @@ def _correlation_p_values(x: Float, error: Float, draws: int, seed: int) -> dict
         _STUDENTIZED: correlation_test(x, error, n_resamples=draws, seed=seed),
         _PLAIN: correlation_test(x, error, n_resamples=draws, seed=seed, studentized=False),
     }
-    found = {test: told.p_value for test, told in by_library.items()}
+    p_values = {test: result.p_value for test, result in by_library.items()}
     shuffled = shuffled_p_value(x, error, draws, np.random.default_rng([seed, 7]))
-    return {**{test: p for test, p in found.items() if p is not None}, SHUFFLED: shuffled}
+    return {**{test: p for test, p in p_values.items() if p is not None}, SHUFFLED: shuffled}
 
 
 def shuffled_p_value(x: Float, error: Float, draws: int, rng: np.random.Generator) -> float:
@@ -83,16 +83,16 @@ def shuffled_p_value(x: Float, error: Float, draws: int, rng: np.random.Generato
     pool = np.tile(np.concatenate([x, error]), (draws, 1))
     rng.permuted(pool, axis=1, out=pool)
     halves = pool[:, : len(x)], pool[:, len(x) :]
-    seen = abs(float(np.corrcoef(x, error)[0, 1]))
+    observed = abs(float(np.corrcoef(x, error)[0, 1]))
     centred = [half - half.mean(axis=1, keepdims=True) for half in halves]
     lengths = [np.sqrt((part**2).sum(axis=1)) for part in centred]
     others = np.abs((centred[0] * centred[1]).sum(axis=1) / lengths[0] / lengths[1])
-    return float((1 + (others >= seen).sum()) / (draws + 1))
+    return float((1 + (others >= observed).sum()) / (draws + 1))
 
 
 @dataclass(frozen=True, slots=True)
 class FalseNegatives:
-    """A sample: rows, positives and false negatives of both groups, `[2]` each."""
+    """A sample: numbers of rows, positives and false negatives by group, `[2]` each."""
 
     rows: NDArray[np.int64]
     positives: NDArray[np.int64]
@@ -106,22 +106,22 @@ class FalseNegatives:
         return cls(rows, positives, rng.binomial(positives, 0.1))
 
     def counts(self) -> TableCounts:
-        """For the library; every negative stands as a true negative."""
+        """Counts for the library; every negative is a true negative."""
         return TableCounts.from_mapping(
             {
                 name: {
-                    (1, 0): int(self.missed[place]),
-                    (1, 1): int(self.positives[place] - self.missed[place]),
-                    (0, 0): int(self.rows[place] - self.positives[place]),
+                    (1, 0): int(self.missed[index]),
+                    (1, 1): int(self.positives[index] - self.missed[index]),
+                    (0, 0): int(self.rows[index] - self.positives[index]),
                 }
-                for place, name in enumerate("AB")
+                for index, name in enumerate("AB")
             }
         )
 
 
 def rate_p_values(*, simulations: int, draws: int, say: Say) -> dict[str, Float]:
-    """p-values of each test, `[simulations]`; not a number where it refused."""
-    found: dict[str, list[float]] = {}
+    """p-values of each test, `[simulations]`; NaN where a test has none."""
+    p_values: dict[str, list[float]] = {}
     for number in range(simulations):
         if number % 100 == 0:
             say(f"section 4.2, data set {number + 1} of {simulations}")
@@ -133,14 +133,14 @@ def rate_p_values(*, simulations: int, draws: int, say: Say) -> dict[str, Float]
             "z": _by_z(sample),
             **_by_library(sample.counts()),
         }.items():
-            found.setdefault(test, []).append(p_value)
-    return {test: np.array(values) for test, values in found.items()}
+            p_values.setdefault(test, []).append(p_value)
+    return {test: np.array(values) for test, values in p_values.items()}
 
 
 def _by_permuting_rows(
     sample: FalseNegatives, draws: int, rng: np.random.Generator
 ) -> dict[str, float]:
-    """The paper's tests: all rows change groups, positives and negatives alike."""
+    """The paper's tests, which permute all rows, positives and negatives."""
     missed, positives = int(sample.missed.sum()), int(sample.positives.sum())
     rest = int(sample.rows.sum()) - positives
     pool = [missed, positives - missed, rest]
@@ -152,7 +152,7 @@ def _by_permuting_rows(
         plain = test == "un-studentized"
         seen = _statistic(sample.missed[:, None], sample.positives[:, None], added, plain=plain)[0]
         others = _statistic(own, of, added, plain=plain)
-        # What has no value, an empty denominator or no spread, counts as extreme.
+        # A statistic without a value (empty denominator, zero variance) counts as extreme.
         beyond = ~np.isfinite(others) | (others >= seen - _SAME)
         found[test] = float((1 + beyond.sum()) / (draws + 1)) if np.isfinite(seen) else 1.0
     return found
@@ -161,7 +161,7 @@ def _by_permuting_rows(
 def _statistic(
     missed: NDArray[np.int64], positives: NDArray[np.int64], added: int, *, plain: bool
 ) -> Float:
-    """|difference of rates|, by its standard error unless plain, `[2, draws]` to `[draws]`."""
+    """|difference of rates|, studentized unless plain, `[2, draws]` to `[draws]`."""
     with np.errstate(divide="ignore", invalid="ignore"):
         n = positives + 2 * added
         rates = (missed + added) / n
@@ -174,7 +174,7 @@ def _statistic(
 
 
 def _by_bootstrap(sample: FalseNegatives, draws: int, rng: np.random.Generator) -> float:
-    """The basic bootstrap: how often |T* − T| reaches |T|."""
+    """The basic bootstrap: share of |T* − T| ≥ |T|."""
     rates = sample.missed / sample.positives
     positives = rng.binomial(sample.rows, sample.positives / sample.rows, (draws, 2))
     again = rng.binomial(positives, rates) / np.maximum(positives, 1)
@@ -188,25 +188,25 @@ def _by_z(sample: FalseNegatives) -> float:
 
 
 def _by_library(counts: TableCounts) -> dict[str, float]:
-    """As it comes."""
+    """The library's default test."""
     p_value = permutation_test(metrics="fnr", counts=counts)[0].p_value
     return {"evenhand": float("nan") if p_value is None else p_value}
 
 
 def draw_p_values(found: Mapping[str, Float], out: Path) -> Path:
-    """Figure 1: histograms of p-values, which ought to be flat."""
-    shown = ("un-studentized", PRINTED, "basic bootstrap", "evenhand")
+    """Figure 1: histograms of p-values, which should be uniform."""
+    tests = ("un-studentized", PRINTED, "basic bootstrap", "evenhand")
     figure = Figure(figsize=(13, 3.8), layout="constrained")
-    axes = figure.subplots(1, len(shown), sharey=True)
-    for place, test in enumerate(shown):
+    axes = figure.subplots(1, len(tests), sharey=True)
+    for index, test in enumerate(tests):
         p_values = found[test]
-        axes[place].hist(
+        axes[index].hist(
             p_values[np.isfinite(p_values)], bins=20, range=(0, 1), density=True, color="tab:blue"
         )
-        axes[place].axhline(1, color="black", linestyle="--", linewidth=1)
+        axes[index].axhline(1, color="black", linestyle="--", linewidth=1)
         rejected = float((p_values <= _ALPHA).mean())
-        axes[place].set(title=f"{test}\n{rejected:.3f} at or below .05", xlabel="p-value")
-    axes[0].set_ylabel("density (fair: 1)")
+        axes[index].set(title=f"{test}\n{rejected:.3f} at or below .05", xlabel="p-value")
+    axes[0].set_ylabel("density (uniform: 1)")
     figure.suptitle(
         "Equal false negative rates, base rates 80% and 20%, 200 people each (Figure 1)"
     )

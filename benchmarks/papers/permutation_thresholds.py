@@ -32,7 +32,7 @@ __all__ = [
 Float = NDArray[np.float64]
 
 SPLIT = (0.7, 0.15, 0.15)
-# Metric, the label of the rows that it counts, and the paper's word.
+# By metric: label of the rows that it counts, and its name in the paper.
 METRICS = {"fpr": (False, "FPR"), "tpr": (True, "recall")}
 _THRESHOLDS = np.linspace(0, 1, 51)
 _ALPHA = 0.05
@@ -41,13 +41,13 @@ _COLOURS = {"fpr": "tab:blue", "tpr": "tab:orange"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scored:
-    """People with a score.
+    """Scored rows.
 
     Attributes:
-        name: Of the data set.
-        scores: `[n]`.
-        labels: `[n]`.
-        first: Whether of the first group by name, `[n]`.
+        name: Name of the data set.
+        scores: Scores, `[n]`.
+        labels: Labels, `[n]`.
+        first: Whether a row is in the first group by name, `[n]`.
         groups: Names of both groups.
     """
 
@@ -59,11 +59,11 @@ class Scored:
 
     @property
     def auc(self) -> float:
-        """Of the scores."""
+        """AUC of the scores."""
         return float(roc_auc_score(self.labels, self.scores))
 
     def take(self, rows: NDArray[np.intp]) -> Scored:
-        """Some of them."""
+        """Select rows."""
         return Scored(
             name=self.name,
             scores=self.scores[rows],
@@ -74,12 +74,12 @@ class Scored:
 
     def table(self, threshold: float) -> NDArray[np.int64]:
         """Rows by group, label and decision, `[2, 2, 2]`, the first group first."""
-        places = (4 * ~self.first + 2 * self.labels) + (self.scores >= threshold)
-        return np.bincount(places, minlength=8).reshape(2, 2, 2)
+        cells = (4 * ~self.first + 2 * self.labels) + (self.scores >= threshold)
+        return np.bincount(cells, minlength=8).reshape(2, 2, 2)
 
 
 def scored(people: People, seed: int) -> tuple[Scored, Scored]:
-    """Test and training rows, scored by a logistic regression with ridge from the latter."""
+    """Test and training rows, scored by a ridge logistic regression on the training rows."""
     train, _, test = people.split(SPLIT, np.random.default_rng(seed))
     model = LogisticRegression(solver="newton-cholesky").fit(train.features, train.labels)
     first, second = np.unique(people.groups)
@@ -101,10 +101,10 @@ class Sweep:
     """One metric at every threshold.
 
     Attributes:
-        differences: |first group − second|, `[thresholds]`; not a number where a group has no row.
-        percentiles: The 95th of the permuted |difference|, as in the paper.
+        differences: |first group − second|, `[thresholds]`; NaN if a group has no row.
+        percentiles: 95th percentiles of the permuted |difference|, as in the paper.
         rejected: Whether the library's test rejects.
-        refused: Whether it saw too few rows.
+        refused: Whether the library's test has no p-value: too few rows.
     """
 
     differences: Float
@@ -141,7 +141,7 @@ def _difference(hits: NDArray[np.int64], rows: NDArray[np.int64]) -> float:
 def _percentile(
     table: NDArray[np.int64], *, label: bool, draws: int, rng: np.random.Generator
 ) -> float:
-    """All rows change groups; the 95th percentile of the difference that this leaves."""
+    """95th percentile of the difference when all rows are permuted."""
     pool = table.sum(axis=0)
     chosen = rng.multivariate_hypergeometric(pool.ravel(), int(table[0].sum()), size=draws)
     own = chosen.reshape(draws, 2, 2)[:, int(label), :]
@@ -154,8 +154,8 @@ def _percentile(
 def _counts(table: NDArray[np.int64], groups: tuple[str, str]) -> TableCounts:
     return TableCounts.from_mapping(
         {
-            name: {(y, d): int(table[place, y, d]) for y in (0, 1) for d in (0, 1)}
-            for place, name in enumerate(groups)
+            name: {(y, d): int(table[index, y, d]) for y in (0, 1) for d in (0, 1)}
+            for index, name in enumerate(groups)
         }
     )
 
@@ -165,8 +165,8 @@ class Detected:
     """The smallest difference over thresholds that was rejected, by sample size.
 
     Attributes:
-        sizes: `[k]`.
-        smallest: `[samples, k]`; not a number where nothing was rejected.
+        sizes: Sample sizes, `[k]`.
+        smallest: Smallest differences, `[samples, k]`; NaN if nothing was rejected.
     """
 
     sizes: NDArray[np.int64]
@@ -174,34 +174,34 @@ class Detected:
 
     @property
     def median(self) -> Float:
-        """Over samples, `[k]`."""
-        found: Float = np.nanmedian(self.smallest, axis=0)
-        return found
+        """Median over samples, `[k]`."""
+        median: Float = np.nanmedian(self.smallest, axis=0)
+        return median
 
 
 def detected_by_size(
     people: Scored, metric: str, sizes: Sequence[int], *, samples: int
 ) -> Detected:
-    """Random samples of each size, each tested at every threshold."""
+    """Test random samples of each size at every threshold."""
     smallest = np.full((samples, len(sizes)), np.nan)
     for sample in range(samples):
         order = np.random.default_rng([sample, 53]).permutation(len(people.scores))
-        for place, size in enumerate(sizes):
+        for index, size in enumerate(sizes):
             found = sweep(people.take(order[:size]), metric, draws=100, seed=sample)
             if found.rejected.any():
-                smallest[sample, place] = found.differences[found.rejected].min()
+                smallest[sample, index] = found.differences[found.rejected].min()
     return Detected(sizes=np.array(sizes), smallest=smallest)
 
 
 def draw_sweeps(sweeps: dict[tuple[str, str], Sweep], out: Path) -> Path:
-    """Figure 2: differences and percentiles by threshold, a row a data set."""
+    """Figure 2: differences and percentiles by threshold, one row per data set."""
     names = list(dict.fromkeys(name for name, _ in sweeps))
     figure = Figure(figsize=(12, 3.6 * len(names)), layout="constrained")
     grid = figure.subplots(len(names), len(METRICS), squeeze=False)
     for row, name in enumerate(names):
         for column, metric in enumerate(METRICS):
             _draw_sweep(grid[row][column], sweeps[name, metric], metric, name)
-    figure.suptitle("Difference between men and women as the threshold moves (Figure 2)")
+    figure.suptitle("Difference between men and women by threshold (Figure 2)")
     return _saved(figure, out / "permutation_figure_2.png")
 
 
@@ -218,7 +218,7 @@ def _draw_sweep(axes: Axes, found: Sweep, metric: str, name: str) -> None:
 
 
 def draw_detected(found: dict[tuple[str, str], Detected], out: Path) -> Path:
-    """Figure 3: the smallest difference detected against the size of the sample."""
+    """Figure 3: smallest difference detected, by sample size."""
     names = list(dict.fromkeys(name for name, _ in found))
     figure = Figure(figsize=(12, 4.2), layout="constrained")
     for axes, name in zip(figure.subplots(1, len(names)), names, strict=True):

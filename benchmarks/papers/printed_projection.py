@@ -1,4 +1,4 @@
-"""The law of the projection distance word for word as section 5.2 of its paper has it."""
+"""The limiting law of the projection distance exactly as printed in section 5.2 of its paper."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ Float = NDArray[np.float64]
 
 
 def printed_p_value(statistic: float, weights: list[float]) -> float:
-    """P(Σ w χ²₁ ≥ statistic), one w a gap; 1 where no row would have to move."""
+    """P(Σ w χ²₁ ≥ statistic), with one w per gap; 1 if no decision has to change."""
     return 1.0 if statistic == 0 else upper_tail(statistic, np.array(weights))
 
 
 def printed_weight(
     signed: Float, first: NDArray[np.bool_], second: NDArray[np.bool_]
 ) -> float | None:
-    """The w of the limit w·χ²₁ of one gap (Corollary 1), Σ̂/2Ŝ; None where there is none.
+    """The w of the limit w·χ²₁ of one gap (Corollary 1), Σ̂/2Ŝ; None if it is undefined.
 
     Σ̂ is the sample variance of φC + E[φ_z C]U and Ŝ the kernel estimate over all N rows, with a
     Gaussian kernel and the bandwidth 1.06 sd N^(-1/5), since the paper names neither. The
-    library takes Σ under equal rates instead, which keeps the size where groups are small.
+    library uses Σ under equal rates instead, which keeps the size for small groups.
 
     Args:
         signed: Distance to the boundary, positive where the decision is 1, `[n]`.
         first: Whether a row counts for the rate of the first group, `[n]`.
-        second: Likewise for the second.
+        second: Whether a row counts for the rate of the second group, `[n]`.
     """
     shares = first.mean(), second.mean()
     if min(shares) == 0 or not np.isfinite(signed).all():
@@ -45,6 +45,6 @@ def printed_weight(
     if bandwidth == 0:
         return None
     kernel = np.exp(-0.5 * (signed / bandwidth) ** 2) / math.sqrt(2 * math.pi)
-    crowding = float((kernel * contrast**2).mean() / bandwidth)
+    density = float((kernel * contrast**2).mean() / bandwidth)
     variance = float(centred.var())
-    return variance / (2 * crowding) if variance > 0 and crowding > 0 else None
+    return variance / (2 * density) if variance > 0 and density > 0 else None

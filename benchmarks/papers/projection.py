@@ -1,8 +1,8 @@
 """Projection tests on the paper's own evaluation: Tables 1 to 3 and Figure 1.
 
-COMPAS and Drug, split 70 to 30 again and again; a plain linear support vector machine and the fair
-one of Donini et al. (2018), each tested on the held-out rows. Arrhythmia, the paper's third data
-set, is not at hand.
+COMPAS and Drug with repeated random splits of 70 to 30; a plain linear support vector machine and
+the fair one of Donini et al. (2018), each tested on the held-out rows. The paper's third data
+set, Arrhythmia, was not available.
 
 `python -m benchmarks.papers.projection [--data DIR] [--out DIR] [--quick] [--json FILE]`
 """
@@ -37,7 +37,7 @@ _REPLICATIONS, _QUICK_REPLICATIONS = 1_000, 20
 _ALPHA = 0.05
 _SPLIT = (0.7, 0.3)
 _NAIVE, _FAIR = "naive", "Donini"
-# The paper names neither the loss nor the ridge: the usual one, and a strong one.
+# The paper names neither the loss nor the ridge: a usual ridge, and a strong one.
 _MACHINES = ("hinge, C=1", "squared hinge, C=.001")
 _FITS: Mapping[tuple[str, str], Callable[[People], LinearClassifier]] = {
     (_MACHINES[0], _NAIVE): naive_svm,
@@ -59,15 +59,15 @@ _PAPER = {
 
 @dataclass(slots=True)
 class Replicated:
-    """Replications of one data set, machine and method: shares that were rejected, and more.
+    """Replications of one data set, machine and method.
 
     Attributes:
-        printed: Whether rejected as the paper has it, by test.
-        default: Whether rejected by the library's test as it comes.
-        refused: Whether that saw too few rows.
-        constant: Whether all held-out rows were decided alike.
-        accuracies: On held-out rows.
-        positives: Held-out positive rows of the smaller group.
+        printed: Whether the law as printed rejects, by test.
+        default: Whether the library's default test rejects, by test.
+        refused: Whether the library's default test has no p-value, by test.
+        constant: Whether all held-out rows have the same decision.
+        accuracies: Accuracies on held-out rows.
+        positives: Numbers of held-out positive rows in the smaller group.
     """
 
     printed: dict[str, list[bool]] = field(default_factory=lambda: {test: [] for test in _TABLES})
@@ -129,7 +129,7 @@ def _test(
     test: People,
     strata: list[NDArray[np.bool_]],
 ) -> None:
-    """The library's test, and the law as printed on the library's statistic."""
+    """Apply the library's test, and the law as printed to the library's statistic."""
     decisions, distances = classifier.decisions(test.features), classifier.distances(test.features)
     ours = partial(
         projection_test,
@@ -167,9 +167,9 @@ def _print(found: Found, replications: int) -> None:
     table = Table(title=title, box=box.SIMPLE, pad_edge=False)
     for heading in ("data", "machine", "method"):
         table.add_column(heading, no_wrap=True)
-    for heading in ("right", "alike", "positives", _OPPORTUNITY, "default / refused"):
+    for heading in ("accuracy", "constant", "positives", _OPPORTUNITY, "default / none"):
         table.add_column(heading.replace(" ", "\n", 1), justify="right", no_wrap=True)
-    for heading in (_ODDS, "default / refused", _WELCH):
+    for heading in (_ODDS, "default / none", _WELCH):
         table.add_column(heading.replace(" ", "\n", 1), justify="right", no_wrap=True)
     for (data, machine, method), one in found.items():
         cells = [f"{np.mean(one.accuracies):.3f}", _percent(one.constant)]
@@ -181,19 +181,19 @@ def _print(found: Found, replications: int) -> None:
         table.add_row(data, machine, method, *cells)
     print_wide(table)
     print(
-        "right: accuracy; alike: percent of splits with one decision for all held-out rows;\n"
-        "positives: held-out, of the smaller group;\n"
-        "default, refused: the library's test as it comes, and how often it saw too few rows.\n"
-        "Arrhythmia, the paper's third data set, is not at hand."
+        "constant: percent of splits with one decision for all held-out rows;\n"
+        "positives: held-out positive rows of the smaller group;\n"
+        "default, none: the library's default test, and percent without a p-value (too few rows).\n"
+        "Arrhythmia, the paper's third data set, was not available."
     )
 
 
-def _percent(told: list[bool]) -> str:
-    return f"{100 * np.mean(told):.1f}"
+def _percent(values: list[bool]) -> str:
+    return f"{100 * np.mean(values):.1f}"
 
 
 def _agreement(found: Found, replications: int) -> list[Claim]:
-    """For each data set, machine and table, the method that is further from the paper."""
+    """By data set, machine and table: the larger distance of both methods from the paper."""
     claims = []
     for data in ("COMPAS", "Drug"):
         for machine in _MACHINES:
@@ -203,23 +203,23 @@ def _agreement(found: Found, replications: int) -> list[Claim]:
                     for method in (_NAIVE, _FAIR)
                 }
                 distances = [abs(ours[m] - _PAPER[data, m][test]) for m in ours]
-                told = {m: f"{ours[m]:.1f} (paper {_PAPER[data, m][test]:.1f})" for m in ours}
+                details = {m: f"{ours[m]:.1f} (paper {_PAPER[data, m][test]:.1f})" for m in ours}
                 claims.append(
                     Claim(
                         claim=f"{data}, {machine}: percent rejected as in Table {table}",
                         figure=max(distances),
-                        unit="points off, the further of two",
+                        unit="points off, the larger of two",
                         side="at most",
                         bar=10,
                         rounds=replications,
-                        details=told,
+                        details=details,
                     )
                 )
     return claims
 
 
 def _fairer(found: Found) -> list[Claim]:
-    """What the paper concludes."""
+    """The paper's conclusion."""
     claims = []
     for data in ("COMPAS", "Drug"):
         for machine in _MACHINES:

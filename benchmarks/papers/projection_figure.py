@@ -1,4 +1,4 @@
-"""Figure 1 of the paper on projection tests: regularisation hardly changes the statistic."""
+"""Figure 1 of the paper on projection tests: regularisation has little effect on the statistic."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Trace", "draw_figure_1", "logistic", "trace_regularisation"]
 
 Float = NDArray[np.float64]
 
-# To where machines still decide for both classes.
+# Up to where machines still predict both classes.
 _POWERS = np.logspace(-1, 2, 13)
 _ALPHA = 0.05
 _STATISTIC, _THRESHOLD, _ACCURACY = "tab:green", "tab:pink", "tab:purple"
@@ -31,14 +31,14 @@ _STATISTIC, _THRESHOLD, _ACCURACY = "tab:green", "tab:pink", "tab:purple"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """Equal opportunity of classifiers of growing regularisation on held-out rows.
+    """Equal opportunity by strength of regularisation, on held-out rows.
 
     Attributes:
         title: Classifier and data.
-        powers: λ, `[k]`; the penalty on errors is 1/λ.
-        statistics: `[splits, k]`; not a number where the test refused.
-        thresholds: From which the statistic is rejected, `[splits, k]`.
-        accuracies: `[splits, k]`.
+        powers: Strengths λ, `[k]`; the penalty on errors is 1/λ.
+        statistics: Statistics, `[splits, k]`; NaN without a test.
+        thresholds: Critical values of the statistic, `[splits, k]`.
+        accuracies: Accuracies, `[splits, k]`.
     """
 
     title: str
@@ -48,7 +48,7 @@ class Trace:
     accuracies: Float
 
     def claims(self) -> list[Claim]:
-        """The paper: the statistic falls mildly, and is rejected however strong λ is."""
+        """The paper: the statistic decreases slightly, and fairness is rejected at every λ."""
         rejected = (self.statistics >= self.thresholds).mean(axis=0)
         middle = np.nanmedian(self.statistics, axis=0)
         shares = {
@@ -57,7 +57,7 @@ class Trace:
         }
         return [
             Claim(
-                claim=f"{self.title}: splits rejected at the λ that is rejected least (Figure 1)",
+                claim=f"{self.title}: smallest share of splits rejected over λ (Figure 1)",
                 figure=float(rejected.min()),
                 unit="of the splits",
                 side="at least",
@@ -66,9 +66,9 @@ class Trace:
                 details=shares,
             ),
             Claim(
-                claim=f"{self.title}: least statistic over λ by the one at λ = {self.powers[0]:g}",
+                claim=f"{self.title}: smallest statistic, relative to λ = {self.powers[0]:g}",
                 figure=float(middle.min() / middle[0]),
-                unit="× that",
+                unit="×",
                 side="at least",
                 bar=0.5,
                 rounds=len(self.statistics),
@@ -103,7 +103,7 @@ def _trace(
     figures = np.full((3, splits, len(_POWERS)), np.nan)
     for split in range(splits):
         train, test = people.split((0.7, 0.3), np.random.default_rng(split))
-        for place, power in enumerate(_POWERS):
+        for index, power in enumerate(_POWERS):
             classifier = fit(train, float(power))
             decisions = classifier.decisions(test.features)
             distances = classifier.distances(test.features)
@@ -118,10 +118,10 @@ def _trace(
             )
             first, second = (test.labels & (test.groups == g) for g in np.unique(test.groups))
             weight = printed_weight(np.where(decisions, distances, -distances), first, second)
-            figures[2, split, place] = (decisions == test.labels).mean()
+            figures[2, split, index] = (decisions == test.labels).mean()
             if found.statistic is not None and weight is not None:
-                figures[0, split, place] = found.statistic
-                figures[1, split, place] = weight * chi2.isf(_ALPHA, 1)
+                figures[0, split, index] = found.statistic
+                figures[1, split, index] = weight * chi2.isf(_ALPHA, 1)
     return Trace(
         title=title,
         powers=_POWERS,

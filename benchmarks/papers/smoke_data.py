@@ -1,6 +1,6 @@
-"""Data sets for smoke runs: the first rows of the real files, or synthetic rows where they lack.
+"""Data sets for smoke runs: the first rows of the real files, or synthetic rows.
 
-Synthetic rows have the columns that the loaders read. No figure of them means anything.
+Synthetic rows have the columns that the loaders read. Their figures mean nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def smoke_folder(files: Sequence[str], data: Path, folder: Path) -> Path:
 
     Args:
         files: Paths of the files below both folders.
-        data: Folder of the real files, which may lack them.
+        data: Folder of the real files; they may be missing.
         folder: Folder to write to.
     """
     for name in files:
@@ -36,7 +36,7 @@ def smoke_folder(files: Sequence[str], data: Path, folder: Path) -> Path:
                 lines = [line for line, _ in zip(stream, range(_ROWS), strict=False)]
             target.write_text("".join(lines))
         else:
-            print(f"synthetic rows: {name} is not here")
+            print(f"{name} is missing: using synthetic rows")
             rows = _SYNTHETIC[name](np.random.default_rng(len(name)))
             target.write_text("".join(f"{','.join(map(str, row))}\n" for row in rows))
     return folder
@@ -82,7 +82,7 @@ def _drug(rng: np.random.Generator) -> list[list[object]]:
     rows: list[list[object]] = []
     for number in range(_ROWS):
         scores = rng.normal(size=12).round(5).tolist()
-        # The fifth column is the quantified ethnicity, of which one value stands for white.
+        # The fifth column is the quantified ethnicity; this value means white.
         scores[4] = -0.31685 if rng.random() < 0.85 else 0.1144
         never = rng.random() < 1 / (1 + np.exp(1 + scores[0]))
         used = [f"CL{level}" for level in rng.integers(0, 7, 19)]

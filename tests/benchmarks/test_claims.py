@@ -1,4 +1,4 @@
-"""A benchmark's claims say what was measured, and a missed bar is said to be missed."""
+"""Claims of benchmarks, smoke runs, and the list of scripts."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def test_a_claim_holds_iff_its_figure_meets_the_bar(figure, side, holds):
     assert claim(figure, side).holds is holds
 
 
-def test_a_claim_is_written_with_all_its_fields():
+def test_a_claim_is_serialized_with_all_fields():
     keys = {"claim", "figure", "unit", "bar", "holds", "rounds", "details"}
     assert claim(1).to_dict().keys() == keys
     assert claim(1).to_dict()["bar"] == "at most 2"
 
 
-def test_a_missed_claim_is_shown_as_missed(capsys):
+def test_a_missed_claim_is_reported_as_missed(capsys):
     print_claims("t", [claim(3)])
     assert "NO" in capsys.readouterr().out
     assert _conclude([claim(3).to_dict(), claim(1).to_dict()], []) == 1
@@ -50,8 +50,8 @@ def test_a_missed_claim_is_shown_as_missed(capsys):
     assert _conclude([claim(1).to_dict()], []) == 0
 
 
-def test_a_paired_ratio_is_ours_over_theirs():
-    """By a clock that moves only when one of the two runs."""
+def test_a_paired_ratio_is_our_time_over_the_peers():
+    """With a simulated clock that advances only while an action runs."""
     now = 0.0
     order: list[str] = []
 
@@ -63,58 +63,59 @@ def test_a_paired_ratio_is_ours_over_theirs():
 
         return run
 
-    ratio = paired_ratio(action("ours", 2.0), action("theirs", 0.5), rounds=3, clock=lambda: now)
+    ratio = paired_ratio(action("ours", 2.0), action("peer", 0.5), rounds=3, clock=lambda: now)
     assert ratio.ratios == (4.0, 4.0, 4.0)
-    assert order == ["ours", "theirs", "ours", "theirs", "theirs", "ours", "ours", "theirs"]
+    assert order == ["ours", "peer", "ours", "peer", "peer", "ours", "ours", "peer"]
 
 
 @pytest.mark.parametrize("name", _scripts())
-def test_every_script_has_a_smoke_run(name, monkeypatch, capsys):
-    """Parsed only: `--help` stops before anything is measured."""
+def test_every_script_has_a_smoke_option(name, monkeypatch, capsys):
+    """Parsing only: `--help` exits before anything is measured."""
     monkeypatch.setattr(sys, "argv", [name, "--smoke", "--help"])
     path = Path(__file__).parents[2] / "benchmarks" / f"{name.replace('.', '/')}.py"
-    with pytest.raises(SystemExit) as stopped:
+    with pytest.raises(SystemExit) as exit_:
         runpy.run_path(str(path), run_name="__main__")
-    assert stopped.value.code == 0
+    assert exit_.value.code == 0
     assert "--smoke" in capsys.readouterr().out
 
 
-def test_a_smoke_run_judges_no_claim(capsys):
-    print_claims("t", [claim(3)], judged=False)
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "NO" not in shown
-    assert "not judged" in shown
+def test_a_smoke_run_evaluates_no_claim(capsys):
+    print_claims("t", [claim(3)], evaluated=False)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "NO" not in printed
+    assert "not evaluated" in printed
 
 
-def test_a_smoke_run_fails_only_where_a_script_does(capsys):
-    done = _Run(name="works", seconds=1.0, claims=[claim(3).to_dict()])
-    assert _conclude_smoke([done], []) == 0
-    assert _conclude_smoke([done, _Run(name="broken", seconds=2.0, claims=None)], ["broken"]) == 1
+def test_a_smoke_run_fails_only_if_a_script_fails(capsys):
+    passed = _Run(name="works", seconds=1.0, claims=[claim(3).to_dict()])
+    assert _conclude_smoke([passed], []) == 0
+    assert _conclude_smoke([passed, _Run(name="broken", seconds=2.0, claims=None)], ["broken"]) == 1
     assert "benchmarks.broken: FAILED" in capsys.readouterr().out
 
 
 def test_a_scale_picks_its_own_value():
-    picked = [scale.pick(full=3, quick=2, smoke=1) for scale in Scale]
-    assert picked == [3, 2, 1]
+    values = [scale.pick(full=3, quick=2, smoke=1) for scale in Scale]
+    assert values == [3, 2, 1]
     assert [scale.small for scale in Scale] == [False, True, True]
 
 
-def test_every_script_is_found_and_nothing_else():
-    found = _scripts()
-    assert {"bundle", "fit", "startup", "world"} <= set(found)
-    for name in found:
+def test_every_listed_script_can_be_run():
+    names = _scripts()
+    assert {"bundle", "fit", "startup", "world"} <= set(names)
+    for name in names:
         path = Path(__file__).parents[2] / "benchmarks" / f"{name.replace('.', '/')}.py"
         text = path.read_text()
         assert "def measure(" in text or "_PARTS" in text
         assert 'if __name__ == "__main__":' in text
 
 
-def test_a_script_runs_as_its_users_run_it(tmp_path):
+def test_a_script_runs_on_the_command_line(tmp_path):
     file = tmp_path / "claims.json"
     command = [sys.executable, "-m", "benchmarks.startup", "--smoke", "--json", file]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert "evenhand --help" in done.stdout
-    (found,) = json.loads(file.read_text())
-    assert found["rounds"] == 1
-    assert found["scale"] == "smoke"
-    assert found["holds"] is (found["figure"] <= 0.5)
+    first, *imports = json.loads(file.read_text())
+    assert first["rounds"] == 1
+    assert first["scale"] == "smoke"
+    assert first["holds"] is (first["figure"] <= 0.5)
+    assert [claim["claim"] for claim in imports] == ["`import monitor`", "`import offline_audit`"]

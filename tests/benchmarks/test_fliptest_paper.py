@@ -53,7 +53,7 @@ def test_applicants_are_those_of_lipton(people):
         assert group.suited.mean() == pytest.approx(suited, abs=0.015)
 
 
-def test_the_fair_model_scores_both_genders_alike_and_no_other_such_model_fits_better(people):
+def test_the_fair_model_has_equal_mean_scores_and_the_lowest_loss(people):
     women, men = people
     model = fair_model(women, men)
     scores = [model.scaled(group.features) @ model.weights for group in people]
@@ -85,7 +85,7 @@ def test_the_papers_weights_belong_to_the_other_feature(people):
     assert model.weights == pytest.approx([1.4028, 1.1688], abs=0.15)
 
 
-def test_what_is_told_of_carried_people(people):
+def test_figures_of_transported_people(people):
     women, men = people[0].features[:500], people[1].features[:500]
     model = HiringModel(
         mean=np.zeros(2), scale=np.array([2.0, 5.0]), weights=np.ones(2), threshold=5
@@ -126,7 +126,7 @@ def test_a_plan_that_splits_counts_flips_2813_and_one_that_does_not_2563():
     assert found.more == pytest.approx(1.51, abs=0.05)
 
 
-def test_whose_coin_it_is_matters_only_where_one_stays_one():
+def test_sharing_the_coin_matters_only_for_one_arrest():
     people = np.repeat(np.array([0, 1, 2], np.float32), 20_000)[:, None]
     shared, own = (
         flips_of(people, people[None], np.random.default_rng(2), shared=s) for s in (True, False)
@@ -147,14 +147,14 @@ def test_whose_coin_it_is_matters_only_where_one_stays_one():
     ]
 
 
-def test_arrests_are_geometric_from_none_on():
+def test_arrests_are_geometric_from_zero():
     found = arrests(40_000, 1 / 4, np.random.default_rng(3))
     assert found.min() == 0
     assert (found == 0).mean() == pytest.approx(0.25, abs=4 * np.sqrt(0.1875 / 40_000))
     assert found.mean() == pytest.approx(3, abs=4 * np.sqrt(12 / 40_000))
 
 
-def test_stability_follows_0_and_1_through_samples_that_hold_them():
+def test_stability_transports_0_and_1_which_are_in_every_sample():
     method = Shift(by=2.0)
     found = stability(method, 3, 4, n=50)
     assert found.variances == pytest.approx([0, 0, 0])
@@ -166,7 +166,7 @@ def test_stability_follows_0_and_1_through_samples_that_hold_them():
     assert not np.array_equal(method.given[0][1], method.given[1][1])
 
 
-def test_the_ragged_model_decides_as_the_machine_it_was_made_of():
+def test_the_ragged_model_decides_as_its_support_vector_machine():
     rng = np.random.default_rng(5)
     features = rng.normal(size=(300, 6)).astype(np.float32)
     labels = rng.random(300) < 0.5

@@ -59,7 +59,7 @@ def test_people_are_those_of_the_papers(load, rows, columns, positives, groups):
     assert np.isfinite(found.features).all()
 
 
-def test_a_split_holds_everyone_once():
+def test_a_split_has_every_row_once():
     made_up = people()
     numbered = People(
         name="made up",
@@ -76,7 +76,7 @@ def test_a_split_holds_everyone_once():
     )
 
 
-def test_rows_that_are_alike_are_counted_not_repeated():
+def test_duplicate_rows_are_fitted_with_weights():
     train = people()
     plain = SVC(kernel="linear", C=1).fit(train.features, train.labels)
     found = naive_svm(train)
@@ -95,7 +95,7 @@ def test_the_fair_machine_has_the_same_mean_margin_of_positives_in_both_groups()
     assert abs(naive_svm(train).weights @ opportunity_gap(train)) > 0.1
 
 
-def test_no_machine_under_the_constraint_has_a_lower_objective():
+def test_no_other_machine_under_the_constraint_has_a_lower_objective():
     """Hinge loss and ridge, against small steps along the constraint and in the bias."""
     train = people(200, seed=3)
     gap = opportunity_gap(train)
@@ -127,7 +127,7 @@ def test_distances_are_to_the_plane():
     assert np.isinf(flat.distances(rows)).all()
 
 
-def test_missing_data_are_named_and_other_options_are_left(tmp_path, monkeypatch, capsys):
+def test_missing_files_are_named_and_other_options_are_kept(tmp_path, monkeypatch, capsys):
     given = ["script", "--data", str(tmp_path), "--quick", "--out", str(tmp_path / "o")]
     monkeypatch.setattr(sys, "argv", given)
     assert out_folder() == tmp_path / "o"
@@ -159,7 +159,7 @@ def test_the_printed_law_is_corollary_1_where_rates_are_equal():
     assert printed_p_value(0.0, [0.7]) == 1
 
 
-def test_shuffling_attribute_and_error_in_one_pool_is_what_it_says():
+def test_shuffling_in_one_pool_agrees_with_a_slow_implementation():
     rng = np.random.default_rng(4)
     x, error = rng.uniform(0.1, 1, 40), rng.normal(size=40)
     seen = abs(np.corrcoef(x, error)[0, 1])
@@ -172,7 +172,7 @@ def test_shuffling_attribute_and_error_in_one_pool_is_what_it_says():
     assert found == pytest.approx(np.mean(slow), abs=4 * np.sqrt(2 * 0.25 / 3_000))
 
 
-def test_a_sweep_tests_what_the_threshold_decides():
+def test_a_sweep_tests_the_decisions_of_each_threshold():
     rng = np.random.default_rng(8)
     made_up = people(600)
     found = Scored(

@@ -1,4 +1,4 @@
-"""Rivals' scores are what their formulas say."""
+"""Scores from the literature follow their formulas."""
 
 from __future__ import annotations
 
@@ -11,36 +11,38 @@ from monitor import ProtectedAttribute
 from tests.families import PEOPLE, loaded, seeded, sensitivity, spec
 
 ROWS = torch.from_numpy(PEOPLE.features[:60])
-JUDGED = sensitivity(loaded(seeded("MLP")))
+SENSITIVITY = sensitivity(loaded(seeded("MLP")))
 
 
 def test_the_linear_change_of_linear_models_is_a_reflection():
-    """In the plane where the status model cannot tell, in units of each column's spread."""
+    """A reflection in the plane where both groups are equally likely, scaled by the variances."""
     rows = torch.randn(4_000, 25, generator=torch.Generator().manual_seed(2))
     weights, of_group = torch.linspace(-1, 1, 25), torch.linspace(2, -1, 25)
     linear = replace(
-        JUDGED,
+        SENSITIVITY,
         logit=lambda x: x @ weights,
         status=lambda x: torch.stack([torch.zeros(len(x)), x @ of_group], 1),
         first_layer=None,
     )
     variance = rows.var(0)
     along = (rows @ of_group)[:, None] * (of_group * variance) / (of_group**2 * variance).sum()
-    found = linear_change(linear, rows, "sex")
-    assert found is not None
-    assert torch.allclose(found, -2 * along @ weights, rtol=1e-4, atol=1e-4)
+    change = linear_change(linear, rows, "sex")
+    assert change is not None
+    assert torch.allclose(change, -2 * along @ weights, rtol=1e-4, atol=1e-4)
 
 
-def test_the_attribute_flip_changes_the_attribute_alone():
+def test_the_attribute_flip_changes_only_the_attribute():
     column = next(i for i, f in enumerate(spec().features) if f.kind == "binary")
-    seen = ProtectedAttribute(
+    attribute = ProtectedAttribute(
         name="sex", groups=("man", "woman"), feature=spec().features[column].name
     )
-    visible = replace(JUDGED, spec=spec().model_copy(update={"protected_attributes": (seen,)}))
-    turned = ROWS.clone()
-    turned[:, column] = 1 - turned[:, column]
-    found = attribute_flip(visible, ROWS, "sex")
-    assert found is not None
+    visible = replace(
+        SENSITIVITY, spec=spec().model_copy(update={"protected_attributes": (attribute,)})
+    )
+    flipped = ROWS.clone()
+    flipped[:, column] = 1 - flipped[:, column]
+    change = attribute_flip(visible, ROWS, "sex")
+    assert change is not None
     with torch.no_grad():
-        assert torch.allclose(found, (JUDGED.logit(turned) - JUDGED.logit(ROWS)).abs())
-    assert attribute_flip(JUDGED, ROWS, "sex") is None
+        assert torch.allclose(change, (SENSITIVITY.logit(flipped) - SENSITIVITY.logit(ROWS)).abs())
+    assert attribute_flip(SENSITIVITY, ROWS, "sex") is None

@@ -1,4 +1,4 @@
-"""What a calibration design is: how samples are simulated, and what is counted in them."""
+"""A calibration design: how samples are simulated, and what is counted."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ ALPHA = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tries:
-    """What many simulated samples of one truth gave.
+    """Results of many simulated samples of one truth.
 
     Attributes:
-        simulations: How many.
-        refused: Without a p-value.
-        rejected: Share with p ≤ 5%, of all simulations.
-        rivals: The same of other tests, by name.
-        covered: Share of intervals that hold the truth, of those made; None if none was.
+        simulations: Number of simulations.
+        refused: Number of simulations without a p-value.
+        rejected: Share of simulations with p ≤ 5%.
+        rivals: Share of simulations with p ≤ 5% by other tests, by name.
+        covered: Share of intervals that contain the truth; None without intervals.
     """
 
     simulations: int
@@ -31,14 +31,14 @@ class Tries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Design:
-    """A way to make data.
+    """A simulation design.
 
     Attributes:
-        name: What is in it.
-        cell: The smallest expected count, as the test itself counts it.
-        fair: Simulate so many samples in which the metric is equal, from a seed.
-        planted: The same with a planted effect, by the name of the effect.
-        known_bad: Name of the rival that must fail, if this design shows it.
+        name: Description of the data.
+        cell: Smallest expected count, as defined by the test.
+        fair: Simulates samples without an effect, from their number and a seed.
+        planted: Simulates samples with an effect, by the name of the effect.
+        known_bad: Name of a rival that must fail on this design, if any.
     """
 
     name: str

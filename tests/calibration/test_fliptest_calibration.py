@@ -1,4 +1,4 @@
-"""FlipTest errs as often as it says: its p-values, what moves by chance, and its intervals."""
+"""Size of FlipTest's p-values and coverage of its intervals, by simulation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Cut:
 
 
 def nothing():
-    """After a refit."""
+    """Progress callback that does nothing."""
 
 
 def group(rows):
@@ -35,16 +35,16 @@ def group(rows):
 
 
 def bounds(simulations, rate):
-    """Counts that hold all but two of ten thousand runs of the test."""
+    """Range of counts with probability 0.9998."""
     return stats.binom.ppf([1e-4, 1 - 1e-4], simulations, rate)
 
 
 @dataclass
-class Held:
-    """A method that never fits again: what a null must not be made of."""
+class Fixed:
+    """A method that returns the same map instead of refitting: an invalid null distribution."""
 
     map: Any
-    name: str = "held"
+    name: str = "fixed"
     cost: Any = SQUARED_L2
     quick: bool = True
 
@@ -52,19 +52,19 @@ class Held:
         return self.map
 
 
-def as_it_is(method, first, second):
+def unchanged(method, first, second):
     return method
 
 
-def a_map_of_everybody(method, first, second):
-    everybody = np.concatenate([first.features, second.features])
-    return Held(method.fit(everybody, everybody, COLUMNS))
+def fixed_map(method, first, second):
+    pooled = np.concatenate([first.features, second.features])
+    return Fixed(method.fit(pooled, pooled, COLUMNS))
 
 
-def rejections(name, simulations, *, n, null=as_it_is):
-    """How often two groups of people from one distribution are told apart, at five percent."""
+def rejections(name, simulations, *, n, null=unchanged):
+    """Number of simulations of equal groups that are rejected at 5%."""
     rng = np.random.default_rng(7)
-    found = 0
+    rejected = 0
     for number in range(simulations):
         first, second = (group(rows) for rows in rng.normal(size=(2, n, 2)))
         method = map_method(name)
@@ -81,31 +81,31 @@ def rejections(name, simulations, *, n, null=as_it_is):
             seed=number,
             tick=nothing,
         )
-        found += sizes.p_value <= LEVEL
-    return found
+        rejected += sizes.p_value <= LEVEL
+    return rejected
 
 
-def test_groups_that_do_not_differ_are_told_apart_one_time_in_twenty():
+def test_equal_groups_are_rejected_in_five_percent_of_simulations():
     low, high = bounds(300, LEVEL)
     assert low > 1
     assert low <= rejections("gaussian", 300, n=40) <= high
 
 
 def test_a_null_without_the_noise_of_fitting_fails_the_check():
-    """A map of everybody to everybody flips nobody, so that any flip would be beyond chance."""
+    """A map of the pooled rows to themselves flips nobody, so any flip would be significant."""
     _, high = bounds(30, LEVEL)
-    assert rejections("gaussian", 30, n=40, null=a_map_of_everybody) > high
+    assert rejections("gaussian", 30, n=40, null=fixed_map) > high
 
 
-def test_the_default_map_is_never_too_bold():
-    """It leaves alone what does not differ, so that it rejects at most as often as it moves."""
-    found = rejections("joint_quantile", 200, n=120)
-    # Its own tests are at five percent for all features together, and Kolmogorov's are shy.
-    assert 1 <= found <= bounds(200, LEVEL)[1]
+def test_the_default_map_does_not_reject_too_often():
+    """It does not change features that do not differ, so it can only reject if it changes one."""
+    rejected = rejections("joint_quantile", 200, n=120)
+    # The map tests features at a joint level of 5%, and Kolmogorov's test is conservative.
+    assert 1 <= rejected <= bounds(200, LEVEL)[1]
 
 
 def flipped(rng, n, m):
-    """Two groups of which one is shifted and spread out, and what truly flips."""
+    """Two groups; the second is shifted and has a larger variance."""
     source = rng.multivariate_normal([0, 0], [[1, 0.4], [0.4, 1]], n)
     target = rng.multivariate_normal([0, 0], [[1, 0.4], [0.4, 1]], m) * (1.5, 1) + (0.8, 0)
     return group(source), group(target)
@@ -119,7 +119,7 @@ def truth():
 
 @pytest.fixture(scope="module")
 def trials():
-    """Estimates, errors and truth over many worlds."""
+    """Estimates and standard errors of many simulations, and the true share."""
     rng = np.random.default_rng(11)
     method, found = map_method("joint_quantile"), []
     for number in range(SIMULATIONS):
@@ -153,9 +153,9 @@ def test_intervals_of_the_gross_share_cover_it(trials):
     assert low <= covered(trials, trials[0][:, 1]) <= high
 
 
-def test_errors_are_as_large_as_estimates_scatter(trials):
+def test_standard_errors_equal_the_deviation_of_estimates(trials):
     shares, errors = trials[0].T
-    # Wider by a ninth, since there are twelve; a standard deviation from a hundred errs by 7%.
+    # Twelve resamples widen by a t quantile; a standard deviation of 100 values has an error of 7%.
     wider = stats.t.ppf(0.975, 11) / stats.norm.ppf(0.975)
     assert errors.mean() == pytest.approx(wider * shares.std(ddof=1), rel=4 * 0.07)
 

@@ -1,7 +1,7 @@
 """Size, power and coverage of the permutation tests by simulation, small and seeded.
 
-`python -m benchmarks.calibration` does the same with 10⁴ simulations a design. Bounds are the bars
-of the benchmark, widened by what chance does to so few simulations: one in ten thousand, binomial.
+`python -m benchmarks.calibration` has 10⁴ simulations per design. Bounds are the bars of the
+benchmark, widened to binomial quantiles of 1 in 10,000 for the number of simulations.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ QUICK = [
 ]
 
 
-def may_be(share: float, low: float, high: float, n: int) -> bool:
-    """Whether a share of n simulations is what a rate between two bars could give."""
+def consistent(share: float, low: float, high: float, n: int) -> bool:
+    """Whether a share of n simulations is consistent with a rate between two bars."""
     most = stats.binom.isf(RARE, n, high)
     least = stats.binom.ppf(RARE, n, low)
     return bool(least <= round(share * n) <= most)
@@ -42,22 +42,22 @@ def test_there_are_at_least_twelve_designs():
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_rates_reject_fair_samples_as_often_as_they_should(name):
+def test_tests_of_rates_have_their_nominal_size_and_coverage(name):
     design = DESIGNS[name]
     found = design.fair(300, 1)
-    assert may_be(found.rejected, 0.04 if design.cell >= 20 else 0.0, 0.06, 300)
+    assert consistent(found.rejected, 0.04 if design.cell >= 20 else 0.0, 0.06, 300)
     assert found.covered is not None
-    assert may_be(found.covered, 0.935 if design.cell >= 20 else 0.93, 1.0, 300)
+    assert consistent(found.covered, 0.935 if design.cell >= 20 else 0.93, 1.0, 300)
     assert found.refused == 0 or design.cell < 10
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_others_reject_fair_samples_as_often_as_they_should(name):
+def test_other_tests_have_their_nominal_size_and_coverage(name):
     design = DESIGNS[name]
     found = design.fair(100, 2)
-    assert may_be(found.rejected, 0.04 if design.cell >= 20 else 0.0, 0.06, 100)
+    assert consistent(found.rejected, 0.04 if design.cell >= 20 else 0.0, 0.06, 100)
     assert found.covered is not None
-    assert may_be(found.covered, 0.93, 1.0, 100)
+    assert consistent(found.covered, 0.93, 1.0, 100)
 
 
 @pytest.mark.parametrize(
@@ -71,20 +71,20 @@ def test_others_reject_fair_samples_as_often_as_they_should(name):
 def test_without_studentizing_the_same_check_fails(name):
     n = {"f": 600, "c": 300, "m": 60}[name[0]]
     found = DESIGNS[name].fair(n, 3)
-    assert not may_be(found.rivals["un-studentized"], 0.0, 0.06, n)
-    assert may_be(found.rejected, 0.0, 0.06, n)
+    assert not consistent(found.rivals["un-studentized"], 0.0, 0.06, n)
+    assert consistent(found.rejected, 0.0, 0.06, n)
 
 
-def test_ignoring_that_people_come_back_fails_the_same_check():
+def test_ignoring_units_fails_the_same_check():
     found = DESIGNS["selection_rate: people who come back, 15% minority"].fair(80, 4)
-    assert not may_be(found.rivals["z without units"], 0.0, 0.06, 80)
+    assert not consistent(found.rivals["z without units"], 0.0, 0.06, 80)
 
 
-def test_planted_effects_are_found_about_as_often_as_by_a_z_test():
+def test_power_is_about_that_of_a_z_test():
     design = DESIGNS["selection_rate: 200 against 200, 10%"]
     for simulate in design.planted.values():
         found = simulate(300, 5)
-        # The same samples, so that they differ by little.
+        # Both tests see the same samples, so their powers differ by little.
         assert found.rejected > found.rivals["z"] - 0.03
         assert found.rejected > 0.5
 

@@ -12,6 +12,7 @@ from benchmarks.peers import PeerUnavailableError, peer_python
 from monitor import Decision, FitData, FitSpec, Judge, Model, World, fit, train_proxy_biased
 from monitor.fitting.spec import Output, ProtectedColumn
 from monitor.scoring.baseline import Signal
+from tests.live.log_sidecar import uncompiled_bundle
 from tests.live.sidecar import MODEL, VERSION, Fitted, Sidecar, sidecar
 
 # Of each attribute the signal and the level of its verdict, at which both verdicts are common.
@@ -79,3 +80,9 @@ def peer(lacking: Callable[[str], None]) -> Callable[[str], Path]:
             raise
 
     return find
+
+
+@pytest.fixture(scope="session")
+def uncompiled(tmp_path_factory: pytest.TempPathFactory) -> Fitted:
+    """A bundle of the lending world without compiled code."""
+    return uncompiled_bundle(tmp_path_factory.mktemp("uncompiled"))

@@ -1,4 +1,4 @@
-"""Writers of a traffic log that are killed again and again, and what they were told was written.
+"""Writers of a traffic log that are killed repeatedly, and the rows that were acknowledged.
 
     python -m tests.live.killed_spool rounds FOLDER COUNT SEED
     python -m tests.live.killed_spool steps FOLDER
@@ -53,7 +53,7 @@ def writer(home: Path, round_: int, report: int, last: int | None) -> None:
 
 
 def forked(work: Callable[[], None]) -> int:
-    """A process that does something and ends; what goes wrong there is told on stderr."""
+    """A process that does something and ends; errors are printed to stderr."""
     if child := os.fork():
         return child
     code = 1

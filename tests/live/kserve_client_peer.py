@@ -1,7 +1,7 @@
 """Run by KServe's own interpreter: `kserve_client_peer.py GRPC URL GIVEN MADE`.
 
 The KServe SDK's two clients call a server with listed and with raw tensors, and write down the
-scores and what they were told. GIVEN holds rows for each datatype.
+scores and other facts. GIVEN holds rows for each datatype.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ def columns(datatype, *, binary):
     return InferRequest(MODEL, inputs)
 
 
-async def every_datatype(door, infer):
+async def every_datatype(transport, infer):
     for datatype in rows:
         for binary in (True, False):
             if datatype == "FP16" and not binary:
@@ -56,18 +56,18 @@ async def every_datatype(door, infer):
             for ask in (whole, columns):
                 answer = await infer(ask(datatype, binary=binary))
                 kind = "raw" if binary else "listed"
-                name = f"{datatype} {door} {ask.__name__} {kind}"
+                name = f"{datatype} {transport} {ask.__name__} {kind}"
                 scores[name] = answer.outputs[0].as_numpy()
 
 
-def told(door, answer):
-    marks = answer.parameters
-    if door == "grpc":
-        marks = {name: value.string_param for name, value in marks.items()}
-    facts[f"{door} answer"] = {
+def report(transport, answer):
+    parameters = answer.parameters
+    if transport == "grpc":
+        parameters = {name: value.string_param for name, value in parameters.items()}
+    facts[f"{transport} answer"] = {
         "id": answer.id,
         "version": answer.model_version,
-        "marks": marks,
+        "parameters": parameters,
         "outputs": [output.name for output in answer.outputs],
         "verdict": [
             text.decode() if isinstance(text, bytes) else text
@@ -89,7 +89,7 @@ async def by_grpc():
             await client.is_model_ready(MODEL),
         ]
         await every_datatype("grpc", client.infer)
-        told("grpc", await client.infer(wanted(binary=True)))
+        report("grpc", await client.infer(wanted(binary=True)))
         try:
             await client.infer(InferRequest("other", whole("FP32", binary=True).inputs))
         except grpc.RpcError as refusal:
@@ -105,7 +105,7 @@ async def by_rest():
         ]
         facts["rest unknown ready"] = await client.is_model_ready(url, "other")
         await every_datatype("rest", lambda request: client.infer(url, request, MODEL))
-        told("rest", await client.infer(url, wanted(binary=True), MODEL))
+        report("rest", await client.infer(url, wanted(binary=True), MODEL))
         try:
             await client.infer(url, whole("FP32", binary=True), "other")
         except httpx.HTTPStatusError as refusal:

@@ -1,12 +1,14 @@
-"""Sidecars that write a traffic log: a bundle that is read fast, a process that is ready to go."""
+"""Sidecars that write a traffic log, in this process or preloaded in another."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +17,25 @@ import yaml
 from numpy.typing import NDArray
 
 from monitor import AsyncClient, FitData, Judge, fit
+from monitor.server import Server
 from tests.families import seeded
-from tests.live.sidecar import Fitted
-from tests.serving import PEOPLE, SPEC
-from tests.spooling import Row
+from tests.live.sidecar import MODEL, Fitted
+from tests.serving import PEOPLE, SPEC, running
+from tests.spooling import Row, logged
 
-__all__ = ["PATIENCE", "ROOT", "Preloaded", "asked", "uncompiled_bundle"]
+__all__ = [
+    "PATIENCE",
+    "ROOT",
+    "Preloaded",
+    "assert_logged",
+    "in_process",
+    "send_requests",
+    "uncompiled_bundle",
+]
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60.0
-# The real command, in a process that has loaded torch before it is told to go.
+# The real command, in a process that loads torch first and then waits for a line on stdin.
 _PRELOADED = (
     "import sys, monitor.server, monitor.traffic.log; sys.stdin.readline() or sys.exit(); "
     "from monitor.cli import main; main()"
@@ -44,23 +55,45 @@ def uncompiled_bundle(folder: Path) -> Fitted:
     )
 
 
-async def asked(client: AsyncClient, count: int, *, rows: int = 1) -> list[Row]:
-    """Ask one request after another; the rows that the log ought to hold of them."""
-    found: list[Row] = []
+def in_process(
+    bundle: Fitted, use: Callable[[Server, AsyncClient], Awaitable[Any]], **parts: Any
+) -> Any:
+    """Serve a bundle in this process, and call a function with the server and a client."""
+
+    async def run() -> Any:
+        async with (
+            running(bundle.path, **parts) as server,
+            AsyncClient(f"127.0.0.1:{server.grpc.port}", model=MODEL) as client,
+        ):
+            return await use(server, client)
+
+    return asyncio.run(run())
+
+
+def assert_logged(home: Path, expected: list[Row]) -> None:
+    """The log has exactly these rows, each once."""
+    rows = Counter(logged(home))
+    assert rows == Counter(expected)
+    assert set(rows.values()) <= {1}
+
+
+async def send_requests(client: AsyncClient, count: int, *, rows: int = 1) -> list[Row]:
+    """Send one request after another; return the rows that the log must have."""
+    sent: list[Row] = []
     for n in range(count):
         features: NDArray[np.float32] = PEOPLE.features[n : n + rows]
-        answer = await client.predict(features)
-        logits = answer.score.reshape(-1).tolist()
-        found += [(answer.request_id, row, logit) for row, logit in enumerate(logits)]
-    return found
+        predictions = await client.predict(features)
+        logits = predictions.score.reshape(-1).tolist()
+        sent += [(predictions.request_id, row, logit) for row, logit in enumerate(logits)]
+    return sent
 
 
 class Preloaded:
-    """A sidecar that begins to serve when it is told to.
+    """A sidecar process that has loaded its packages and starts to serve on request.
 
     Attributes:
         process: The process.
-        grpc: Where its gRPC door listens, once it serves.
+        grpc: Address of the gRPC transport; empty before it serves.
     """
 
     def __init__(
@@ -83,30 +116,31 @@ class Preloaded:
         self.grpc = ""
 
     def serve(self) -> str:
-        """Begin, and say where the gRPC door is."""
+        """Start to serve; return the address of the gRPC transport."""
         assert self.process.stdin is not None
         self.process.stdin.write(b"go\n")
         self.process.stdin.close()
         end = time.monotonic() + PATIENCE
         while self.process.poll() is None and time.monotonic() < end:
-            if found := _READY.search(self.said):
-                self.grpc = found[1]
+            if match := _READY.search(self.stdout):
+                self.grpc = match[1]
                 return self.grpc
             time.sleep(0.02)
-        raise AssertionError(f"it did not start: {self._err.read_text()[-2000:]}")
+        raise AssertionError(f"the sidecar did not start: {self._err.read_text()[-2000:]}")
 
     @property
-    def said(self) -> str:
-        """On stdout."""
+    def stdout(self) -> str:
+        """Output so far."""
         return self._out.read_text()
 
     @property
     def errors(self) -> str:
-        """What it logged as an error."""
-        return "\n".join(n for n in self._err.read_text().splitlines() if '"ERROR"' in n)
+        """Log lines of level ERROR."""
+        lines = self._err.read_text().splitlines()
+        return "\n".join(line for line in lines if '"ERROR"' in line)
 
     def end(self) -> None:
-        """Kill it, if it is still there."""
+        """Kill the process if it still runs."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.kill()

@@ -1,4 +1,4 @@
-"""Object storage on this machine: moto's server, and a proxy before it that fails when told to."""
+"""Object storage on this machine: moto's server, and a proxy that fails on request."""
 
 from __future__ import annotations
 

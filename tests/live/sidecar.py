@@ -56,8 +56,8 @@ class Sidecar:
 
     Attributes:
         process: The process.
-        grpc: Where its gRPC door listens, such as `127.0.0.1:8081`.
-        url: Where its REST door does.
+        grpc: Address of the gRPC transport, such as `127.0.0.1:8081`.
+        url: URL of the REST transport.
         out: File that holds its stdout.
         err: File that holds its log.
     """
@@ -127,7 +127,7 @@ def start(
 
 @contextmanager
 def sidecar(fitted: Fitted, folder: Path, config: Mapping[str, Any]) -> Iterator[Sidecar]:
-    """A sidecar on free ports, which must stop with exit code 0 when it is told to."""
+    """A sidecar on free ports, which must exit with code 0 when it is stopped."""
     process, out, err = start(fitted, folder, config)
     try:
         grpc_port, rest_port = _ports(process, out, err)

@@ -61,7 +61,7 @@ def test_the_endpoint_decides_as_the_bundle_does(serving, people, manifest, deci
     assert model.warnings == ()
 
 
-def test_rows_that_the_sidecar_refuses_are_found(serving, people, decided):
+def test_rows_that_the_sidecar_refuses_are_reported(serving, people, decided):
     rows, bad = people[:3_000].copy(), [0, 1_234, 2_999]
     rows[bad, 3] = np.nan
     model = endpoint(serving.grpc)
@@ -73,7 +73,7 @@ def test_rows_that_the_sidecar_refuses_are_found(serving, people, decided):
     )
 
 
-def test_a_model_that_is_not_there_is_told_of_at_once(serving, people):
+def test_an_unknown_model_is_an_error_at_once(serving, people):
     model = AuditedModel.from_endpoint(serving.grpc, model="gone", class_names=("a", "b"))
     with pytest.raises(ModelFailedError, match="NOT_FOUND; does it serve model 'gone'"):
         model.decide(people)
@@ -104,7 +104,7 @@ def free_ports() -> tuple[int, int]:
         return one.getsockname()[1], two.getsockname()[1]
 
 
-def test_an_audit_goes_on_after_the_sidecar_was_killed(fitted, people, tmp_path, decided):
+def test_an_audit_continues_after_the_sidecar_was_killed(fitted, people, tmp_path, decided):
     """Another run asks for the rest only, and waits for a sidecar that has yet to start."""
     rows, ports, told = people[:4_000], free_ports(), []
     options: dict[str, Any] = {"cache": tmp_path / "cache", "batch_rows": 500, "retries": 50}
@@ -132,9 +132,7 @@ def test_an_audit_goes_on_after_the_sidecar_was_killed(fitted, people, tmp_path,
 
 
 @pytest.mark.parametrize("form", ["masked", "fallback", "error"])
-def test_predictions_that_policy_withholds_are_no_decisions(
-    fitted, people, tmp_path, decided, form
-):
+def test_withheld_predictions_are_not_decisions(fitted, people, tmp_path, decided, form):
     policy = {"action": "withhold", "alpha": 0.2, "withheld": form}
     if form == "fallback":
         policy["fallback"] = 0.25

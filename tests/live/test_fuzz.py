@@ -183,9 +183,9 @@ async def send(address: str, messages: Iterator[bytes]) -> dict[str, list[Any]]:
     async def work(call) -> None:
         for data in messages:
             answer = call(data, timeout=30)
-            told = codes[(await answer.code()).name]
-            told[0] += 1
-            told[1], told[2] = data, await answer.details()
+            report = codes[(await answer.code()).name]
+            report[0] += 1
+            report[1], report[2] = data, await answer.details()
 
     async with grpc.aio.insecure_channel(address) as channel:
         call = channel.unary_unary(METHOD)
@@ -193,7 +193,7 @@ async def send(address: str, messages: Iterator[bytes]) -> dict[str, list[Any]]:
     return codes
 
 
-def test_fuzzed_messages_are_answered_or_refused_and_nothing_is_left_of_them(fitted, tmp_path):
+def test_fuzzed_messages_get_a_response_or_an_error_and_leak_nothing(fitted, tmp_path):
     rows = fitted.rows[:3].copy()
     rows[:, 0], rows[:, 1] = SECRETS
     names = [feature.name for feature in fitted.judge.sensitivity.spec.features]
@@ -204,14 +204,14 @@ def test_fuzzed_messages_are_answered_or_refused_and_nothing_is_left_of_them(fit
         assert warm["OK"][0] >= 200
         before = serving.resident_bytes
         codes = asyncio.run(send(serving.grpc, mutated(sound, COUNT, 7)))
-        counts = {name: told[0] for name, told in codes.items()}
+        counts = {name: report[0] for name, report in codes.items()}
         assert set(codes) <= ALLOWED, {n: t[1:] for n, t in codes.items() if n not in ALLOWED}
         assert sum(counts.values()) > 0.95 * COUNT
         # Both what passes and what is refused is common: the mutations are neither mild nor wild.
         assert min(counts["OK"], counts["INVALID_ARGUMENT"]) > 0.05 * COUNT
         assert serving.resident_bytes - before < _GROWTH
         after = asyncio.run(send(serving.grpc, iter(sound)))
-        assert {name: told[0] for name, told in after.items()} == {"OK": len(sound)}
+        assert {name: report[0] for name, report in after.items()} == {"OK": len(sound)}
         assert serving.settled("evenhand_requests_in_flight", 0)
         assert serving.metric("evenhand_monitoring_faults_total") == 0
         log = serving.log

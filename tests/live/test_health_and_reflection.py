@@ -1,4 +1,4 @@
-"""What probes and tools find at the gRPC door: health and reflection, by their own stubs."""
+"""Health and reflection of the gRPC transport, by their own stubs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_health_of_an_unknown_model_is_not_found(channel):
 
 
 @pytest.mark.parametrize("method", ["RepositoryIndex", "RepositoryModelLoad", "ModelStreamInfer"])
-def test_what_other_servers_offer_beyond_the_protocol_is_unimplemented(channel, method):
+def test_extensions_of_other_servers_are_unimplemented(channel, method):
     call = channel.unary_unary(f"/inference.GRPCInferenceService/{method}")
     with pytest.raises(grpc.RpcError) as refusal:
         call(b"", timeout=10)
@@ -57,7 +57,7 @@ def test_what_other_servers_offer_beyond_the_protocol_is_unimplemented(channel, 
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/v2/health/live", "/v2/health/ready"])
-def test_http_probes_are_answered(serving, path):
+def test_http_probes_respond(serving, path):
     answer = httpx.get(serving.url + path)
     assert answer.status_code == 200
     assert set(answer.json().values()) == {True}

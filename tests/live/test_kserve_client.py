@@ -23,7 +23,7 @@ def answers() -> list[Any]:
 
 
 @pytest.fixture
-def told(answers, fitted, serving, peer, tmp_path):
+def report(answers, fitted, serving, peer, tmp_path):
     if not answers:
         # Its SDK does not know BF16.
         rows = {k: v for k, v in rows_for(fitted.rows[:_COUNT]).items() if k != "BF16"}
@@ -34,15 +34,15 @@ def told(answers, fitted, serving, peer, tmp_path):
     return answers
 
 
-@pytest.mark.parametrize("door", ["grpc", "rest"])
-def test_it_finds_the_server_live_and_the_model_ready(told, door):
-    _, facts = told
-    assert facts[f"{door} health"] == [True, True, True]
+@pytest.mark.parametrize("transport", ["grpc", "rest"])
+def test_the_server_is_live_and_the_model_ready(report, transport):
+    _, facts = report
+    assert facts[f"{transport} health"] == [True, True, True]
 
 
-def test_scores_are_the_librarys_however_they_are_asked_for(told, fitted):
-    """Every datatype that it knows, by both doors, raw and listed, whole and by columns."""
-    scores, _ = told
+def test_scores_equal_the_librarys_in_every_request_format(report, fitted):
+    """Every datatype, by both transports, raw and as lists, as one tensor and by columns."""
+    scores, _ = report
     rows = rows_for(fitted.rows[:_COUNT])
     assert len(scores) == 2 * (13 * 2 + 12 * 2)
     for name, found in scores.items():
@@ -51,21 +51,21 @@ def test_scores_are_the_librarys_however_they_are_asked_for(told, fitted):
         np.testing.assert_allclose(found.ravel(), wanted, rtol=1e-5, atol=1e-5, err_msg=name)
 
 
-@pytest.mark.parametrize("door", ["grpc", "rest"])
-def test_it_reads_wanted_outputs_the_id_and_the_marks(told, fitted, door):
-    _, facts = told
-    answer = facts[f"{door} answer"]
+@pytest.mark.parametrize("transport", ["grpc", "rest"])
+def test_requested_outputs_id_and_response_parameters_are_returned(report, fitted, transport):
+    _, facts = report
+    answer = facts[f"{transport} answer"]
     assert answer["id"] == "r-True"
     assert answer["outputs"] == ["verdict", "score"]
     assert len(answer["verdict"]) == _COUNT * 2
     assert set(answer["verdict"]) <= {"within", "above"}
-    assert answer["marks"]["evenhand_verdict"] in ("within", "above")
-    # Its REST client drops the version that it was told.
-    assert answer["version"] == (VERSION if door == "grpc" else None)
+    assert answer["parameters"]["evenhand_verdict"] in ("within", "above")
+    # KServe's REST client drops the version.
+    assert answer["version"] == (VERSION if transport == "grpc" else None)
 
 
-def test_an_unknown_model_is_not_found(told):
-    _, facts = told
+def test_an_unknown_model_is_not_found(report):
+    _, facts = report
     status, words = facts["grpc unknown"]
     assert status == "NOT_FOUND"
     assert "'other' is not served here" in words

@@ -24,7 +24,7 @@ CANCELLED = 'evenhand_requests_total{outcome="cancelled",transport="%s"}'
 
 
 def assert_serves(serving, fitted) -> None:
-    """It answers by both doors, and nobody's request is left behind."""
+    """Both transports respond, and no request is in flight."""
     with grpc.insecure_channel(serving.grpc) as channel:
         call = channel.unary_unary(METHOD)
         answer = call(request_of(fitted.rows[:3]).SerializeToString(), timeout=30)
@@ -49,7 +49,7 @@ async def hang_up(address: str, data: bytes, how: str) -> collections.Counter[st
 @pytest.mark.parametrize(
     ("how", "status"), [("deadline", "DEADLINE_EXCEEDED"), ("cancel", "CANCELLED")]
 )
-def test_calls_that_are_given_up_leave_nothing_behind(serving, fitted, how, status):
+def test_cancelled_requests_leave_nothing_behind(serving, fitted, how, status):
     before = serving.metric(CANCELLED % "grpc")
     data = request_of(fitted.rows[:10_000]).SerializeToString()
     codes = asyncio.run(hang_up(serving.grpc, data, how))
@@ -60,7 +60,7 @@ def test_calls_that_are_given_up_leave_nothing_behind(serving, fitted, how, stat
     assert serving.metric(CANCELLED % "grpc") > before
 
 
-def test_a_connection_that_breaks_within_a_body_leaves_nothing_behind(serving, fitted):
+def test_a_connection_that_closes_within_a_body_leaves_nothing_behind(serving, fitted):
     before, log = serving.metric(CANCELLED % "rest"), len(serving.log)
     host, port = serving.url.removeprefix("http://").split(":")
     for _ in range(8):
@@ -76,7 +76,7 @@ def test_a_connection_that_breaks_within_a_body_leaves_nothing_behind(serving, f
     assert_serves(serving, fitted)
 
 
-def test_an_order_to_stop_under_load_answers_or_refuses_and_ends_well(fitted, tmp_path):
+def test_sigterm_under_load_completes_or_refuses_every_request(fitted, tmp_path):
     """Callers go on until they are refused, and then turn to another replica."""
     # The same people over and over are a change that the drift watch would rightly tell of.
     config = {"server": {"drain_seconds": 3}, "drift": {"enabled": False}}
@@ -93,7 +93,7 @@ def test_an_order_to_stop_under_load_answers_or_refuses_and_ends_well(fitted, tm
 
 
 async def stopped_under_load(serving, rows) -> tuple[collections.Counter[str], float]:
-    """Calls by both doors without a pause, and the order to stop in the midst of them."""
+    """Send requests to both transports without a pause, and SIGTERM among them."""
     codes: collections.Counter[str] = collections.Counter()
 
     async def by_grpc(channel, place: int) -> None:
@@ -131,12 +131,12 @@ async def stopped_under_load(serving, rows) -> tuple[collections.Counter[str], f
     return codes, seconds
 
 
-def test_what_is_under_way_is_answered_before_it_stops(fitted, tmp_path):
-    """And probes are told meanwhile that nothing new should come."""
+def test_requests_in_flight_complete_before_the_server_stops(fitted, tmp_path):
+    """Meanwhile health probes report NOT_SERVING."""
     with sidecar(fitted, tmp_path, {}) as serving:
-        rows, told = asyncio.run(stopped_within_a_request(serving, fitted.rows))
+        rows, report = asyncio.run(stopped_within_a_request(serving, fitted.rows))
     assert rows == 10_000
-    assert told == [
+    assert report == [
         health_pb2.HealthCheckResponse.SERVING,
         health_pb2.HealthCheckResponse.NOT_SERVING,
     ]
@@ -147,22 +147,22 @@ async def stopped_within_a_request(serving, rows) -> tuple[int, list[int]]:
         watch = health_pb2_grpc.HealthStub(channel).Watch(
             health_pb2.HealthCheckRequest(service=MODEL)
         )
-        told = [(await watch.read()).status]
+        report = [(await watch.read()).status]
         calls = [
             channel.unary_unary(METHOD)(request_of(rows).SerializeToString(), timeout=60)
             for _ in range(4)
         ]
         await asyncio.sleep(0.05)
         serving.process.send_signal(signal.SIGTERM)
-        told.append((await watch.read()).status)
+        report.append((await watch.read()).status)
         answers = await asyncio.gather(*calls)
     counts = {
         len(wire.ModelInferResponse.FromString(a).raw_output_contents[0]) // 4 for a in answers
     }
-    return counts.pop() if len(counts) == 1 else -1, told
+    return counts.pop() if len(counts) == 1 else -1, report
 
 
-def test_the_drift_watch_goes_on_after_a_restart(fitted, tmp_path):
+def test_drift_detection_continues_after_a_restart(fitted, tmp_path):
     config = {"drift": {"state_path": str(tmp_path / "state" / "drift.npz")}}
     for round_, count in enumerate((400, 250)):
         with sidecar(fitted, tmp_path / str(round_), config) as serving:
@@ -176,15 +176,15 @@ def test_the_drift_watch_goes_on_after_a_restart(fitted, tmp_path):
             assert serving.log == ""
 
 
-def test_a_port_that_is_taken_is_told_of_without_a_trace(fitted, tmp_path):
+def test_a_port_in_use_is_an_error_without_a_traceback(fitted, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         begun = {
             "gRPC": start(fitted, tmp_path / "grpc", {}, grpc_port=port),
             "REST": start(fitted, tmp_path / "rest", {}, rest_port=port),
         }
-        for door, (process, out, err) in begun.items():
+        for transport, (process, out, err) in begun.items():
             assert process.wait(60) == 2, err.read_text()
-            assert f"error: cannot listen for {door} on 127.0.0.1:{port}" in err.read_text()
+            assert f"error: cannot listen for {transport} on 127.0.0.1:{port}" in err.read_text()
             assert "Traceback" not in err.read_text()
             assert out.read_text() == ""

@@ -165,7 +165,7 @@ def refused(infer, data: bytes) -> grpc.RpcError:
 
 
 @pytest.mark.parametrize(("spoil", "words"), CASES.values(), ids=CASES)
-def test_a_malformed_request_is_told_what_is_wrong(infer, served, spoil, words):
+def test_the_error_of_a_malformed_request_says_what_is_wrong(infer, served, spoil, words):
     request = request_of(ROWS)
     assert infer(request.SerializeToString())
     spoil(request)
@@ -194,7 +194,7 @@ def test_an_unknown_model_or_version_is_not_found(infer, served, spoil, words):
 
 
 @pytest.mark.parametrize("data", [b"\xff\xff\xff", b"\x0a\x7fshort", b"\x0a\x02\xc3\x28"])
-def test_bytes_that_are_no_message_are_refused(infer, served, data):
+def test_bytes_that_are_not_a_message_are_refused(infer, served, data):
     refusal = refused(infer, data)
     assert refusal.code() == INVALID
     assert refusal.details() == "the message is not a valid ModelInferRequest"
@@ -207,7 +207,7 @@ def test_an_oversize_message_is_refused_before_it_is_read(infer, served, serving
     assert serving.resident_bytes - before < 48 << 20
 
 
-def test_a_compressed_message_may_not_unpack_to_an_oversize_one(channel, served):
+def test_a_compressed_message_that_expands_beyond_the_limit_is_refused(channel, served):
     call = channel.unary_unary(METHOD)
     with pytest.raises(grpc.RpcError) as refusal:
         call(bytes(64 << 20), timeout=30, compression=grpc.Compression.Gzip)
@@ -215,7 +215,7 @@ def test_a_compressed_message_may_not_unpack_to_an_oversize_one(channel, served)
 
 
 @pytest.mark.parametrize("method", ["ServerLive", "ServerReady", "ModelReady", "ModelMetadata"])
-def test_every_other_method_refuses_what_is_no_message(channel, served, method):
+def test_every_other_method_refuses_bytes_that_are_not_a_message(channel, served, method):
     call = channel.unary_unary(f"/inference.GRPCInferenceService/{method}")
     with pytest.raises(grpc.RpcError) as refusal:
         call(b"\xff\xff\xff", timeout=30)
@@ -223,7 +223,7 @@ def test_every_other_method_refuses_what_is_no_message(channel, served, method):
     assert refusal.value.details() == f"the message is not a valid {method}Request"
 
 
-def test_outcomes_are_not_taken_without_a_log(channel, served):
+def test_outcomes_are_refused_without_a_log(channel, served):
     with pytest.raises(grpc.RpcError) as refusal:
         channel.unary_unary("/evenhand.v1.Monitor/RecordOutcomes")(b"", timeout=30)
     assert refusal.value.code() == grpc.StatusCode.UNIMPLEMENTED

@@ -140,38 +140,38 @@ def post(serving, fitted) -> Iterator[Callable[..., httpx.Response]]:
 def check(answer: httpx.Response, status: int, words: str) -> None:
     assert answer.status_code == status, answer.text
     assert answer.headers["Content-Type"] == "application/json"
-    (told,) = answer.json().values()
-    assert re.search(words, told), told
-    assert "48211" not in told
+    (report,) = answer.json().values()
+    assert re.search(words, report), report
+    assert "48211" not in report
 
 
-def test_the_sound_requests_that_are_spoilt_here_are_served(post):
+def test_the_valid_requests_behind_the_malformed_ones_are_served(post):
     assert post(json.dumps(body()).encode()).status_code == 200
     head = json.dumps(binary()).encode()
     assert post(head + RAW, **{HEADER: str(len(head))}).status_code == 200
 
 
 @pytest.mark.parametrize(("sent", "words"), JSON_CASES.values(), ids=JSON_CASES)
-def test_malformed_json_is_told_what_is_wrong(post, sent, words):
+def test_the_error_of_malformed_json_says_what_is_wrong(post, sent, words):
     check(post(json.dumps(sent).encode()), 400, words)
 
 
 @pytest.mark.parametrize(("sent", "words"), TEXT_CASES.values(), ids=TEXT_CASES)
-def test_what_is_no_json_is_refused(post, sent, words):
+def test_a_body_that_is_not_json_is_refused(post, sent, words):
     check(post(sent), 400, words)
 
 
 @pytest.mark.parametrize(
     ("length", "head", "tail", "words"), BINARY_CASES.values(), ids=BINARY_CASES
 )
-def test_lies_about_binary_data_are_refused(post, length, head, tail, words):
+def test_wrong_sizes_of_binary_data_are_refused(post, length, head, tail, words):
     written = json.dumps(head).encode()
     length = len(written) if length is None else length
     check(post(written + tail, **{HEADER: str(length)}), 400, words)
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
-def test_a_bomb_is_not_unpacked(post, serving, encoding):
+def test_a_compression_bomb_is_not_unpacked(post, serving, encoding):
     """A hundred times what may be sent, in a fraction of it."""
     pack = zlib.compressobj(1, zlib.DEFLATED, 31 if encoding == "gzip" else 15)
     bomb = b"".join([*(pack.compress(b" " * (1 << 20)) for _ in range(200)), pack.flush()])
@@ -231,5 +231,5 @@ def test_an_unknown_model_or_version_is_not_found(post, serving, path, words):
         ("DELETE", "/v2", 405),
     ],
 )
-def test_what_is_not_there_is_told_as_json(post, serving, method, path, status):
+def test_an_unknown_path_is_a_json_error(post, serving, method, path, status):
     check(httpx.request(method, serving.url + path), status, ".")

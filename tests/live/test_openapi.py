@@ -1,4 +1,4 @@
-"""The REST door does what its OpenAPI document says, as schemathesis sees it.
+"""The REST transport conforms to its OpenAPI document, tested by schemathesis.
 
 `positive_data_acceptance` is left out: a document cannot say that a tensor must have the model's
 features, so much that it allows is rightly refused. The checks of logins and of what was created
@@ -41,7 +41,7 @@ def run(peer, tmp_path):
     """Runs schemathesis on a document, and gives its exit code and what it printed."""
 
     def call(location, *options: object, known: bool) -> tuple[int, str]:
-        # Known names lead on into the door; without them nearly all is 404.
+        # Without known names nearly every response is 404.
         names = f'[parameters]\n"path.model" = "{MODEL}"\n"path.version" = "{VERSION}"\n'
         (tmp_path / "schemathesis.toml").write_text(names if known else "")
         command = [peer("schemathesis"), "-m", "schemathesis.cli", "run", location, *options]
@@ -56,16 +56,18 @@ def run(peer, tmp_path):
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["known names", "any names"])
-def test_the_door_does_what_its_document_says(run, serving, known):
+def test_the_rest_transport_conforms_to_its_openapi_document(run, serving, known):
     before = len(serving.log)
-    code, told = run(f"{serving.url}/openapi.json", known=known)
-    assert code == 0, told[-4000:]
-    assert re.search(r"Tested: 12\n", told), told
+    code, report = run(f"{serving.url}/openapi.json", known=known)
+    assert code == 0, report[-4000:]
+    assert re.search(r"Tested: 12\n", report), report
     assert not [line for line in serving.log[before:].splitlines() if '"ERROR"' in line]
 
 
 @pytest.mark.parametrize("binary", [False, True], ids=["as JSON", "as bytes"])
-def test_sound_requests_are_answered_as_the_document_says(run, serving, fitted, tmp_path, binary):
+def test_responses_to_valid_requests_conform_to_the_openapi_document(
+    run, serving, fitted, tmp_path, binary
+):
     """With examples in it, since nothing that is made up at random gets a prediction."""
     document = httpx.get(f"{serving.url}/openapi.json").json()
     tensor = {"name": "features", "datatype": "FP32", "shape": [2, 25]}
@@ -82,6 +84,6 @@ def test_sound_requests_are_answered_as_the_document_says(run, serving, fitted, 
     written.write_text(json.dumps(document))
     answered = 'evenhand_requests_total{outcome="ok",transport="rest"}'
     before = serving.metric(answered)
-    code, told = run(written, "--url", serving.url, "--phases", "examples", known=True)
-    assert code == 0, told[-4000:]
+    code, report = run(written, "--url", serving.url, "--phases", "examples", known=True)
+    assert code == 0, report[-4000:]
     assert serving.metric(answered) >= before + 2

@@ -24,7 +24,7 @@ import pytest
 from monitor import AsyncClient
 from monitor.client import EndpointError
 from monitor.traffic.store import Store
-from tests.live.log_sidecar import PATIENCE, ROOT, Preloaded, uncompiled_bundle
+from tests.live.log_sidecar import PATIENCE, ROOT, Preloaded
 from tests.live.sidecar import Fitted
 from tests.serving import NAMES, PEOPLE
 from tests.spooling import entries, hidden_files, logged, lost, segments
@@ -70,7 +70,7 @@ def killed_spool(*arguments: object) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
-def test_writers_that_are_killed_hundreds_of_times_lose_nothing_they_acknowledged(tmp_path):
+def test_writers_killed_hundreds_of_times_lose_no_acknowledged_row(tmp_path):
     rounds = 15 * ROUNDS
     found = killed_spool("rounds", tmp_path, rounds, 20260301)
     expected = Counter(
@@ -91,7 +91,7 @@ def test_writers_that_are_killed_hundreds_of_times_lose_nothing_they_acknowledge
     assert found["drafted"] > 0.02 * rounds
 
 
-def test_a_keeper_that_is_killed_at_any_step_of_a_compaction_does_it_once_in_the_end(tmp_path):
+def test_a_compaction_killed_at_any_step_is_done_exactly_once_in_the_end(tmp_path):
     steps = killed_spool("steps", tmp_path)["steps"]
     # Two files and an entry, each written, made sure of and renamed.
     assert steps > 30
@@ -102,11 +102,6 @@ def test_a_keeper_that_is_killed_at_any_step_of_a_compaction_does_it_once_in_the
         assert_ledger_holds(home)
         assert segments(home) == []
         assert hidden_files(home) == []
-
-
-@pytest.fixture(scope="module")
-def uncompiled(tmp_path_factory) -> Fitted:
-    return uncompiled_bundle(tmp_path_factory.mktemp("uncompiled"))
 
 
 @contextmanager
@@ -161,7 +156,7 @@ async def killed_under_load(sidecar: Preloaded, round_: int, seconds: float) -> 
     return answers
 
 
-def test_a_sidecar_that_is_killed_under_load_loses_nothing_it_answered(uncompiled, tmp_path):
+def test_a_sidecar_killed_under_load_loses_no_row_that_it_responded_to(uncompiled, tmp_path):
     home, rng = tmp_path / "log", random.Random(7)  # noqa: S311
     answers: list[Answer] = []
     recovered = 0
@@ -170,7 +165,7 @@ def test_a_sidecar_that_is_killed_under_load_loses_nothing_it_answered(uncompile
             sidecar = next(sidecars)
             seconds = 0.1 + 1.4 * rng.random()
             answers += asyncio.run(killed_under_load(sidecar, round_, seconds))
-            recovered += "segments to recover" in sidecar.said
+            recovered += "segments to recover" in sidecar.stdout
             assert sidecar.errors == ""
         last = next(sidecars)
         last.serve()

@@ -20,7 +20,7 @@ from monitor.traffic.privacy import Pseudonyms
 from monitor.traffic.retention import expire
 from monitor.traffic.store import Store
 from offline_audit import Window
-from tests.live.log_sidecar import PATIENCE, asked, uncompiled_bundle
+from tests.live.log_sidecar import PATIENCE, send_requests
 from tests.live.object_storage import (
     BUCKET,
     KEY,
@@ -47,11 +47,6 @@ def _credentials(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def uncompiled(tmp_path_factory):
-    return uncompiled_bundle(tmp_path_factory.mktemp("uncompiled"))
-
-
-@pytest.fixture(scope="module")
 def storage(request, tmp_path_factory):
     """The port of moto's server."""
     try:
@@ -65,7 +60,7 @@ def storage(request, tmp_path_factory):
 
 @pytest.fixture
 def proxy(storage, monkeypatch):
-    """Object storage that fails when told to, and is given up on soon."""
+    """Object storage that fails on request, with short timeouts."""
     monkeypatch.setattr("monitor.traffic.store._REQUEST_SECONDS", 1.0)
     monkeypatch.setattr("monitor.traffic.spool._LONGEST_PAUSE", 1.0)
     with faulty_proxy(storage) as found:
@@ -94,7 +89,9 @@ def test_two_sidecars_share_a_prefix_without_collisions(uncompiled, storage, tmp
 
     async def load(endpoints: list[str]) -> list[Row]:
         clients = [AsyncClient(e, model="lending", timeout=PATIENCE) for e in endpoints]
-        lots = await asyncio.gather(*(asked(c, 150, rows=2) for c in clients for _ in range(2)))
+        lots = await asyncio.gather(
+            *(send_requests(c, 150, rows=2) for c in clients for _ in range(2))
+        )
         await asyncio.gather(*(client.close() for client in clients))
         return [row for lot in lots for row in lot]
 
@@ -118,7 +115,7 @@ def test_two_sidecars_share_a_prefix_without_collisions(uncompiled, storage, tmp
 
 
 @pytest.mark.parametrize("fault", [fault for fault in get_args(Fault) if fault != "none"])
-def test_predictions_do_not_notice_a_store_that_fails_and_rows_are_stored_once_later(
+def test_predictions_continue_while_the_store_fails_and_rows_are_stored_once_later(
     uncompiled, storage, proxy, tmp_path, caplog, fault
 ):
     home, prefix = tmp_path / "log", f"faults-{fault}"
@@ -131,13 +128,13 @@ def test_predictions_do_not_notice_a_store_that_fails_and_rows_are_stored_once_l
             running(uncompiled.path, traffic=traffic) as server,
             AsyncClient(f"127.0.0.1:{server.grpc.port}", model="lending") as client,
         ):
-            expected += await asked(client, 20)
+            expected += await send_requests(client, 20)
             proxy.fail(fault)
             begun = time.monotonic()
             slowest = 0.0
             while time.monotonic() - begun < 3 or proxy.failed < 2:
                 one = time.monotonic()
-                expected += await asked(client, 1, rows=3)
+                expected += await send_requests(client, 1, rows=3)
                 slowest = max(slowest, time.monotonic() - one)
                 await asyncio.sleep(0.02)
                 assert time.monotonic() - begun < PATIENCE
@@ -148,7 +145,7 @@ def test_predictions_do_not_notice_a_store_that_fails_and_rows_are_stored_once_l
             partial = await asyncio.to_thread(readable, direct)
             assert partial <= Counter(expected)
             proxy.heal()
-            expected += await asked(client, 20)
+            expected += await send_requests(client, 20)
         return expected
 
     with caplog.at_level(logging.DEBUG):
@@ -164,7 +161,7 @@ def readable(store: Store) -> Counter[Row]:
     return Counter(logged(store))
 
 
-def test_an_upload_whose_source_fails_is_not_taken_for_a_file(storage, tmp_path, monkeypatch):
+def test_an_upload_whose_source_fails_creates_no_file(storage, tmp_path, monkeypatch):
     store = Store.open(address(storage, "partial"))
     source = tmp_path / "source"
     source.write_bytes(b"x" * 3_000_000)
@@ -208,7 +205,7 @@ def test_a_sidecar_stops_in_time_while_its_store_hangs_and_the_next_one_stores_t
 
     async def load(endpoint: str) -> list[Row]:
         async with AsyncClient(endpoint, model="lending") as client:
-            return await asked(client, 30)
+            return await send_requests(client, 30)
 
     with sidecar(uncompiled, tmp_path / "first", config) as first:
         proxy.fail("hang")
@@ -238,7 +235,7 @@ def test_a_sidecar_starts_although_its_store_is_down(uncompiled, tmp_path):
             running(uncompiled.path, traffic=traffic, server={"drain_seconds": 0.5}) as server,
             AsyncClient(f"127.0.0.1:{server.grpc.port}", model="lending") as client,
         ):
-            return server.introduction, await asked(client, 5)
+            return server.introduction, await send_requests(client, 5)
 
     for n, place in enumerate(places):
         introduction, expected = asyncio.run(run(place, tmp_path / str(n)))
@@ -264,7 +261,7 @@ def test_spools_of_many_processes_never_overwrite_each_other(storage, tmp_path):
     assert_holds_once(store, expected)
 
 
-def test_windows_erasure_and_expiry_work_in_a_bucket_as_in_a_folder(storage, tmp_path):
+def test_windows_erasure_and_expiry_work_in_a_bucket_as_in_a_directory(storage, tmp_path):
     stores = [Store.open(tmp_path / "log"), Store.open(address(storage, "read"))]
     for store in stores:
         with spooling(tmp_path / f"home-{store.is_local}", store) as spool:

@@ -38,18 +38,18 @@ def triton(lacking, tmp_path):
     return run
 
 
-def test_we_read_what_tritonclient_writes_and_would_write_the_same(triton):
+def test_messages_of_tritonclient_are_parsed_and_encoded_identically(triton):
     theirs, ours = triton("built"), build(ModelInferRequest)
     assert ModelInferRequest.FromString(theirs) == ours
     assert ours.SerializeToString(deterministic=True) == theirs
 
 
-def test_tritonclient_reads_what_we_write(triton):
+def test_tritonclient_parses_our_messages(triton):
     ours = build(ModelInferRequest).SerializeToString(deterministic=True)
     assert triton("parsed", ours) == ours
 
 
-def test_we_read_a_request_that_its_client_makes(triton):
+def test_a_request_of_tritonclient_is_parsed(triton):
     request = ModelInferRequest.FromString(triton("made_by_the_client"))
     assert (request.model_name, request.id) == ("lending", "r-2")
     assert request.parameters["source"].string_param == "branch"

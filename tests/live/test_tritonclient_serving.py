@@ -1,6 +1,6 @@
-"""tritonclient, by both of its doors, gets the library's scores in every datatype and option.
+"""tritonclient receives the library's scores over both transports, in every datatype and option.
 
-It runs once a door in an environment of its own; the tests look at what it was answered.
+It runs once per transport in an environment of its own; the tests check its responses.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _COUNT = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """What tritonclient was answered by one door: scores by how it asked, and the rest."""
+class Report:
+    """Responses to tritonclient over one transport: scores by request format, and other facts."""
 
-    door: str
+    transport: str
     scores: dict[str, NDArray[Any]]
     facts: dict[str, Any]
 
@@ -38,27 +38,27 @@ def rows(fitted) -> dict[str, NDArray[Any]]:
 
 
 @pytest.fixture(scope="module")
-def answers() -> dict[str, Told]:
-    """What was told by each door, once it has been asked."""
+def answers() -> dict[str, Report]:
+    """Reports by transport, filled on first use."""
     return {}
 
 
 @pytest.fixture(params=["grpc", "http"])
-def told(request, answers, fitted, serving, rows, peer, tmp_path) -> Told:
-    door = request.param
-    if door not in answers:
-        address = serving.grpc if door == "grpc" else serving.url.removeprefix("http://")
+def report(request, answers, fitted, serving, rows, peer, tmp_path) -> Report:
+    transport = request.param
+    if transport not in answers:
+        address = serving.grpc if transport == "grpc" else serving.url.removeprefix("http://")
         names = [feature.name for feature in fitted.judge.sensitivity.spec.features]
         scores, facts = ask(
             peer("tritonclient"),
             "tritonclient_serving_peer.py",
-            (door, address),
+            (transport, address),
             rows,
             names,
             tmp_path,
         )
-        answers[door] = Told(door=door, scores=scores, facts=facts)
-    return answers[door]
+        answers[transport] = Report(transport=transport, scores=scores, facts=facts)
+    return answers[transport]
 
 
 @pytest.fixture
@@ -71,14 +71,14 @@ def expected(fitted, rows):
     return find
 
 
-def test_it_finds_the_server_live_and_the_model_ready(told):
-    assert told.facts["live"] is True
-    assert told.facts["ready"] is True
-    assert told.facts["model ready"] == [True, True]
+def test_the_server_is_live_and_the_model_ready(report):
+    assert report.facts["live"] is True
+    assert report.facts["ready"] is True
+    assert report.facts["model ready"] == [True, True]
 
 
-def test_it_reads_what_the_server_says_of_itself(told):
-    server, model = told.facts["server"], told.facts["model"]
+def test_tritonclient_reads_the_metadata(report):
+    server, model = report.facts["server"], report.facts["model"]
     assert server["name"] == "evenhand"
     assert server["extensions"] == ["binary_tensor_data"]
     assert (model["name"], model["versions"]) == (MODEL, [VERSION])
@@ -88,51 +88,51 @@ def test_it_reads_what_the_server_says_of_itself(told):
     assert model["outputs"][0]["name"] == "score"
 
 
-def test_scores_are_the_librarys_however_they_are_asked_for(told, rows, expected):
+def test_scores_equal_the_librarys_in_every_request_format(report, rows, expected):
     """Every datatype, whole and by columns, raw and as JSON, compressed, and asynchronously."""
-    asked = [name for name in told.scores if name.split()[0] in rows]
+    asked = [name for name in report.scores if name.split()[0] in rows]
     assert len(asked) >= 2 * 14 + 4
     for name in asked:
         wanted = expected(name.split()[0]).logit.numpy()
-        for found in told.scores[name].reshape(-1, _COUNT):
+        for found in report.scores[name].reshape(-1, _COUNT):
             np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5, err_msg=name)
 
 
-def test_every_output_comes_as_it_was_wanted(told, expected):
+def test_every_output_has_the_requested_format(report, expected):
     scores = expected("FP32")
     values = {name: signal_values(scores.attributes[name]) for name in RULES}
     for name in ("flip_probability", "expected_change"):
         wanted = np.stack([values[a][name] for a in RULES], 1)
-        np.testing.assert_allclose(told.scores[name], wanted, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(report.scores[name], wanted, rtol=1e-4, atol=1e-5)
     logs = np.stack([values[a]["prediction_sensitivity"] for a in RULES], 1)
-    np.testing.assert_allclose(told.scores["sensitivity"], np.exp(logs), rtol=1e-4)
+    np.testing.assert_allclose(report.scores["sensitivity"], np.exp(logs), rtol=1e-4)
     shares = np.stack([scores.attributes[a].contributions.numpy() for a in RULES], 1)
-    np.testing.assert_allclose(told.scores["contributions"], shares, rtol=1e-3, atol=1e-5)
-    assert told.facts["order"][0] == "contributions"
-    assert told.facts["order"][-1] == "score"
+    np.testing.assert_allclose(report.scores["contributions"], shares, rtol=1e-3, atol=1e-5)
+    assert report.facts["order"][0] == "contributions"
+    assert report.facts["order"][-1] == "score"
 
 
-def test_what_is_said_in_words_is_what_the_library_says(told, expected, fitted):
+def test_response_parameters_equal_the_librarys_values(report, expected, fitted):
     scores = expected("FP32")
     p_values = np.stack(
         [fitted.judge.p_values(scores, a, signal=signal) for a, (signal, _) in RULES.items()], 1
     )
     above = p_values <= [alpha for _, alpha in RULES.values()]
-    assert told.facts["verdict"] == [
+    assert report.facts["verdict"] == [
         [_COUNT, 2],
         np.where(above, "above", "within").ravel().tolist(),
     ]
-    np.testing.assert_allclose(told.scores["p_value"], p_values, atol=2e-3)
+    np.testing.assert_allclose(report.scores["p_value"], p_values, atol=2e-3)
     decided = ["granted" if yes else "refused" for yes in scores.decision.tolist()]
-    assert told.facts["decision"] == [[_COUNT], decided]
+    assert report.facts["decision"] == [[_COUNT], decided]
     actions = np.where(above.any(1), "flag", "none").tolist()
-    assert told.facts["action"] == [[_COUNT], actions]
+    assert report.facts["action"] == [[_COUNT], actions]
 
 
-def test_the_id_and_the_version_come_back(told):
-    assert told.facts["id"] == "r-7"
-    assert told.facts["version"] == VERSION
-    assert told.facts["marks"]["evenhand_verdict"] in ("within", "above")
+def test_the_id_and_the_version_are_returned(report):
+    assert report.facts["id"] == "r-7"
+    assert report.facts["version"] == VERSION
+    assert report.facts["parameters"]["evenhand_verdict"] in ("within", "above")
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_the_id_and_the_version_come_back(told):
         ("unknown metadata", "model 'other' is not served here"),
     ],
 )
-def test_an_unknown_model_or_version_is_not_found(told, asked, message):
-    status, words = told.facts[asked]
-    assert status == ("404" if told.door == "http" else "StatusCode.NOT_FOUND")
+def test_an_unknown_model_or_version_is_not_found(report, asked, message):
+    status, words = report.facts[asked]
+    assert status == ("404" if report.transport == "http" else "StatusCode.NOT_FOUND")
     assert message in words

@@ -151,7 +151,7 @@ def test_facts_of_the_provenance_agree(pair):
     assert pair.duckdb.provenance.to_dict() == pair.spark.provenance.to_dict()
 
 
-def test_batches_hold_the_same_rows(place, session):
+def test_batches_have_the_same_rows(place, session):
     """Of a few minutes, since Spark brings rows to the driver one by one."""
     options: dict[str, Any] = {"until": START + dt.timedelta(seconds=90), "verify": False}
     found = []
@@ -168,7 +168,7 @@ def test_batches_hold_the_same_rows(place, session):
     assert found[0].total() > 5_000
 
 
-def test_an_empty_window_is_empty_on_spark_too(place, session):
+def test_an_empty_window_is_empty_on_spark(place, session):
     with Engine.spark(session) as engine:
         far = START + dt.timedelta(days=99)
         with Window.read(place / "log", place / "outcomes", far, engine=engine) as window:
@@ -176,7 +176,7 @@ def test_an_empty_window_is_empty_on_spark_too(place, session):
             assert "The window has no predictions." in window.provenance.warnings
 
 
-def test_a_failure_of_spark_is_an_error_of_ours(tmp_path, session):
+def test_a_failure_of_spark_raises_our_error(tmp_path, session):
     entry = write_traffic(tmp_path, traffic_rows(10, hours=1))
     with Engine.spark(session) as engine, Window.read(tmp_path, engine=engine) as window:
         (tmp_path / entry.files[0].path).unlink()

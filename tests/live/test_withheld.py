@@ -127,7 +127,7 @@ def needles(fitted: Fitted, rows: NDArray[np.float32]) -> list[Needles]:
     return [Needles.of(x) for x in fitted.judge.scores(torch.from_numpy(rows)).logit.tolist()]
 
 
-def test_the_search_finds_a_score_that_is_there(serving, fitted):
+def test_the_search_finds_a_score_in_a_response(serving, fitted):
     """By every door and way of asking, where nothing is withheld."""
     rows = fitted.rows[:1]
     (needle,) = needles(fitted, rows)
@@ -138,7 +138,7 @@ def test_the_search_finds_a_score_that_is_there(serving, fitted):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_withheld_score_is_nowhere(fitted, tmp_path, form):
+def test_a_withheld_score_is_in_no_output(fitted, tmp_path, form):
     rows = fitted.rows[:12]
     wanted = needles(fitted, rows)
     config = {"policy": FORMS[form], "log": {"level": "debug"}}
@@ -174,7 +174,7 @@ def asked(serving: Sidecar, rows: NDArray[np.float32], name: str) -> wire.ModelI
         return wire.ModelInferResponse.FromString(channel.unary_unary(METHOD)(data, timeout=30))
 
 
-def test_what_stands_in_for_a_withheld_prediction_says_so(fitted, withholding):
+def test_the_replacement_of_a_withheld_prediction_is_marked(fitted, withholding):
     """Of a batch of which some rows are withheld, those and no others lack their score."""
     rows = fitted.rows[:200]
     scores = fitted.judge.scores(torch.from_numpy(rows)).logit.numpy()
@@ -211,7 +211,7 @@ def _elements(tensor: bytes) -> set[bytes]:
     return {tensor[at : at + size] for size in (4, 8) for at in range(0, len(tensor), size)}
 
 
-def test_signals_that_an_answer_masks_stand_beside_no_metric(fitted, withholding):
+def test_masked_signals_are_in_no_metric(fitted, withholding):
     """Exemplars tell them to everybody who can scrape, by the request's id."""
     action = ""
     for place in range(200, 260):

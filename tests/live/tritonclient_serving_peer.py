@@ -1,7 +1,7 @@
-"""Run by tritonclient's own interpreter: `tritonclient_serving_peer.py DOOR ADDRESS GIVEN MADE`.
+"""Script for the interpreter of tritonclient: `... TRANSPORT ADDRESS ROWS RESULTS`.
 
-It calls a server with every datatype and option that its client has, by one door, and writes down
-the scores and what it was told. GIVEN holds rows for each datatype.
+It sends requests over one transport with every datatype and option of the client, and writes the
+scores and other facts to RESULTS. ROWS is a file with rows for each datatype.
 """
 
 import asyncio
@@ -22,8 +22,10 @@ MODEL = "lending"
 OUTPUTS = ("score", "decision", "verdict", "action", "p_value", "sensitivity")
 MORE = ("flip_probability", "expected_change", "contributions")
 
-door, address, given, made = sys.argv[1:]
-triton, aio = {"grpc": (triton_grpc, triton_grpc_aio), "http": (triton_http, triton_http_aio)}[door]
+transport, address, given, made = sys.argv[1:]
+triton, aio = {"grpc": (triton_grpc, triton_grpc_aio), "http": (triton_http, triton_http_aio)}[
+    transport
+]
 client = triton.InferenceServerClient(address)
 rows = dict(np.load(given))
 names = [str(name) for name in rows.pop("names")]
@@ -88,7 +90,7 @@ def texts(values):
 def about_the_server():
     facts["live"], facts["ready"] = client.is_server_live(), client.is_server_ready()
     facts["model ready"] = client.is_model_ready(MODEL), client.is_model_ready(MODEL, "3")
-    as_json = {"as_json": True} if door == "grpc" else {}
+    as_json = {"as_json": True} if transport == "grpc" else {}
     facts["server"] = client.get_server_metadata(**as_json)
     facts["model"] = client.get_model_metadata(MODEL, **as_json)
     facts["unknown model"] = refusal(lambda: client.infer("other", whole("FP32")))
@@ -100,7 +102,7 @@ def every_datatype():
     for datatype in rows:
         scores[f"{datatype} whole"] = score(whole(datatype))
         scores[f"{datatype} columns"] = score(columns(datatype))
-        if door == "http" and datatype != "BF16":
+        if transport == "http" and datatype != "BF16":
             scores[f"{datatype} whole JSON"] = score(whole(datatype, binary_data=False))
             scores[f"{datatype} columns JSON"] = score(columns(datatype, binary_data=False))
     scores["UINT8 mixed"] = score(mixed())
@@ -111,13 +113,13 @@ def every_output():
     wanted = [triton.InferRequestedOutput(name) for name in reversed(OUTPUTS + MORE)]
     answer = client.infer(MODEL, whole("FP32"), "3", wanted, "r-7", parameters={"branch": "north"})
     response = answer.get_response()
-    if door == "http":
+    if transport == "http":
         facts["id"], facts["version"] = response["id"], response["model_version"]
-        facts["marks"] = response["parameters"]
+        facts["parameters"] = response["parameters"]
         facts["order"] = [output["name"] for output in response["outputs"]]
     else:
         facts["id"], facts["version"] = response.id, response.model_version
-        facts["marks"] = {k: v.string_param for k, v in response.parameters.items()}
+        facts["parameters"] = {k: v.string_param for k, v in response.parameters.items()}
         facts["order"] = [output.name for output in response.outputs]
     for name in OUTPUTS + MORE:
         values = answer.as_numpy(name)
@@ -129,7 +131,7 @@ def every_output():
 
 
 def asynchronously():
-    if door == "grpc":
+    if transport == "grpc":
         found = queue.Queue()
         client.async_infer(MODEL, whole("FP32"), lambda result, error: found.put((result, error)))
         answer, error = found.get(timeout=30)
@@ -150,7 +152,7 @@ async def in_a_loop():
 
 def compressed():
     for name in ("gzip", "deflate"):
-        if door == "grpc":
+        if transport == "grpc":
             scores[f"FP32 {name}"] = score(whole("FP32"), compression_algorithm=name)
             continue
         for binary in (True, False):

@@ -47,7 +47,7 @@ def test_every_frozen_figure_is_still_there(name):
         del remaining[index]
 
 
-def test_no_frozen_file_is_of_a_case_that_is_gone():
+def test_every_frozen_file_belongs_to_a_case():
     kept = {path.name.split(".")[0] for path in FROZEN.iterdir() if path != PUBLIC_NAMES}
     assert kept == set(CASES)
 

@@ -333,7 +333,7 @@ def treated(name, *treatments):
     return [
         TrafficColumns(
             features=(
-                FeatureColumn(name=name, feature=name, place=0, kind="numeric", treatment=each),
+                FeatureColumn(name=name, feature=name, index=0, kind="numeric", treatment=each),
             ),
             attributes=("sex",),
         )
