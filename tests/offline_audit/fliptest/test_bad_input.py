@@ -42,20 +42,23 @@ def asked(**options):
         ({"map": map_method("exact"), "cost": "l2"}, "cost of its own"),
         ({"map": "exact", "cost": lambda a, b: np.zeros(3)}, "must give costs of shape"),
         ({"map": "exact", "cost": lambda a, b: -np.ones((len(a), len(b)))}, "not negative"),
-        ({"criterion": "parity"}, "criterion: 'parity' is none of statistical_parity"),
+        (
+            {"criterion": "parity"},
+            "unknown criterion 'parity'; use one of statistical_parity",
+        ),
         ({"criterion": ["parity"]}, "criterion"),
-        ({"reference": "z"}, "reference: group has no group 'z'"),
+        ({"reference": "z"}, "reference: no group 'z' of group; there are: a, b"),
         ({"alpha": 0}, "alpha"),
         ({"alpha": float("nan")}, "alpha"),
         ({"alpha": "5%"}, "alpha"),
-        ({"n_counterparts": 0}, "n_counterparts: a whole number of at least 1"),
+        ({"n_counterparts": 0}, "n_counterparts: must be a whole number of at least 1"),
         ({"n_counterparts": 2.5}, "n_counterparts"),
         ({"n_resamples": -1}, "n_resamples"),
         ({"n_resamples": True}, "n_resamples"),
         ({"n_bootstrap": "many"}, "n_bootstrap"),
         ({"max_rows": 0}, "max_rows"),
         ({"max_rows": None}, "max_rows"),
-        ({"smallest_group": 5}, "smallest_group: a whole number of at least 10"),
+        ({"smallest_group": 5}, "smallest_group: must be a whole number of at least 10"),
         ({"smallest_cell": 0}, "smallest_cell"),
         ({"seed": -1}, "seed"),
         ({"favourable": 2}, "favourable"),
@@ -104,7 +107,7 @@ def test_rows_without_a_group_are_left_out_and_counted():
     groups = GROUP[TWO].astype(object)
     groups[::10] = None
     result = flips(decide, X[TWO], groups)
-    assert result.warnings == ("30 rows without a group are left out.",)
+    assert result.warnings == ("30 rows without a group are excluded.",)
     assert result.direction("a", "b").rows == (135, 135)
 
 
@@ -115,14 +118,14 @@ def test_a_group_too_small_has_a_reason_and_the_other_pairs_are_done():
     for each in result:
         if "c" in (each.source, each.target):
             assert each.p_value is None
-            assert each.reason == "c has 40 people; 100 are needed."
+            assert each.reason == "c has 40 rows; at least 100 are required (`smallest_group`)."
             assert each.gross is None
             assert each.rates[0] is not None
         else:
             assert each.p_value is not None
     assert result.complete
     json.dumps(result.to_dict(), allow_nan=False)
-    assert "c has 40 people" in str(result)
+    assert "c has 40 rows" in str(result)
     result.plot()
 
 
@@ -152,7 +155,7 @@ def test_a_feature_constant_in_one_group_is_told():
     table = X[TWO].copy()
     table[:N, 1] = 3.0
     result = flips(decide, table, GROUP[TWO])
-    assert any("All of a have one value of x1" in w for w in result.direction("a", "b").warnings)
+    assert any("x1 is constant in a" in w for w in result.direction("a", "b").warnings)
     back = result.direction("b", "a")
     assert (back.flipset.counterparts[:, :, 1] == 3.0).all()
 
@@ -164,7 +167,7 @@ def test_categories_of_one_group_only_are_counted():
     frame = pd.DataFrame({"x": X[TWO, 0], "town": town})
     result = flips(lambda f: (f["x"] > 0.5).to_numpy(), frame, GROUP[TWO])
     (told,) = result.direction("a", "b").warnings
-    assert told.startswith("In a, 20 rows are of a category of town that nobody of b has")
+    assert told.startswith("a: 20 rows with a category of town that does not occur in b")
     assert result.direction("b", "a").warnings == ()
     transported = result.direction("a", "b").flipset.counterparts
     # The columns are x, town=dale, town=hill, town=isle.
@@ -201,17 +204,17 @@ def test_people_whose_counterparts_get_no_decision_are_left_out_and_counted():
     some = flips(lambda r: refuses_strangers(r, 0.1), X[TWO], GROUP[TWO])
     each = some.direction("a", "b")
     lost = N - len(each.flipset)
-    assert f"Left out: {lost} people whose counterpart got no decision." in each.warnings
+    assert f"Excluded: {lost} rows, as the model did not decide on a counterpart." in each.warnings
     assert each.p_value is not None
     assert 0.7 * N < len(each.flipset) < N
     none = flips(lambda r: refuses_strangers(r, 1.1), X[TWO], GROUP[TWO])
     for each in none:
-        assert each.reason == "no counterpart got a decision."
+        assert each.reason == "the model did not decide on any counterpart."
         assert each.p_value is None
         assert each.gross is None
         assert each.null is None
     json.dumps(none.to_dict(), allow_nan=False)
-    assert "no counterpart got a decision" in str(none)
+    assert "the model did not decide on any counterpart" in str(none)
 
 
 def test_a_model_that_decides_nothing_is_an_error():

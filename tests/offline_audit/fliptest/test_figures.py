@@ -147,7 +147,7 @@ def test_two_variables_have_two_panels_and_none_says_why(flipset, tmp_path):
 
 def test_flips_have_a_line_for_each_direction(tmp_path):
     long = "an attribute: a group of a long name → another group of a long name"
-    rows = [row(), row(name=long, sure=False, advantaged_interval=None, null_bound=None)]
+    rows = [row(), row(name=long, tested=False, advantaged_interval=None, null_bound=None)]
     figure = saved(draw_flips(rows, "Decisions that change"), tmp_path)
     (axes,) = figure.axes
     assert ticks(axes) == ["women → men", long]
@@ -164,7 +164,7 @@ def test_flips_have_a_line_for_each_direction(tmp_path):
 
 def test_no_directions_leave_a_figure_that_says_so(tmp_path):
     figure = saved(draw_flips([], "Decisions that change"), tmp_path)
-    assert [text.get_text() for text in figure.texts] == ["nothing to show"]
+    assert [text.get_text() for text in figure.texts] == ["no result"]
 
 
 def test_no_global_state_of_matplotlib_is_used(flipset):

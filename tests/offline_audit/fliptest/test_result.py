@@ -137,8 +137,8 @@ def test_names_are_escaped_in_a_notebook():
 
 
 def test_nothing_to_show_is_said(result):
-    assert "nothing to show" in str(blank())
-    assert "no evidence: too few." in str(whole(blank(reason="too few.")))
+    assert "no result" in str(blank())
+    assert "no p-value: too few." in str(whole(blank(reason="too few.")))
     assert str(whole())
     assert json.dumps(whole().to_dict())
     assert whole().plot().axes
@@ -158,7 +158,7 @@ def test_a_test_that_is_not_complete_says_so_first():
 def test_the_null_is_told_as_what_it_is(result):
     text = str(result).replace("\n  ", " ")
     assert "flips if both groups had the same features" in text
-    assert "does not ask whether features that do differ may count" in text
+    assert "does not show whether the features that differ are justified" in text
     quiet = str(whole(blank(reason="no.")))
     assert "By chance" not in quiet
 

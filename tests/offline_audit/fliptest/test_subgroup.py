@@ -12,7 +12,7 @@ from scipy import stats
 from monitor import Feature, OneHotGroup, World, decide, train_subgroup_biased
 from monitor.world.classifiers import in_biased_subgroup
 from offline_audit import AuditInputError, Columns
-from offline_audit.fliptest.flipset import Flipset
+from offline_audit.fliptest.flipset import SIDES, Flipset
 from offline_audit.fliptest.rules import Condition
 from offline_audit.fliptest.subgroup import name_subgroup
 
@@ -94,7 +94,7 @@ def test_figures_of_both_halves_are_counts_of_disjoint_people():
     inside = features[:, 2] == 1
     flips = np.random.default_rng(1).random(6_000) < np.where(inside, 0.3, 0.05)
     found = named(flipset_of(features, flips))
-    halves = (found.found, found.tested)
+    halves = (found.fitted, found.tested)
     assert sum(half.inside for half in halves) == inside.sum()
     assert sum(half.outside for half in halves) == (~inside).sum()
     assert sum(half.flips_inside for half in halves) == (flips & inside).sum()
@@ -118,8 +118,8 @@ def test_where_flips_are_by_chance_rules_are_seldom_confirmed():
         flips = np.random.default_rng(10_000 + seed).random(1_000) < 0.1
         found = named(flipset_of(features, flips), seed=seed)
         confirmed += found.confirmed
-        if found.found is not None:
-            half = found.found
+        if found.fitted is not None:
+            half = found.fitted
             table = [
                 [half.flips_inside, half.flips_outside],
                 [half.inside - half.flips_inside, half.outside - half.flips_outside],
@@ -166,27 +166,10 @@ def test_most_of_a_persons_counterparts_make_her_a_member():
     assert named(flipset_of(features, flips)).rule == "part_time = 1"
 
 
-def test_either_side_counts_both():
-    features = people(4_000)
-    decisions = np.random.default_rng(0).random(4_000) < 0.5
-    inside = features[:, 2] == 1
-    both = Flipset(
-        features=features,
-        counterparts=features[None],
-        decisions=decisions,
-        counterpart_decisions=(decisions ^ inside)[None],
-    )
-    found = named(both, "either")
-    assert found.rule == "part_time = 1"
-    assert found.tested.share_inside == 1.0
-    assert named(both, "advantaged").tested.share_inside == pytest.approx(0.5, abs=0.1)
-    assert str(found).startswith("Those who flip either way: part_time = 1")
-
-
 @pytest.mark.parametrize(("members", "whom"), [(0, "members"), (19, "members"), (985, "others")])
 def test_too_few_members_or_others_have_no_rule(members, whom):
     found = named(flipset_of(people(1_000), np.arange(1_000) < members))
-    assert (found.rule, found.found, found.tested, found.p_value) == (None,) * 4
+    assert (found.rule, found.fitted, found.tested, found.p_value) == (None,) * 4
     assert not found.confirmed
     assert found.reason == f"there are fewer than 20 {whom}"
     assert not found.holds(people(10), COLUMNS).any()
@@ -201,7 +184,7 @@ def test_people_who_are_all_alike_have_no_rule():
     features = np.ones((400, 7), np.float32)
     features[:, 4:] = 0
     found = named(flipset_of(features, np.arange(400) % 4 == 0))
-    assert found.reason == "no feature tells them from the others"
+    assert found.reason == "no feature separates members from others"
 
 
 def test_few_people_beside_a_rule_are_told_as_none():
@@ -212,11 +195,11 @@ def test_few_people_beside_a_rule_are_told_as_none():
     flips[outside] = True
     found = named(flipset_of(features, flips))
     assert found.rule == "part_time = 1"
-    assert found.found.flips_outside == found.tested.flips_outside == 0
-    assert found.found.coarse or found.tested.coarse
-    assert "Fewer than 10 people on a side of the rule are told as none" in str(found)
+    assert found.fitted.flips_outside == found.tested.flips_outside == 0
+    assert found.fitted.coarse or found.tested.coarse
+    assert "Counts below 10 are suppressed" in str(found)
     exact = named(flipset_of(features, flips), smallest_cell=1)
-    assert exact.found.flips_outside + exact.tested.flips_outside == 6
+    assert exact.fitted.flips_outside + exact.tested.flips_outside == 6
     assert exact.p_value == pytest.approx(found.p_value)
 
 
@@ -257,8 +240,8 @@ def test_a_subgroup_prints_in_a_terminal_and_a_notebook_and_becomes_json():
 
 
 def test_bad_input_is_refused():
-    with pytest.raises(AuditInputError, match="there are 1, but features are 7 wide"):
-        name_subgroup(flipset_of(people(9), np.ones(9, bool)), "either", Columns.numeric(["a"]))
+    with pytest.raises(AuditInputError, match="1 columns are described, but features have 7"):
+        name_subgroup(flipset_of(people(9), np.ones(9, bool)), "advantaged", Columns.numeric(["a"]))
     with pytest.raises(AuditInputError, match="most_conditions"):
         named(flipset_of(people(9), np.ones(9, bool)), most_conditions=0)
 
@@ -285,7 +268,7 @@ def test_the_self_employed_are_named_where_the_world_treats_them_unfairly(origin
         decisions=decide(classifier, own),
         counterpart_decisions=decide(classifier, twins)[None],
     )
-    for side in ("advantaged", "disadvantaged", "either"):
+    for side in SIDES:
         found: Any = name_subgroup(flipset, side, columns, seed=0)
         assert "self_employed = 1" in found.rule
         assert found.confirmed

@@ -125,7 +125,7 @@ def test_a_group_that_the_manifest_does_not_know_is_not_taken_for_the_first():
 def test_rows_that_lack_something_are_left_out_and_counted():
     values = {**PLAIN, "income": [None, 2.0, float("inf"), float("nan"), 1.0, 1e200]}
     found = read(values)
-    assert found.warnings == ("4 rows without all features are left out.",)
+    assert found.warnings == ("4 rows with missing features are excluded.",)
     assert found.groups.tolist() == ["woman", "man"]
     unknown = read({**PLAIN, "sex": ["man", None, "", "  ", "man", "woman"]})
     assert unknown.groups.tolist() == ["man", "man", "woman"]
@@ -136,7 +136,9 @@ def test_rows_that_no_kind_allows_do_not_end_the_audit():
     """A log holds whatever came; the model decided it, but nobody can be transported from it."""
     values = {**PLAIN, "years": [1, 2.5, 3, 4, 5, 6], "purpose=home": [1, 1, 0, 0, 1, 0]}
     found = read(values)
-    assert found.warnings == ("2 rows that a feature's kind does not allow are left out.",)
+    assert found.warnings == (
+        "2 rows with a value that the feature's kind does not allow are excluded.",
+    )
     assert len(found.features) == 4
 
 
@@ -149,16 +151,16 @@ def test_a_csv_has_blanks_and_numbers(tmp_path):
 
 
 def test_what_is_no_number_is_told_by_its_column():
-    with pytest.raises(AuditInputError, match="years: numbers are needed") as error:
+    with pytest.raises(AuditInputError, match="years: must be a column of numbers") as error:
         read({**PLAIN, "years": ["a few"] * N})
     assert "a few" not in str(error.value)
-    with pytest.raises(AuditInputError, match="label: numbers are needed"):
+    with pytest.raises(AuditInputError, match="label: must be a column of numbers"):
         read({**PLAIN, "label": ["repaid"] * N})
 
 
 def test_a_feature_of_an_attribute_that_is_not_there_is_named():
     values = {k: v for k, v in PLAIN.items() if k != "age"}
-    with pytest.raises(AuditInputError, match="feature 'owner' is neither there nor known"):
+    with pytest.raises(AuditInputError, match="feature 'owner' is missing, and no column"):
         read(values)
     with pytest.raises(UnknownColumnError, match="no protected attribute 'height'"):
         read(PLAIN, "height")

@@ -14,7 +14,7 @@ from offline_audit import AuditInputError, Columns
 from offline_audit.fliptest.flipset import Flipset
 from offline_audit.fliptest.transparency import transparency_report
 from offline_audit.maps.scaling import Scaling
-from tests.offline_audit.fliptest.flipping_people import (
+from tests.offline_audit.fliptest.synthetic_flips import (
     COLUMNS,
     SCALE,
     drawn,
@@ -165,14 +165,14 @@ def test_few_people_are_withheld_and_none_is_no_secret():
     )
     nobody = report_of(same)
     assert (nobody.people, nobody.members, nobody.share) == (0, 0, 0.0)
-    assert "no one flips this way" in str(nobody)
+    assert "no one flips on this side" in str(nobody)
     empty = Flipset(
         features=flipset.features[:0],
         counterparts=flipset.counterparts[:, :0],
         decisions=flipset.decisions[:0],
         counterpart_decisions=flipset.counterpart_decisions[:, :0],
     )
-    assert report_of(empty).reason == "no one flips this way"
+    assert report_of(empty).reason == "no one flips on this side"
 
 
 def test_rarer_changes_than_the_smallest_cell_are_not_named():
@@ -220,9 +220,9 @@ def test_a_report_prints_in_a_terminal_and_a_notebook_and_becomes_json():
     report = transparency_report(flipset, "advantaged", odd, SCALE * [1e5, *[1] * 8], model)
     printed = str(report)
     assert max(map(len, printed.splitlines())) <= 100
-    assert "have the favourable decision and their counterparts do" in " ".join(printed.split())
-    assert "for most of their counterparts" in printed
-    assert "Commonest change: " in " ".join(printed.split())
+    assert "have the favourable decision, but their counterparts do" in " ".join(printed.split())
+    assert "for at least half of their counterparts" in printed
+    assert "Most frequent change: " in " ".join(printed.split())
     assert "<b>" not in report._repr_html_()
     told = json.loads(json.dumps(report.to_dict()))
     assert told["by_undoing"][0] == report.by_undoing[0].name
@@ -230,7 +230,9 @@ def test_a_report_prints_in_a_terminal_and_a_notebook_and_becomes_json():
 
 
 def test_widths_that_do_not_agree_are_refused():
-    with pytest.raises(AuditInputError, match="there are 9, but features are 9 wide and the scale"):
+    with pytest.raises(
+        AuditInputError, match="9 columns are described, but features have 9 columns and scale"
+    ):
         transparency_report(drawn(50, 1), "advantaged", COLUMNS, SCALE[:3], None)
 
 

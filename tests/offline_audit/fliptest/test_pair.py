@@ -9,8 +9,7 @@ import pytest
 
 from offline_audit import Columns, flip_test, map_method
 from offline_audit.fliptest.flipset import DecidedRows, Flipset, gross_share
-from offline_audit.fliptest.pair import rate_mismatch, unseen_share
-from offline_audit.fliptest.resampling import bootstrap
+from offline_audit.fliptest.resampling import bootstrap, rate_mismatch, unseen_share
 
 FEW: dict[str, Any] = {"n_resamples": 0, "n_bootstrap": 0, "explain": False, "progress": False}
 
@@ -125,5 +124,5 @@ def test_whole_numbers_that_a_float32_cannot_hold_are_refused():
     from offline_audit import AuditInputError
 
     ids = np.arange(2**30, 2**30 + 400)[:, None]
-    with pytest.raises(AuditInputError, match="too long"):
+    with pytest.raises(AuditInputError, match="too large for float32"):
         flip_test(lambda rows: rows[:, 0] > 0, ids, np.repeat(["a", "b"], 200), **FEW)

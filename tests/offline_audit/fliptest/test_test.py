@@ -1,4 +1,4 @@
-"""FlipTest where truth is known: whom it finds, through what, and what it leaves alone."""
+"""flip_test finds known flips, and refits use one thread while the model keeps its own."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info
 
 from monitor import World, decide, train_fair, train_proxy_biased, train_subgroup_biased
 from offline_audit import Columns, flip_test
+from offline_audit.fliptest.test import SingleThread
 
 WORLD = World()
 COLUMNS = Columns(features=WORLD.features, one_hot_groups=WORLD.one_hot_groups)
@@ -164,7 +166,7 @@ def test_texts_fit_a_terminal_and_say_what_matters(biased):
     for text in (str(result), str(result.direction("woman", "man"))):
         assert max(map(len, text.splitlines())) <= 100
     assert "career_gap_months" in str(result)
-    assert "By chance" in str(result)
+    assert "null 95%" in str(result)
     assert "<table" in result._repr_html_()
     assert "career_gap_months" in result.direction("woman", "man")._repr_html_()
 
@@ -202,4 +204,37 @@ def test_large_groups_are_sampled_and_that_is_said(people, sex, biased):
     )
     assert all(each.rows == (1_000, 1_000) for each in result)
     assert any("sample" in warning for warning in result.warnings)
-    assert all("not held against chance" in each.reason for each in result)
+    assert all("no permutation test was run" in each.reason for each in result)
+
+
+def most_threads() -> int:
+    return max(pool["num_threads"] for pool in threadpool_info())
+
+
+class Counting:
+    """Notes how many threads there are when it is asked."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def decide(self, features: np.ndarray) -> np.ndarray:
+        self.seen.append(most_threads())
+        return np.zeros(len(features), np.int8)
+
+
+def test_only_the_model_has_the_threads_that_it_had():
+    before, model = most_threads(), Counting()
+    with SingleThread() as threads:
+        assert most_threads() == 1
+        threads.unlimited(model).decide(np.zeros((2, 1), np.float32))
+        assert most_threads() == 1
+    assert model.seen == [before]
+    assert most_threads() == before
+
+
+def test_an_error_leaves_no_limit_behind():
+    before = most_threads()
+
+    with pytest.raises(ZeroDivisionError), SingleThread():
+        raise ZeroDivisionError
+    assert most_threads() == before

@@ -70,7 +70,7 @@ def test_groups_may_be_named_by_their_attribute(plain):
     named = flips(decide, X, {"sex": GROUP})
     assert named.attribute == "sex"
     assert shares(named) == shares(plain)
-    with pytest.raises(AuditInputError, match="one protected attribute at a time"):
+    with pytest.raises(AuditInputError, match="pass one protected attribute"):
         flips(decide, X, {"sex": GROUP, "age": GROUP})
 
 
@@ -109,16 +109,16 @@ def test_a_bundle_knows_its_columns_and_its_decision(tmp_path):
     assert [fit.name for fit in by_path.directions[0].validation.variables][-1] == "purpose"
     decisions = asked.decide(table)
     assert by_path.directions[0].rates[0] == pytest.approx((decisions[:N] == 1).mean())
-    with pytest.raises(AuditInputError, match="know their own"):
+    with pytest.raises(AuditInputError, match="only for a function"):
         flips(bundle, table, GROUP, threshold=0.5)
-    with pytest.raises(AuditInputError, match="know their own"):
+    with pytest.raises(AuditInputError, match="only for a function"):
         flips(asked, table, GROUP, favourable=0)
 
 
 def test_a_model_of_encoded_columns_is_not_asked_about_words():
     pd: Any = pytest.importorskip("pandas")
     frame = pd.DataFrame({"town": np.where(X[:, 0] > 0, "hill", "dale"), "income": X[:, 1]})
-    with pytest.raises(AuditInputError, match="encoded columns, not words"):
+    with pytest.raises(AuditInputError, match="encoded columns, not text"):
         flips(AuditedModel.from_function(decide), frame, GROUP)
     numbers = frame.assign(town=X[:, 0])
     found = flips(AuditedModel.from_function(decide), numbers, GROUP)
@@ -184,7 +184,7 @@ def test_missing_labels_are_left_out_and_counted():
     lost = LABELS.copy()
     lost[::8] = np.nan
     result = flips(decide, X, GROUP, labels=lost, criterion="equal_opportunity", smallest_group=50)
-    assert result.warnings == ("50 rows without a label are left out.",)
+    assert result.warnings == ("50 rows without a label are excluded.",)
     assert result.direction("a", "b").rows[0] == ((GROUP == "a") & (lost == 1)).sum()
     assert result.direction("a", "b").p_value is not None
 
@@ -223,7 +223,7 @@ def test_no_labels_at_all_are_a_reason_too():
     none = np.full(2 * N, np.nan)
     result = flips(decide, X, GROUP, labels=none, criterion="equal_opportunity")
     assert all(each.reason == "no label of a is known." for each in result)
-    with pytest.raises(AuditInputError, match="labels: the criterion needs them"):
+    with pytest.raises(AuditInputError, match="labels: required for this criterion"):
         flips(decide, X, GROUP, criterion="equal_opportunity")
     with pytest.raises(AuditInputError, match="neither 0 nor 1"):
         flips(decide, X, GROUP, labels=LABELS + 1, criterion="equal_opportunity")

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from offline_audit import Columns
-from offline_audit.fliptest.flipset import DecidedRows
-from offline_audit.fliptest.identification import identify
+from offline_audit.fliptest.flipset import DecidedRows, identify
 from offline_audit.maps.costs import COSTS
 from offline_audit.maps.scaling import Scaling
 

@@ -241,7 +241,7 @@ def test_a_file_without_a_feature_or_a_group_says_which(bundle, tmp_path):
     with pytest.raises(AuditInputError, match="group_sex"):
         findings_of(table.drop_columns("sex"), bundle)
     (tmp_path / "broken.parquet").write_bytes(b"no parquet")
-    with pytest.raises(AuditInputError, match="neither Parquet nor CSV"):
+    with pytest.raises(AuditInputError, match="not a readable Parquet or CSV"):
         findings_of(tmp_path / "broken.parquet", bundle)
     with pytest.raises(AuditInputError, match="no such file"):
         findings_of(tmp_path / "absent.parquet", bundle)
@@ -260,7 +260,7 @@ def test_a_protected_attribute_among_the_features_is_taken_from_the_group(tmp_pa
         for f in found.findings[0].evidence["transparency"]["disadvantaged"]["features"]
     }
     assert plain["male"] == max(plain.values())
-    assert any("tell the two groups apart by male" in w for w in found.findings[0].warnings)
+    assert any("do not overlap in male" in w for w in found.findings[0].warnings)
 
 
 def test_the_favourable_decision_may_be_0(tmp_path):
