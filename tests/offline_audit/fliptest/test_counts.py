@@ -25,31 +25,31 @@ def test_members_and_others_are_counted_by_code():
     assert member_counts(codes, 4, members).tolist() == [[1, 0, 1, 0], [1, 0, 2, 0]]
 
 
-def test_few_are_some_but_not_enough():
+def test_small_cells_are_above_zero_and_below_the_limit():
     assert small_cells(np.array([[0, 1], [9, 10]]), 10).tolist() == [[False, True], [True, False]]
 
 
 @pytest.mark.parametrize(
-    ("row", "told"),
+    ("row", "expected"),
     [((3, 90), (0, 93)), ((90, 3), (93, 0)), ((0, 90), (0, 90)), ((10, 90), (10, 90))],
 )
-def test_few_are_told_with_those_beside_them(row, told):
+def test_a_small_cell_is_added_to_the_other_cell_of_its_row(row, expected):
     table = np.array([(50, 50), row])
-    assert suppressed_counts(table, 10).tolist() == [[50, 50], list(told)]
+    assert suppressed_counts(table, 10).tolist() == [[50, 50], list(expected)]
 
 
 @given(
     table=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), min_size=1, max_size=3),
     smallest=st.integers(1, 20),
 )
-def test_only_a_row_of_few_on_both_sides_stays_as_it_is(table, smallest):
+def test_suppression_keeps_totals_and_rows_of_two_small_cells(table, smallest):
     before = np.array(table)
     after = suppressed_counts(before, smallest)
     assert (after.sum(1) == before.sum(1)).all()
     both = small_cells(before, smallest).all(1)
     assert (after[both] == before[both]).all()
     for row in after[~both]:
-        # Few beside none are still few once they are told with them.
+        # A small cell next to a zero stays small.
         assert not small_cells(row, smallest).any() or row.sum() < smallest
 
 
@@ -72,7 +72,7 @@ part = st.tuples(st.floats(-1, 1), st.floats(0, 0.5), st.floats(0, 0.5), st.floa
 
 
 @given(parts=st.lists(part, min_size=1, max_size=5), spread=st.floats(0.1, 3))
-def test_the_interval_holds_the_length_of_all_that_its_parts_allow(parts, spread):
+def test_the_interval_covers_every_length_that_its_parts_allow(parts, spread):
     ends = [(middle - below, middle + above) for middle, below, above, _ in parts]
     length, (low, high) = category_length([middle for middle, *_ in parts], ends, spread)
     assert length == pytest.approx(math.hypot(*(middle for middle, *_ in parts)) / spread)
@@ -81,7 +81,7 @@ def test_the_interval_holds_the_length_of_all_that_its_parts_allow(parts, spread
         assert low - 1e-9 <= found <= high + 1e-9
 
 
-def test_the_interval_reaches_no_further_than_its_parts():
+def test_the_interval_is_no_wider_than_its_parts():
     length, ends = category_length([0.3, -0.4], [(0.1, 0.5), (-0.6, 0.2)], 0.5)
     assert length == pytest.approx(1.0)
     assert ends == pytest.approx((0.2, 2 * math.hypot(0.5, 0.6)))
@@ -97,5 +97,5 @@ def test_two_categories_have_the_size_of_a_binary():
     assert ends == pytest.approx(interval)
 
 
-def test_one_category_has_no_size():
+def test_one_category_has_no_difference():
     assert standardised_shares(np.array([[9, 0], [5, 0]]), 0.95, signed=True) == (None, None)

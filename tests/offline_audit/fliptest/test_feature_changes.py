@@ -15,7 +15,7 @@ from tests.offline_audit.fliptest.synthetic_flips import drawn, model, report_of
 
 
 def flips_of(values, owner):
-    """Flips with one feature, and whom they belong to."""
+    """Flips with one feature, and the people they belong to."""
     values = np.asarray(values, np.float32)[:, None]
     _, people, weights = np.unique(owner, return_inverse=True, return_counts=True)
     return WeightedFlips(own=values, other=0 * values, owner=people, weights=weights.astype(float))
@@ -34,7 +34,7 @@ def test_flips_belong_to_the_people_who_have_them():
     assert (flips.take(flips.owner == 2).own == people[2]).all()
 
 
-def test_with_one_flip_each_the_intervals_are_those_of_independent_people():
+def test_intervals_of_one_flip_per_person_are_those_of_independent_people():
     """Student's where nothing is skewed, and Wilson's but for the people it counts."""
     values = np.random.default_rng(0).normal(size=80)
     values = np.concatenate([values, -values]) + 0.3
@@ -46,7 +46,7 @@ def test_with_one_flip_each_the_intervals_are_those_of_independent_people():
     assert flips.share_interval(hits, 0.9) == pytest.approx(tuple(wilson))
 
 
-def test_the_same_flip_again_tells_nothing_new():
+def test_repeated_flips_do_not_narrow_intervals():
     rng = np.random.default_rng(1)
     values, owner = rng.gamma(2.0, size=60) - 1, rng.choice(40, 60)
     once, again = flips_of(values, owner), flips_of(np.repeat(values, 5), np.repeat(owner, 5))
@@ -60,7 +60,7 @@ def test_the_same_flip_again_tells_nothing_new():
 
 
 @pytest.mark.parametrize("sign", [-1, 0, 1])
-def test_signs_that_are_all_the_same_have_an_interval_that_ends_at_them(sign):
+def test_equal_signs_have_an_interval_that_ends_at_them(sign):
     flips = flips_of(np.ones(30), np.arange(30))
     low, high = flips.net_interval(np.full(30, sign, np.int8), 0.95)
     assert -1 <= low <= sign <= high <= 1
@@ -113,7 +113,7 @@ def test_intervals_cover(draws):
         assert min(split.values()) < stats.binom.ppf(1e-6, runs, 0.95)
 
 
-def test_what_does_not_differ_has_no_figures_and_no_question():
+def test_the_model_is_not_called_for_variables_that_do_not_differ():
     asked = []
 
     def listening(rows):
@@ -130,7 +130,7 @@ def test_what_does_not_differ_has_no_figures_and_no_question():
     assert sorted(asked) == sorted(changed)
 
 
-def test_the_model_is_asked_about_a_sample_of_many_flips():
+def test_the_model_decides_on_a_sample_of_many_flips():
     flipset = drawn(3_000, 4)
     whole, part = report_of(flipset), report_of(flipset, max_rows=500, seed=1)
     assert whole.asked > 2_000
@@ -142,7 +142,7 @@ def test_the_model_is_asked_about_a_sample_of_many_flips():
     assert part.of("income").magnitude == whole.of("income").magnitude
 
 
-def test_rows_without_an_answer_are_left_out_and_counted():
+def test_rows_without_a_decision_are_excluded_and_counted():
     def half_silent(rows):
         return np.where(rows[:, 3] > 2, -1, model(rows)).astype(np.int8)
 
@@ -173,6 +173,6 @@ def test_rows_without_an_answer_are_left_out_and_counted():
         lambda rows: np.full(len(rows), 0.5),
     ],
 )
-def test_answers_that_are_none_are_refused(answer):
+def test_invalid_decisions_are_rejected(answer):
     with pytest.raises(AuditInputError, match="decide: must return"):
         report_of(drawn(400, 1), decide=answer)

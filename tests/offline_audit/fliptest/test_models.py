@@ -1,4 +1,4 @@
-"""Whatever decides, and whatever its rows are: functions of words, scores, bundles, labels."""
+"""Models of every kind: functions, scores, pipelines, bundles; with and without labels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAMES = ("a → b", "b → a")
 
 
 def flips(model, features, groups, **options):
-    """A quick test, of which options are changed."""
+    """A quick test with some options changed."""
     return flip_test(model, features, groups, **{**QUICK, **options})
 
 
@@ -52,7 +52,7 @@ def test_both_directions_are_there(plain):
         plain.direction("a", "c")
 
 
-def test_scores_need_a_threshold_and_are_decided_by_it(plain):
+def test_scores_need_a_threshold(plain):
     scored = flips(lambda rows: rows[:, 0], X, GROUP, threshold=np.nextafter(0.5, 1))
     assert shares(scored) == shares(plain)
     with pytest.raises(AuditInputError, match="threshold"):
@@ -74,7 +74,7 @@ def test_groups_may_be_named_by_their_attribute(plain):
         flips(decide, X, {"sex": GROUP, "age": GROUP})
 
 
-def test_a_pipeline_of_words_gets_its_words_back():
+def test_a_pipeline_gets_text_columns():
     pd: Any = pytest.importorskip("pandas")
     from sklearn.compose import make_column_transformer
     from sklearn.linear_model import LogisticRegression
@@ -104,8 +104,8 @@ def test_a_bundle_knows_its_columns_and_its_decision(tmp_path):
     by_path = flips(str(tmp_path / "b"), table, GROUP)
     bundle = Bundle.read(tmp_path / "b")
     asked = AuditedModel.from_bundle(bundle)
-    told = flips(asked, table, GROUP, columns=bundle.manifest)
-    assert by_path.to_dict() == told.to_dict()
+    described = flips(asked, table, GROUP, columns=bundle.manifest)
+    assert by_path.to_dict() == described.to_dict()
     assert [fit.name for fit in by_path.directions[0].validation.variables][-1] == "purpose"
     decisions = asked.decide(table)
     assert by_path.directions[0].rates[0] == pytest.approx((decisions[:N] == 1).mean())
@@ -115,7 +115,7 @@ def test_a_bundle_knows_its_columns_and_its_decision(tmp_path):
         flips(asked, table, GROUP, favourable=0)
 
 
-def test_a_model_of_encoded_columns_is_not_asked_about_words():
+def test_a_model_of_encoded_columns_rejects_text():
     pd: Any = pytest.importorskip("pandas")
     frame = pd.DataFrame({"town": np.where(X[:, 0] > 0, "hill", "dale"), "income": X[:, 1]})
     with pytest.raises(AuditInputError, match="encoded columns, not text"):
@@ -125,7 +125,7 @@ def test_a_model_of_encoded_columns_is_not_asked_about_words():
     assert found.direction("a", "b").disadvantaged.value > 0.2
 
 
-def test_several_draws_where_the_map_splits():
+def test_rows_have_several_counterparts_where_the_map_splits():
     columns = Columns.numeric(["score", "coin"])
     coin = (RNG.random(2 * N) < np.where(GROUP == "b", 0.8, 0.2)).astype(float)
     table = np.column_stack([X[:, 1], coin])
@@ -137,7 +137,7 @@ def test_several_draws_where_the_map_splits():
     assert result.n_counterparts == 5
 
 
-def test_counterparts_of_the_unmoved_are_not_asked_for():
+def test_the_model_is_not_called_for_rows_that_are_not_moved():
     asked: list[int] = []
 
     def counting(rows):
@@ -148,7 +148,7 @@ def test_counterparts_of_the_unmoved_are_not_asked_for():
     assert sum(asked) == 2 * N
 
 
-def test_the_model_may_write_to_its_rows_and_features_stay():
+def test_a_model_that_modifies_its_rows_does_not_change_features():
     given, kept = X.copy(), X.copy()
 
     def spoiling(rows):
@@ -167,7 +167,7 @@ LABELS = (RNG.random(2 * N) < 0.6).astype(float)
     ("criterion", "labels"),
     [("equal_opportunity", [1]), ("predictive_equality", [0]), ("equalized_odds", [1, 0])],
 )
-def test_people_are_carried_within_labels(criterion, labels):
+def test_rows_are_transported_within_labels(criterion, labels):
     result = flips(decide, X, GROUP, labels=LABELS, criterion=criterion, smallest_group=50)
     assert [d.label for d in result] == [label for label in labels for _ in range(2)]
     assert result.warnings == ()
@@ -180,7 +180,7 @@ def test_people_are_carried_within_labels(criterion, labels):
     assert result.direction("b", "a", labels[-1]).label == labels[-1]
 
 
-def test_missing_labels_are_left_out_and_counted():
+def test_rows_without_a_label_are_excluded_and_counted():
     lost = LABELS.copy()
     lost[::8] = np.nan
     result = flips(decide, X, GROUP, labels=lost, criterion="equal_opportunity", smallest_group=50)
@@ -190,24 +190,24 @@ def test_missing_labels_are_left_out_and_counted():
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_labels_of_one_decision_only_say_nothing(known):
+def test_labels_of_one_decision_only_have_a_reason(known):
     """Loans that were refused have no outcome: everyone with a label has been granted one."""
     selective = np.where(decide(X) == known, LABELS, np.nan)
-    told: list[tuple[int, int]] = []
+    steps: list[tuple[int, int]] = []
     result = flips(
         decide,
         X,
         GROUP,
         labels=selective,
         criterion="equalized_odds",
-        progress=lambda _, done, total: told.append((done, total)),
+        progress=lambda _, done, total: steps.append((done, total)),
     )
     word = "favourable" if known else "unfavourable"
     for each in result:
         assert each.p_value is None
         assert each.gross is None
         assert f"known for the {word} decision only" in each.reason
-    assert told[-1][0] == told[-1][1]
+    assert steps[-1][0] == steps[-1][1]
     json.dumps(result.to_dict())
 
 
@@ -219,7 +219,7 @@ def test_labels_of_one_group_may_be_selective():
     assert all("labels of a are known" in each.reason for each in result)
 
 
-def test_no_labels_at_all_are_a_reason_too():
+def test_no_labels_have_a_reason():
     none = np.full(2 * N, np.nan)
     result = flips(decide, X, GROUP, labels=none, criterion="equal_opportunity")
     assert all(each.reason == "no label of a is known." for each in result)
