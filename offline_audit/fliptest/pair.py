@@ -296,7 +296,8 @@ class Pair:
         """Smallest gross share that is detected with 80% power."""
         if not isinstance(self.options.method, SparseMethod):
             return None if errors is None else float(_DETECTABLE_ERRORS * errors.gross)
-        return unseen_share(*map(len, self.groups), len(self.columns.variables))
+        first, second = map(len, self.groups)
+        return unseen_share(first, second, len(self.columns.variables))
 
     def _errors(
         self, fitted: tuple[ValidatedMap, ValidatedMap], reporter: Reporter

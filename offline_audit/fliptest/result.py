@@ -174,8 +174,8 @@ def _validation_note(validation: MapValidation) -> str:
     worst = max(validation.variables, key=lambda fit: fit.ks)
     return (
         f"Map validated on {validation.rows[0]:,} people to whom it was not fitted: largest KS "
-        f"{worst.ks:.3f} ({worst.name}), AUC {validation.auc:.2f} of transported rows against "
-        f"members, mean cost {validation.distance:.2f} (exact transport between samples: "
+        f"{worst.ks:.3f} ({worst.name}), AUC {validation.auc:.2f} between transported "
+        f"rows and members, mean cost {validation.distance:.2f} (exact transport between samples: "
         f"{validation.exact_distance:.2f})."
     )
 

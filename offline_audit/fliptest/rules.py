@@ -78,8 +78,10 @@ Rule = tuple[Condition, ...]
 
 def all_hold(rule: Rule, features: Features, columns: Columns) -> Bools:
     """Rows for which all conditions are true, `[n, d]` to bool `[n]`; all rows without any."""
-    masks = [condition.holds(features, columns) for condition in rule]
-    return np.logical_and.reduce([np.ones(len(features), bool), *masks])
+    mask = np.ones(len(features), bool)
+    for condition in rule:
+        mask &= condition.holds(features, columns)
+    return mask
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -240,8 +240,8 @@ def _notes(report: TransparencyReport) -> list[str]:
     if report.asked:
         notes.append(
             "Undone: flips that disappear if this variable alone is set back to the person's own "
-            f"value. No single variable undoes {percent(report.undone_by_none)} of "
-            f"{report.asked:,} flips."
+            f"value. {percent(report.undone_by_none)} of {report.asked:,} flips are not undone by "
+            "any single variable."
         )
     failures = sum(change.unanswered for change in report.features)
     if failures:

@@ -273,7 +273,7 @@ def test_results_before_a_failure_of_the_model_are_returned(error):
         assert "NOT complete" in " ".join(str(found).split())
         for each, wanted in zip(found, whole, strict=True):
             if each.p_value is None:
-                assert each.reason == "the model could no longer be asked; see the warnings."
+                assert each.reason == "the model failed during the test; see the warnings."
             else:
                 assert (each.p_value, each.gross) == (wanted.p_value, wanted.gross)
         json.dumps(found.to_dict(), allow_nan=False)
@@ -291,7 +291,7 @@ def test_flipsets_are_returned_if_the_permutations_fail():
     assert first.gross is not None
     assert first.null is None
     assert first.p_value is None
-    assert any("not fitted again" in warning for warning in first.warnings)
+    assert any("it was not refitted" in warning for warning in first.warnings)
     assert found.direction("b", "c").gross is None
 
 

@@ -235,5 +235,5 @@ def test_large_groups_are_sampled_within_labels():
     )
     assert {each.rows for each in result} == {(60, 60)}
     assert result.warnings == (
-        "240 rows are a sample of 400: at most 60 of each group and label (`max_rows`).",
+        "240 rows are a sample of 400: at most 60 per group and label (`max_rows`).",
     )

@@ -160,7 +160,7 @@ def test_the_null_distribution_is_explained(result):
     assert "flips if both groups had the same features" in text
     assert "does not show whether the features that differ are justified" in text
     quiet = str(whole(blank(reason="no.")))
-    assert "By chance" not in quiet
+    assert "null 95%:" not in quiet
 
 
 def test_progress_never_exceeds_its_total():

@@ -212,7 +212,7 @@ def test_every_group_and_label_is_sampled(window):
     for group in ("female", "male"):
         for label in (0, 1):
             assert ((found.groups == group) & (found.labels == label)).sum() == 40
-    assert found.warnings == ("People are a sample of the window: at most 40 of each group.",)
+    assert found.warnings == ("Rows are a sample of the window: at most 40 per group.",)
 
 
 def test_hashed_features_are_rejected_by_name(tmp_path):
