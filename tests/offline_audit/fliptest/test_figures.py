@@ -159,9 +159,8 @@ def test_flips_have_one_row_per_direction(tmp_path):
     (legend,) = figure.legends
     named = [text.get_text() for text in legend.get_texts()]
     assert len(named) == len(set(named))
-    assert {"advantaged", "disadvantaged", "both", "interval", "advantaged, not tested"} <= set(
-        named
-    )
+    expected = {"advantaged", "disadvantaged", "both", "interval", "advantaged, not tested"}
+    assert expected <= set(named)
 
 
 def test_a_figure_without_directions_says_so(tmp_path):
