@@ -54,7 +54,6 @@ ONLY_IN = {
     "matplotlib": {
         "monitor.fitting.audit",
         "offline_audit.finding",
-        "offline_audit.fliptest.direction",
         "offline_audit.fliptest.figures",
         "offline_audit.fliptest.result",
         "offline_audit.permutation.result",
@@ -63,7 +62,7 @@ ONLY_IN = {
         "offline_audit.projection.result",
     },
     "ot": {
-        "offline_audit.fliptest.identification",
+        "offline_audit.fliptest.flipset",
         "offline_audit.maps.exact",
         "offline_audit.maps.validation",
     },

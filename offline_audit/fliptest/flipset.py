@@ -1,4 +1,4 @@
-"""The flipset: rows, their counterparts, and the model's decisions on both."""
+"""The flipset: rows, their counterparts, the model's decisions on both, and its identification."""
 
 from __future__ import annotations
 
@@ -6,30 +6,53 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
+import ot
 from numpy.typing import NDArray
 
-from offline_audit.maps.draws import draws_per_row, duplicate_codes
-from offline_audit.maps.transport_map import Features, TransportMap
+from offline_audit.maps.columns import Columns, Scaling, category_codes
+from offline_audit.maps.draws import draws_per_row
+from offline_audit.maps.transport_map import Cost, Features, TransportMap
+from offline_audit.rendering import count, some
 
-__all__ = ["DecidedRows", "Decides", "Flipset", "Side", "counterparts_of", "gross_share"]
+__all__ = [
+    "SIDES",
+    "DecidedRows",
+    "DecisionModel",
+    "Flipset",
+    "Identification",
+    "Side",
+    "counterparts_of",
+    "gross_share",
+    "identify",
+    "support_warnings",
+]
 
 Side = Literal["advantaged", "disadvantaged"]
+SIDES: tuple[Side, Side] = ("disadvantaged", "advantaged")
 Float = NDArray[np.float64]
+
+# Largest number of values in all counterparts of a flipset; limits extra draws for duplicates.
+_MAX_VALUES = 10_000_000
+# Surcharge, or discount, of a pair with different decisions; costs are of scaled features.
+_TIE_BREAK = 0.001
+_MAX_IDENTIFICATION_ROWS = 1_000
+# Largest difference between the two plans' flip shares of an identified flipset.
+_MAX_WIDTH = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flipset:
-    """Members of one group beside their counterparts in another (Definition 1 of the paper).
+    """Members of one group with their counterparts in another (Definition 1 of the paper).
 
-    Where the map splits, a person has several equally likely counterparts. Shares count each of
-    them for its part; a person is a *member* of a flipset if most of her counterparts are decided
-    otherwise.
+    If the map splits, a row has several equally likely counterparts. Each of them counts for its
+    part in shares. A row is a *member* of a flipset if the decision changes for at least half of
+    its counterparts.
 
     Attributes:
-        features: The people, `[n, d]`.
-        counterparts: Theirs, `[e, n, d]`.
-        decisions: Whether each has the favourable decision, bool `[n]`.
-        counterpart_decisions: The same of their counterparts, bool `[e, n]`.
+        features: Rows of the source group, `[n, d]`.
+        counterparts: Counterparts of each row, `[e, n, d]`.
+        decisions: Whether each row has the favourable decision, bool `[n]`.
+        counterpart_decisions: Whether each counterpart has it, bool `[e, n]`.
     """
 
     features: Features
@@ -41,129 +64,227 @@ class Flipset:
         return len(self.features)
 
     def flips(self, side: Side) -> NDArray[np.bool_]:
-        """Which counterparts are decided otherwise, to the person's advantage or not, `[e, n]`."""
+        """Counterparts with another decision, on the side of the source's decision, `[e, n]`."""
         if side == "advantaged":
             return self.decisions & ~self.counterpart_decisions
         return ~self.decisions & self.counterpart_decisions
 
     def parts(self, side: Side) -> Float:
-        """Share of each person's counterparts that are decided otherwise, `[n]`."""
+        """Share of each row's counterparts with another decision, `[n]`."""
         return np.asarray(self.flips(side).mean(0))
 
     def members(self, side: Side) -> NDArray[np.bool_]:
-        """Whose counterparts are mostly decided otherwise, bool `[n]`."""
+        """Rows for at least half of whose counterparts the decision changes, bool `[n]`."""
         return self.parts(side) >= 0.5
 
     def share(self, side: Side) -> float:
-        """Of the group, that is decided otherwise."""
+        """Share of the group whose decision changes."""
         return float(self.parts(side).mean())
 
     @property
     def gross(self) -> float:
-        """Share of the group that is decided otherwise, either way."""
+        """Share of the group whose decision changes, both sides together."""
         return self.share("advantaged") + self.share("disadvantaged")
 
     @property
     def net(self) -> float:
-        """Share advantaged less share disadvantaged; the groups' rates fix that of an exact map."""
+        """Share advantaged minus share disadvantaged.
+
+        For an exact map it equals the difference of the groups' favourable rates.
+        """
         return self.share("advantaged") - self.share("disadvantaged")
 
 
-# Numbers in all counterparts of a flipset, before more of them are drawn for people who are alike.
-_MOST_KEPT = 10_000_000
-
-
-class Decides(Protocol):
-    """Whatever tells favourable from not: 1, 0, and -1 where there is no answer, int8 `[n]`."""
+class DecisionModel(Protocol):
+    """A model that returns 1 for the favourable decision, 0 for the other, -1 if it fails."""
 
     def decide(self, features: Features) -> NDArray[np.int8]:
-        """Of encoded rows `[n, d]`."""
+        """Decide on encoded rows: `[n, d]` to int8 `[n]`."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecidedRows:
-    """Members of a group, and what the model decides of them.
+    """Members of a group with the model's decisions.
 
     Attributes:
-        features: `[n, d]`.
-        decisions: Whether favourable, bool `[n]`.
-        alike: A number for each, the same for those with the same features; None where few are.
+        features: Encoded features, `[n, d]`.
+        decisions: Whether the decision is favourable, bool `[n]`.
+        duplicates: One code per row, equal for rows with equal features; None if few rows are
+            duplicates.
     """
 
     features: Features
     decisions: NDArray[np.bool_]
-    alike: NDArray[np.intp] | None = None
+    duplicates: NDArray[np.intp] | None = None
 
     @classmethod
     def of(cls, features: Features, decisions: NDArray[np.bool_]) -> DecidedRows:
-        """With those found who are alike."""
-        return cls(features=features, decisions=decisions, alike=duplicate_codes(features))
+        """Rows with their duplicates detected."""
+        return cls(features=features, decisions=decisions, duplicates=duplicate_codes(features))
 
     def __len__(self) -> int:
         return len(self.features)
 
     def take(self, rows: NDArray[np.intp]) -> DecidedRows:
-        """Some of them, perhaps more than once."""
+        """Rows at these indices, with repetitions."""
         return DecidedRows(
             features=self.features[rows],
             decisions=self.decisions[rows],
-            alike=None if self.alike is None else self.alike[rows],
+            duplicates=None if self.duplicates is None else self.duplicates[rows],
         )
 
 
 def counterparts_of(
-    people: DecidedRows, fitted: TransportMap, model: Decides, n_counterparts: int
+    rows: DecidedRows, fitted: TransportMap, model: DecisionModel, n_counterparts: int
 ) -> tuple[Flipset, int]:
-    """People beside their counterparts, and how many are left out.
+    """Transport rows and decide on their counterparts.
 
-    Someone is left out if the model gives no answer for one of her counterparts. Whoever is not
-    moved is not asked about again. Where many people are alike, more counterparts are drawn.
+    A row is excluded if the model fails on one of its counterparts. The model is not called for
+    counterparts that equal their row. Duplicates get more counterparts.
+
+    Returns:
+        The flipset, and the number of excluded rows.
     """
-    rows, places, wanted = _distinct(people, n_counterparts)
-    n_counterparts = min(wanted, max(n_counterparts, _MOST_KEPT // people.features.size))
-    transported = fitted.transport(rows.features, n_counterparts)
-    answers, transported = _answers(rows, transported, model)[:, places], transported[:, places]
-    told = (answers >= 0).all(0)
-    if not told.all():
-        transported, answers = transported[:, told], answers[:, told]
-        people = people.take(np.flatnonzero(told))
+    distinct, index, draws = _distinct(rows, n_counterparts)
+    draws = min(draws, max(n_counterparts, _MAX_VALUES // rows.features.size))
+    transported = fitted.transport(distinct.features, draws)
+    decisions = _counterpart_decisions(distinct, transported, model)
+    transported, decisions = transported[:, index], decisions[:, index]
+    complete = (decisions >= 0).all(0)
+    if not complete.all():
+        transported, decisions = transported[:, complete], decisions[:, complete]
+        rows = rows.take(np.flatnonzero(complete))
     flipset = Flipset(
-        features=people.features,
+        features=rows.features,
         counterparts=transported,
-        decisions=people.decisions,
-        counterpart_decisions=answers == 1,
+        decisions=rows.decisions,
+        counterpart_decisions=decisions == 1,
     )
-    return flipset, int(np.count_nonzero(~told))
+    return flipset, int(np.count_nonzero(~complete))
 
 
 def gross_share(
-    people: DecidedRows, fitted: TransportMap, model: Decides, n_counterparts: int
+    rows: DecidedRows, fitted: TransportMap, model: DecisionModel, n_counterparts: int
 ) -> float:
-    """Share of people whose decision is another for a counterpart, without keeping anything."""
-    rows, places, n_counterparts = _distinct(people, n_counterparts)
-    answers = _answers(rows, fitted.transport(rows.features, n_counterparts), model)
-    flips = (answers != rows.decisions).mean(0)
-    told = np.asarray((answers >= 0).all(0))[places]
-    return float(flips[places][told].mean()) if told.any() else 0.0
+    """Share of rows whose decision changes, without storing their counterparts."""
+    distinct, index, n_counterparts = _distinct(rows, n_counterparts)
+    transported = fitted.transport(distinct.features, n_counterparts)
+    decisions = _counterpart_decisions(distinct, transported, model)
+    flips = (decisions != distinct.decisions).mean(0)
+    complete = np.asarray((decisions >= 0).all(0))[index]
+    return float(flips[index][complete].mean()) if complete.any() else 0.0
 
 
 def _distinct(
-    people: DecidedRows, n_counterparts: int
+    rows: DecidedRows, n_counterparts: int
 ) -> tuple[DecidedRows, NDArray[np.intp] | slice, int]:
-    """People who differ, everyone's place among them, and how many counterparts these need."""
-    if people.alike is None:
-        return people, slice(None), n_counterparts
-    _, first, places, counts = np.unique(
-        people.alike, return_index=True, return_inverse=True, return_counts=True
+    """Distinct rows, the index of every row among them, and the counterparts each needs."""
+    if rows.duplicates is None:
+        return rows, slice(None), n_counterparts
+    _, first, index, counts = np.unique(
+        rows.duplicates, return_index=True, return_inverse=True, return_counts=True
     )
-    return people.take(first), places, draws_per_row(counts, n_counterparts)
+    return rows.take(first), index, draws_per_row(counts, n_counterparts)
 
 
-def _answers(people: DecidedRows, transported: Features, model: Decides) -> NDArray[np.int8]:
-    """Of every counterpart, int8 `[e, n]`."""
-    answers = np.broadcast_to(people.decisions.astype(np.int8), transported.shape[:2]).copy()
-    moved = (transported != people.features).any(2)
+def _counterpart_decisions(
+    rows: DecidedRows, transported: Features, model: DecisionModel
+) -> NDArray[np.int8]:
+    """Decision on every counterpart, int8 `[e, n]`."""
+    decisions = np.broadcast_to(rows.decisions.astype(np.int8), transported.shape[:2]).copy()
+    moved = (transported != rows.features).any(2)
     if moved.any():
-        answers[moved] = model.decide(transported[moved])
-    return answers
+        decisions[moved] = model.decide(transported[moved])
+    return decisions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identification:
+    """Flip shares of two transport plans of nearly equal cost.
+
+    Several plans may have nearly the same cost and disagree about whose decision changes: with
+    the squared L1 cost, plans of equal cost flip between 19% and 48% of a group
+    (docs/methods/fliptest.md).
+
+    Attributes:
+        cost: Name of the cost.
+        rows: Number of rows of each group in the sample.
+        fewest: Share of the sample that flips under the plan that avoids flips.
+        most: Share that flips under the plan that prefers flips.
+        distances: Mean cost of both plans.
+    """
+
+    cost: str
+    rows: int
+    fewest: float
+    most: float
+    distances: tuple[float, float]
+
+    @property
+    def identified(self) -> bool:
+        """Whether both plans flip about the same share."""
+        return self.most - self.fewest <= _MAX_WIDTH
+
+
+def identify(
+    source: DecidedRows, target: DecidedRows, scaling: Scaling, cost: Cost, *, seed: int
+) -> Identification:
+    """Solve exact transport on a sample twice, with tie-breaks against and for flips."""
+    rng = np.random.default_rng(seed)
+    n = min(len(source), len(target), _MAX_IDENTIFICATION_ROWS)
+    here, there = (g.take(rng.choice(len(g), n, replace=False)) for g in (source, target))
+    costs = cost.pairwise(scaling.scaled(here.features), scaling.scaled(there.features))
+    flips = here.decisions[:, None] != there.decisions
+    mass = np.full(n, 1 / n)
+    shares, distances = [], []
+    for sign in (1, -1):
+        # A negative cost is harmless: a constant added to all costs does not change the plan.
+        plan = ot.emd(mass, mass, costs + sign * _TIE_BREAK * flips, numItermax=2_000_000)
+        shares.append(float(plan[flips].sum()))
+        distances.append(float((plan * costs).sum()))
+    return Identification(
+        cost=cost.name,
+        rows=n,
+        fewest=shares[0],
+        most=shares[1],
+        distances=(distances[0], distances[1]),
+    )
+
+
+def support_warnings(
+    source: DecidedRows,
+    target: DecidedRows,
+    columns: Columns,
+    names: tuple[str, str],
+    smallest_cell: int,
+) -> list[str]:
+    """Warnings about variables whose values in the two groups do not determine counterparts."""
+    warnings, constant, separating = [], [], []
+    for variable in columns.variables:
+        if variable.kind == "category":
+            here, there = (category_codes(g.features, variable) for g in (source, target))
+            unshared = ~np.isin(here, np.unique(there))
+            if unshared.all():
+                separating.append(variable.name)
+            elif unshared.any():
+                n = int(unshared.sum())
+                many = f"fewer than {smallest_cell} rows" if n < smallest_cell else count(n, "row")
+                warnings.append(
+                    f"{names[0]}: {many} with a category of {variable.name} that does not occur "
+                    f"in {names[1]}; the data do not determine their counterparts."
+                )
+            continue
+        own, other = (g.features[:, variable.columns[0]] for g in (source, target))
+        if own.min() == own.max() and other.min() < other.max():
+            constant.append(variable.name)
+        elif own.max() < other.min() or other.max() < own.min():
+            separating.append(variable.name)
+    if separating:
+        warnings.append(f"The groups do not overlap in {some(separating)}, which identifies them.")
+    if constant:
+        warnings.append(
+            f"{some(constant)} is constant in {names[0]}; the data do not determine which "
+            "counterpart gets which value."
+        )
+    return warnings

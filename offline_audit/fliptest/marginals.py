@@ -12,28 +12,29 @@ from scipy import stats
 
 from offline_audit.errors import AuditInputError
 from offline_audit.finding import adjusted_p_values
-from offline_audit.fliptest.differences import (
-    equal_shares_test,
-    mean_difference_interval,
-    standardised_shares,
-)
-from offline_audit.fliptest.disclosure import (
+from offline_audit.fliptest.counts import (
     Bin,
     bins_of,
-    folded_categories,
+    equal_shares_test,
     member_counts,
+    merged_categories,
     range_bins,
+    standardised_shares,
 )
 from offline_audit.fliptest.flipset import Flipset, Side
-from offline_audit.intervals import Interval
+from offline_audit.intervals import Interval, skewed_t_interval
 from offline_audit.maps.columns import Columns, Variable, category_codes
 from offline_audit.maps.transport_map import Features
-from offline_audit.rendering import TextTable, json_ready, p_words, percent, to_html, to_text
+from offline_audit.rendering import TextTable, count, json_ready, p_words, percent, to_html, to_text
 
 __all__ = ["Marginal", "Marginals", "flipset_marginals"]
 
 Float = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+
+_MAX_VARIABLES = 12
+_NAME_WIDTH = 24
+_HEADER = ("variable", "members", "others", "in sd", "interval", "p", "adjusted p")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,20 +42,19 @@ class Marginal:
     """One variable among the members of a flipset and in the rest of the group.
 
     Attributes:
-        name: Of the feature, or of the category.
-        kind: `category` for one-hot columns.
+        name: Name of the feature, or of the group of one-hot columns.
+        kind: Kind of the variable; `category` for one-hot columns.
         members: Mean among the members, for a binary the share of 1; None for a category.
-        others: The same of the rest of the group.
-        difference: Members less others, in standard deviations of the group. For a category the
-            length of the differences of its shares over √Σ p (1 − p), without a sign: what a binary
-            has, on two categories. None if only one value or range can be told.
-        interval: Of the difference; for a category from those of its shares, on the safe side.
-        test: Of whether both have the same distribution.
-        p_value: Of the test; None if the variable is constant in the group.
-        adjusted_p_value: Allows for all variables (Benjamini and Hochberg).
+        others: Mean in the rest of the group.
+        difference: Members minus others, in standard deviations of the group. For a category, the
+            length of the differences of its shares over √Σ p (1 − p), without sign; for two
+            categories it equals that of a binary. None if only one value or range is published.
+        interval: Interval of the difference; conservative for a category.
+        test: Name of the test for equal distributions.
+        p_value: P-value of the test; None if the variable is constant in the group.
+        adjusted_p_value: P-value adjusted over all variables (Benjamini and Hochberg).
         bins: Counts for a histogram, from low to high or by category.
-        coarse: Whether ranges or categories of few people were put together, or few of two told as
-            none.
+        coarse: Whether small cells were merged or suppressed.
     """
 
     name: str
@@ -72,18 +72,17 @@ class Marginal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marginals:
-    """Who the members of a flipset are, variable by variable (section 4.1 of the paper).
+    """Members of a flipset described variable by variable (section 4.1 of the paper).
 
     Attributes:
-        side: Which flipset.
-        members: Its members, for most of whose counterparts the decision is another; None if
-            withheld.
-        others: The rest of the group; None if withheld.
-        variables: The largest difference first; empty if withheld.
+        side: Side of the flipset.
+        members: Number of members; None if suppressed.
+        others: Number of other people of the group; None if suppressed.
+        variables: Variables, the largest difference first; empty if suppressed.
         reason: Why there are no figures; None if there are.
-        confidence_level: Of the intervals.
-        smallest_cell: Figures of fewer people are withheld.
-        seed: Of p-values by simulation.
+        confidence_level: Confidence level of the intervals.
+        smallest_cell: Figures of fewer people are suppressed.
+        seed: Seed of simulated p-values.
     """
 
     side: Side
@@ -96,23 +95,23 @@ class Marginals:
     seed: int
 
     def of(self, name: str) -> Marginal:
-        """One variable.
+        """Marginal of one variable.
 
         Raises:
-            KeyError: There is none of that name.
+            KeyError: No such variable.
         """
-        return {each.name: each for each in self.variables}[name]
+        return {marginal.name: marginal for marginal in self.variables}[name]
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, for JSON."""
-        found: dict[str, Any] = json_ready(self)
-        return found
+        """Plain data for JSON."""
+        data: dict[str, Any] = json_ready(self)
+        return data
 
     def __str__(self) -> str:
-        return to_text(*marginals_words(self))
+        return to_text(_title(self), _table(self), _notes(self))
 
     def _repr_html_(self) -> str:
-        return to_html(*marginals_words(self))
+        return to_html(_title(self), _table(self), _notes(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,54 +132,59 @@ def flipset_marginals(
 ) -> Marginals:
     """Compare the members of a flipset with the rest of their group.
 
-    H0, of each variable: members and others have the same distribution of it. Numbers by
-    Kolmogorov and Smirnov, since members near a boundary may differ in spread alone; on values
-    with ties it is on the safe side. Shares by chi-square; where a cell expects fewer than 5,
-    by Fisher's exact test or, for more than two categories, by tables drawn with the same margins.
+    H0, for each variable: members and others have the same distribution. Numbers are compared
+    with the Kolmogorov-Smirnov test, since members near a decision boundary may differ in spread
+    alone; it is conservative for values with ties. Shares are compared with the chi-square test.
+    If an expected count is below 5, Fisher's exact test is used or, for more than two categories,
+    random tables with the same margins.
 
     Args:
-        flipset: The people and their counterparts.
-        side: Which members.
-        columns: What the columns are.
-        smallest_cell: With fewer members, or others, figures are withheld; bins have none or as
-            many.
-        confidence_level: Of the intervals.
-        seed: Of p-values by simulation.
+        flipset: Rows and their counterparts.
+        side: Side of the flipset.
+        columns: Description of the columns.
+        smallest_cell: Smallest number of members and others for which figures are reported, and
+            smallest count of a bin.
+        confidence_level: Confidence level of the intervals.
+        seed: Seed of simulated p-values.
 
     Raises:
-        AuditInputError: Widths do not agree.
+        AuditInputError: Shapes do not match.
     """
     if flipset.features.shape[1] != len(columns):
         raise AuditInputError(
-            f"columns: there are {len(columns)}, but features are {flipset.features.shape[1]} wide"
+            f"columns: {len(columns)} columns are described, but features have "
+            f"{flipset.features.shape[1]}"
         )
     inside = flipset.members(side)
     sizes = int(inside.sum()), int((~inside).sum())
     reason = next(
         (
-            f"there are {'no' if not size else f'fewer than {smallest_cell}'} {whom}"
-            for size, whom in zip(sizes, ("members", "others"), strict=True)
+            f"there are {'no' if not size else f'fewer than {smallest_cell}'} {role}"
+            for size, role in zip(sizes, ("members", "others"), strict=True)
             if size < max(smallest_cell, 2)
         ),
         None,
     )
-    found: list[Marginal] = []
+    marginals: list[Marginal] = []
     if reason is None:
         options = _Options(
             smallest=smallest_cell,
             confidence_level=confidence_level,
             rng=np.random.default_rng(seed),
         )
-        found = [_marginal(flipset.features, inside, v, options) for v in columns.variables]
-        adjusted = adjusted_p_values([each.p_value for each in found], "bh")
-        found = [replace(x, adjusted_p_value=p) for x, p in zip(found, adjusted, strict=True)]
-        found.sort(key=lambda each: -abs(each.difference or 0.0))
-    few = any(0 < size < smallest_cell for size in sizes)
+        marginals = [_marginal(flipset.features, inside, v, options) for v in columns.variables]
+        adjusted = adjusted_p_values([marginal.p_value for marginal in marginals], "bh")
+        marginals = [
+            replace(marginal, adjusted_p_value=p)
+            for marginal, p in zip(marginals, adjusted, strict=True)
+        ]
+        marginals.sort(key=lambda marginal: -abs(marginal.difference or 0.0))
+    suppressed = any(0 < size < smallest_cell for size in sizes)
     return Marginals(
         side=side,
-        members=None if few else sizes[0],
-        others=None if few else sizes[1],
-        variables=tuple(found),
+        members=None if suppressed else sizes[0],
+        others=None if suppressed else sizes[1],
+        variables=tuple(marginals),
         reason=reason,
         confidence_level=confidence_level,
         smallest_cell=smallest_cell,
@@ -203,9 +207,9 @@ def _of_numbers(values: Float, inside: Bools, variable: Variable, options: _Opti
     spread = float(values.std())
     constant = bool(values.min() == values.max())
     means = float(members.mean()), float(others.mean())
-    # The asymptotic law; the exact one warns and gives up on large samples.
+    # The asymptotic distribution: scipy's exact method warns and falls back on large samples.
     p_value = None if constant else float(stats.ks_2samp(members, others, method="asymp").pvalue)
-    low, high = mean_difference_interval(members, others, options.confidence_level)
+    low, high = _mean_difference_interval(members, others, options.confidence_level)
     bins, coarse = range_bins(values, inside, options.smallest, whole=variable.kind == "integer")
     return Marginal(
         name=variable.name,
@@ -214,12 +218,28 @@ def _of_numbers(values: Float, inside: Bools, variable: Variable, options: _Opti
         others=means[1],
         difference=0.0 if constant else (means[0] - means[1]) / spread,
         interval=(0.0, 0.0) if constant else (low / spread, high / spread),
-        test="Kolmogorov and Smirnov",
+        test="Kolmogorov-Smirnov",
         p_value=p_value,
         adjusted_p_value=None,
         bins=bins,
         coarse=coarse,
     )
+
+
+def _mean_difference_interval(first: Float, second: Float, confidence_level: float) -> Interval:
+    """Welch's interval of a difference of means, `[n]` and `[m]`, corrected for skewness."""
+    difference = float(first.mean() - second.mean())
+    variances = [float(x.var(ddof=1)) / len(x) for x in (first, second)]
+    variance = sum(variances)
+    if variance <= 0:
+        return difference, difference
+    third_moments = [float(((x - x.mean()) ** 3).mean()) / len(x) ** 2 for x in (first, second)]
+    # Welch-Satterthwaite degrees of freedom.
+    freedom = variance**2 / sum(
+        part**2 / (len(x) - 1) for part, x in zip(variances, (first, second), strict=True)
+    )
+    skewness = (third_moments[0] - third_moments[1]) / variance**1.5
+    return skewed_t_interval(difference, variance, skewness, freedom, confidence_level)
 
 
 def _of_shares(
@@ -231,10 +251,10 @@ def _of_shares(
 ) -> Marginal:
     table = member_counts(codes, len(names), inside)
     test, p_value = equal_shares_test(table, options.rng)
-    told, kept = folded_categories(table, names, options.smallest)
-    binary = variable.kind == "binary" and len(kept) == 2
-    shares = told / told.sum(1, keepdims=True)
-    difference, interval = standardised_shares(told, options.confidence_level, signed=binary)
+    published, categories = merged_categories(table, names, options.smallest)
+    binary = variable.kind == "binary" and len(categories) == 2
+    shares = published / published.sum(1, keepdims=True)
+    difference, interval = standardised_shares(published, options.confidence_level, signed=binary)
     return Marginal(
         name=variable.name,
         kind=variable.kind,
@@ -245,44 +265,37 @@ def _of_shares(
         test=test,
         p_value=p_value,
         adjusted_p_value=None,
-        bins=bins_of(kept, told),
-        coarse=told.shape != table.shape or bool((told != table).any()),
+        bins=bins_of(categories, published),
+        coarse=published.shape != table.shape or bool((published != table).any()),
     )
 
 
-_MOST_SHOWN = 12
-_NAME_WIDTH = 24
-_HEADER = ("variable", "members", "others", "in sd", "interval", "p", "adjusted p")
-
-
-def marginals_words(found: Marginals) -> tuple[str, TextTable | None, list[str]]:
-    """A title, a table of the variables that differ most, and notes."""
-    shown = found.variables[:_MOST_SHOWN]
-    table = TextTable(header=_HEADER, rows=tuple(map(_cells, shown))) if shown else None
-    return _title(found), table, _notes(found)
-
-
-def _title(found: Marginals) -> str:
-    if found.members is None or found.others is None:
-        return f"Members of the flipset, {found.side}, against the rest of their group"
+def _title(marginals: Marginals) -> str:
+    if marginals.members is None or marginals.others is None:
+        return f"Members of the flipset ({marginals.side}) compared with the rest of their group"
     return (
-        f"{found.members:,} members of the flipset, {found.side}, against the {found.others:,} "
-        "others of their group"
+        f"{marginals.members:,} members of the flipset ({marginals.side}) compared with the "
+        f"{marginals.others:,} others of their group"
     )
 
 
-def _cells(each: Marginal) -> tuple[str, ...]:
-    name = each.name
-    shown = percent if each.kind == "binary" else _short
-    figure = "{:.2f}" if each.kind == "category" else "{:+.2f}"
+def _table(marginals: Marginals) -> TextTable | None:
+    rows = tuple(_cells(marginal) for marginal in marginals.variables[:_MAX_VARIABLES])
+    return TextTable(header=_HEADER, rows=rows) if rows else None
+
+
+def _cells(marginal: Marginal) -> tuple[str, ...]:
+    name = marginal.name
+    formatted = percent if marginal.kind == "binary" else _short
+    number = "{:.2f}" if marginal.kind == "category" else "{:+.2f}"
     return (
         name if len(name) <= _NAME_WIDTH else f"{name[: _NAME_WIDTH - 1]}…",
-        shown(each.members),
-        shown(each.others),
-        "–" if each.difference is None else figure.format(each.difference),
-        "–" if each.interval is None else f"{figure} to {figure}".format(*each.interval),
-        p_words(each.p_value),
-        p_words(each.adjusted_p_value),
+        formatted(marginal.members),
+        formatted(marginal.others),
+        "–" if marginal.difference is None else number.format(marginal.difference),
+        "–" if marginal.interval is None else f"{number} to {number}".format(*marginal.interval),
+        p_words(marginal.p_value),
+        p_words(marginal.adjusted_p_value),
     )
 
 
@@ -290,25 +303,31 @@ def _short(value: float | None) -> str:
     return "–" if value is None else f"{value:,.4g}"
 
 
-def _notes(found: Marginals) -> list[str]:
-    if found.reason is not None:
-        return [f"No figures: {found.reason}."]
-    meant = (
-        "In sd: members less others in standard deviations of the group, with "
-        f"{100 * found.confidence_level:g}% intervals; p for H0: same distribution in both, "
-        "adjusted over all variables (Benjamini-Hochberg)."
-    )
-    categories = [each for each in found.variables[:_MOST_SHOWN] if each.kind == "category"]
-    notes = [meant, *(_shares(each, found) for each in categories if len(each.bins) > 1)]
-    if any(each.coarse for each in found.variables):
-        notes.append(f"Fewer than {found.smallest_cell} people are told as none or put together.")
-    hidden = len(found.variables) - _MOST_SHOWN
-    return [*notes, f"{hidden} more variables are not shown."] if hidden > 0 else notes
+def _notes(marginals: Marginals) -> list[str]:
+    if marginals.reason is not None:
+        return [f"No figures: {marginals.reason}."]
+    shown = marginals.variables[:_MAX_VARIABLES]
+    categories = [marginal for marginal in shown if marginal.kind == "category"]
+    notes = [
+        (
+            "In sd: members minus others in standard deviations of the group, with "
+            f"{100 * marginals.confidence_level:g}% intervals; p for H0: same distribution in "
+            "both, adjusted over all variables (Benjamini-Hochberg)."
+        ),
+        *(_shares_note(m, marginals) for m in categories if len(m.bins) > 1),
+    ]
+    if any(marginal.coarse for marginal in marginals.variables):
+        notes.append(f"Counts below {marginals.smallest_cell} are suppressed or merged.")
+    hidden = len(marginals.variables) - _MAX_VARIABLES
+    if hidden > 0:
+        notes.append(f"Not listed: {count(hidden, 'more variable')}.")
+    return notes
 
 
-def _shares(each: Marginal, found: Marginals) -> str:
-    members, others = found.members or 1, found.others or 1
-    told = (
-        f"{b.name} {percent(b.members / members)} ({percent(b.others / others)})" for b in each.bins
+def _shares_note(marginal: Marginal, marginals: Marginals) -> str:
+    members, others = marginals.members or 1, marginals.others or 1
+    shares = ", ".join(
+        f"{b.name} {percent(b.members / members)} ({percent(b.others / others)})"
+        for b in marginal.bins
     )
-    return f"{each.name}, members (others): {', '.join(told)}."
+    return f"{marginal.name}, members (others): {shares}."

@@ -1,201 +1,287 @@
-"""Two groups of a FlipTest, both ways: maps, flipsets, evidence, explanation."""
+"""Two groups of a FlipTest in both directions: maps, flipsets, evidence, explanation."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
-from scipy import stats
+import numpy as np
 
-from offline_audit.fliptest.direction import FlipDirection
-from offline_audit.fliptest.flipset import DecidedRows, Decides, Flipset, Side, counterparts_of
-from offline_audit.fliptest.identification import Identification, identify
+from offline_audit.criteria import CRITERIA, Criterion
+from offline_audit.errors import AuditInputError
+from offline_audit.fliptest.flipset import (
+    SIDES,
+    DecidedRows,
+    DecisionModel,
+    Flipset,
+    Identification,
+    counterparts_of,
+    identify,
+    support_warnings,
+)
 from offline_audit.fliptest.marginals import flipset_marginals
-from offline_audit.fliptest.options import Options
 from offline_audit.fliptest.resampling import (
-    Resampled,
+    StandardErrors,
     bootstrap,
     net_estimate,
     null_sizes,
+    rate_mismatch,
     share_estimate,
+    unseen_share,
 )
-from offline_audit.fliptest.sample import pair_warnings
+from offline_audit.fliptest.result import FlipDirection
 from offline_audit.fliptest.subgroup import name_subgroup
 from offline_audit.fliptest.transparency import transparency_report
+from offline_audit.groups import word_of
 from offline_audit.maps.columns import Columns, Scaling
-from offline_audit.maps.quantile import FAMILY_LEVEL
-from offline_audit.maps.transport_map import SparseMethod
+from offline_audit.maps.transport_map import MapMethod, SparseMethod
 from offline_audit.maps.validation import ValidatedMap, fit_validated
 from offline_audit.progress import Reporter
 from offline_audit.rendering import count, percent
 
-__all__ = ["Pair", "pair_steps", "rate_mismatch", "unseen_share"]
+__all__ = ["Options", "Pair", "checked_options", "pair_steps"]
 
 Two = tuple[FlipDirection, FlipDirection]
 
-# Steps of a pair beside its refits: fitting, validating, identifying, explaining.
+# Steps of a pair besides its refits: fitting, deciding, identification, explanation.
 _STEPS = 4
-# Largest difference of the transported rows' rate from the target's, beyond noise.
-_RATE = 0.05
-_SIDES: tuple[Side, Side] = ("advantaged", "disadvantaged")
+# Normal quantiles of a one-sided level of 5% and of a power of 80%.
+_DETECTABLE_ERRORS = 1.645 + 0.842
+# Defaults, for maps that are quick to fit.
+_REFITS = {"n_resamples": 499, "n_bootstrap": 100}
+# Smallest value of every option that is a whole number.
+_LEAST = {
+    "n_counterparts": 1,
+    "n_resamples": 0,
+    "n_bootstrap": 0,
+    "max_rows": 1,
+    "smallest_group": 10,
+    "smallest_cell": 1,
+    "seed": 0,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Validated options of a FlipTest; see `flip_test`."""
+
+    criterion: Criterion
+    method: MapMethod
+    reference: str | None
+    n_counterparts: int
+    n_resamples: int
+    n_bootstrap: int
+    alpha: float
+    max_rows: int
+    smallest_group: int
+    smallest_cell: int
+    explain: bool
+    seed: int
+
+    @property
+    def labels(self) -> tuple[int | None, ...]:
+        """Labels within which rows are transported; None for rows of any label."""
+        return CRITERIA[self.criterion]
+
+
+def checked_options(
+    *, criterion: Any, method: MapMethod, reference: Any, alpha: Any, explain: bool, **integers: Any
+) -> Options:
+    """Validate options and fill in defaults: slow maps are not refitted unless requested.
+
+    Raises:
+        AuditInputError: An option is invalid.
+    """
+    if not any(criterion == name for name in CRITERIA):
+        raise AuditInputError(
+            f"criterion: unknown criterion {criterion!r}; use one of {', '.join(CRITERIA)}"
+        )
+    if not isinstance(alpha, int | float) or not 0 < alpha < 1:
+        raise AuditInputError(f"alpha: {alpha!r} is not between 0 and 1")
+    for name, default in _REFITS.items():
+        if integers[name] is None:
+            integers[name] = default if method.quick else 0
+    return Options(
+        criterion=criterion,
+        method=method,
+        reference=None if reference is None else word_of(reference),
+        alpha=float(alpha),
+        explain=bool(explain),
+        **{name: _integer(name, value, _LEAST[name]) for name, value in integers.items()},
+    )
+
+
+def _integer(name: str, value: Any, least: int) -> int:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise AuditInputError(f"{name}: must be a whole number of at least {least}")
+    return int(value)
 
 
 def pair_steps(options: Options) -> int:
-    """Number of steps of one pair."""
+    """Number of progress steps of one pair."""
     return _STEPS + options.n_resamples + options.n_bootstrap
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """Members of two groups, within a label.
+    """Members of two groups, of one label or of any.
 
     Attributes:
-        names: Of the groups.
-        label: None for all.
-        people: Members of each whose decision is known.
-        columns: What the columns are.
-        model: DecidedRows about counterparts.
-        options: What the test was asked to do.
+        names: Names of the groups.
+        label: Label of the rows; None for rows of any label.
+        groups: Rows of each group on which the model has decided.
+        columns: Description of the columns.
+        model: Model that decides on counterparts.
+        options: Options of the test.
     """
 
     names: tuple[str, str]
     label: int | None
-    people: tuple[DecidedRows, DecidedRows]
+    groups: tuple[DecidedRows, DecidedRows]
     columns: Columns
-    model: Decides
+    model: DecisionModel
     options: Options
 
     def blank(self, reason: str | None = None) -> Two:
-        """Both directions before anything is known."""
+        """Both directions before any computation."""
         reason = self._too_few() if reason is None else reason
-        one, other = (
+        forward, backward = (
             FlipDirection(
-                source=self.names[here],
-                target=self.names[1 - here],
+                source=self.names[source],
+                target=self.names[1 - source],
                 label=self.label,
-                rows=(len(self.people[here]), len(self.people[1 - here])),
-                rates=(self._rate(here), self._rate(1 - here)),
+                rows=(len(self.groups[source]), len(self.groups[1 - source])),
+                rates=(self._rate(source), self._rate(1 - source)),
                 reason=reason,
             )
-            for here in (0, 1)
+            for source in (0, 1)
         )
-        return one, other
+        return forward, backward
 
     def stages(self, blank: Two, reporter: Reporter) -> Iterator[Two]:
-        """Both directions, each time with more known of them than in a blank."""
+        """Yield both directions after each stage, so that a failure keeps the stages before."""
         if blank[0].reason is not None:
             reporter.step(pair_steps(self.options))
             return
-        reporter.doing(f"{' and '.join(self.names)}: maps")
+        name = " and ".join(self.names)
+        reporter.doing(f"{name}: maps")
         fitted = self._fit(0, reporter), self._fit(1, reporter)
         reporter.step()
-        flipsets, left = zip(
+        flipsets, excluded = zip(
             *(
-                counterparts_of(
-                    self.people[d], fitted[d].map, self.model, self.options.n_counterparts
-                )
-                for d in (0, 1)
+                counterparts_of(rows, fit.map, self.model, self.options.n_counterparts)
+                for rows, fit in zip(self.groups, fitted, strict=True)
             ),
             strict=True,
         )
         reporter.step()
-        found = self._shared(blank, fitted, flipsets, left, (None, None))
-        yield found
+        directions = self._estimated(blank, fitted, flipsets, excluded, (None, None))
+        yield directions
+        reporter.doing(f"{name}: intervals")
         errors = self._errors(fitted, reporter)
-        found = self._shared(blank, fitted, flipsets, left, errors)
-        yield found
-        found = self._against_chance(found, reporter)
-        yield found
-        reporter.doing(f"{' and '.join(self.names)}: identification")
-        found = self._identified(found)
+        directions = self._estimated(blank, fitted, flipsets, excluded, errors)
+        yield directions
+        reporter.doing(f"{name}: permutations")
+        directions = self._with_null(directions, reporter)
+        yield directions
+        reporter.doing(f"{name}: identification")
+        directions = self._identified(directions)
         reporter.step()
-        yield found
+        yield directions
         if self.options.explain:
-            reporter.doing(f"{' and '.join(self.names)}: explanation")
-            found = self._explained(found[0]), self._explained(found[1])
+            reporter.doing(f"{name}: explanation")
+            directions = self._explained(directions[0]), self._explained(directions[1])
         reporter.step()
-        yield found
+        yield directions
 
     @property
     def _scaling(self) -> Scaling:
-        here, there = (group.features for group in self.people)
-        return Scaling.of(here, there, self.columns)
+        return Scaling.of(self.groups[0].features, self.groups[1].features, self.columns)
 
-    def _rate(self, place: int) -> float | None:
-        group = self.people[place]
-        return float(group.decisions.mean()) if len(group) >= self.options.smallest_cell else None
+    def _rate(self, index: int) -> float | None:
+        rows = self.groups[index]
+        return float(rows.decisions.mean()) if len(rows) >= self.options.smallest_cell else None
 
     def _too_few(self) -> str | None:
         least = self.options.smallest_group
         short = [
-            f"{name} has {count(len(group), 'person', 'people')}"
-            for name, group in zip(self.names, self.people, strict=True)
-            if len(group) < least
+            f"{name} has {count(len(rows), 'row')}"
+            for name, rows in zip(self.names, self.groups, strict=True)
+            if len(rows) < least
         ]
-        return f"{' and '.join(short)}; {least} are needed." if short else None
+        if not short:
+            return None
+        return f"{' and '.join(short)}; at least {least} are required (`smallest_group`)."
 
-    def _fit(self, here: int, reporter: Reporter) -> ValidatedMap:
+    def _fit(self, source: int, reporter: Reporter) -> ValidatedMap:
         def tell(done: int, total: int) -> None:
             reporter.doing(
-                f"{' and '.join(self.names)}: map {here + 1} of 2, {done:,} of {total:,} steps"
+                f"{' and '.join(self.names)}: map {source + 1} of 2, {done:,} of {total:,} steps"
             )
 
-        source, target = self.people[here].features, self.people[1 - here].features
         return fit_validated(
-            source, target, self.columns, self.options.method, seed=self.options.seed, progress=tell
+            self.groups[source].features,
+            self.groups[1 - source].features,
+            self.columns,
+            self.options.method,
+            seed=self.options.seed,
+            tell=tell,
         )
 
-    def _shared(
+    def _estimated(
         self,
         blank: Two,
         fitted: tuple[ValidatedMap, ValidatedMap],
         flipsets: tuple[Flipset, ...],
-        left: tuple[int, ...],
-        errors: tuple[Resampled | None, Resampled | None],
+        excluded: tuple[int, ...],
+        errors: tuple[StandardErrors | None, StandardErrors | None],
     ) -> Two:
-        one, other = (
-            self._estimated(blank[d], fitted[d], flipsets[d], left[d], errors[d], d) for d in (0, 1)
-        )
-        return one, other
+        parts = zip(blank, fitted, flipsets, excluded, errors, strict=True)
+        forward, backward = (self._with_shares(*part) for part in parts)
+        return forward, backward
 
-    def _estimated(
+    def _with_shares(
         self,
         blank: FlipDirection,
         fitted: ValidatedMap,
         flipset: Flipset,
-        left: int,
-        errors: Resampled | None,
-        here: int,
+        excluded: int,
+        errors: StandardErrors | None,
     ) -> FlipDirection:
-        """Shares with their intervals; a map that fails its validation is no evidence."""
-        names = blank.source, blank.target
-        groups = self.people[here], self.people[1 - here]
-        warnings = pair_warnings(*groups, self.columns, names, self.options.smallest_cell)
-        if left:
-            few = self.options.smallest_cell
-            many = count(left, "person", "people") if left >= few else f"fewer than {few} people"
-            warnings.append(f"Left out: {many} whose counterpart got no decision.")
+        """Shares with their intervals; a reason if the map fails validation."""
+        options, names = self.options, (blank.source, blank.target)
+        source, target = self.groups if names == self.names else self.groups[::-1]
+        cell = options.smallest_cell
+        warnings = support_warnings(source, target, self.columns, names, cell)
+        if excluded:
+            many = f"fewer than {cell} rows" if excluded < cell else count(excluded, "row")
+            warnings.append(f"Excluded: {many}, as the model did not decide on a counterpart.")
         if errors is None:
-            warnings.append("Intervals hold the map to be known: it was not fitted again.")
+            warnings.append("Intervals do not include the error of the map: it was not refitted.")
         if not len(flipset):
-            return replace(blank, reason="no counterpart got a decision.", warnings=(*warnings,))
-        shares = {side: flipset.share(side) for side in _SIDES}
-        error = {side: None if errors is None else getattr(errors, side) for side in _SIDES}
-        one, other = (share_estimate(shares[s], error[s], len(flipset)) for s in _SIDES)
+            reason = "the model did not decide on any counterpart."
+            return replace(blank, reason=reason, warnings=tuple(warnings))
+        advantaged, disadvantaged, gross = (
+            share_estimate(share, None if errors is None else getattr(errors, name), len(flipset))
+            for name, share in (
+                ("advantaged", flipset.share("advantaged")),
+                ("disadvantaged", flipset.share("disadvantaged")),
+                ("gross", flipset.gross),
+            )
+        )
         return replace(
             blank,
-            advantaged=one,
-            disadvantaged=other,
-            gross=share_estimate(
-                flipset.gross, None if errors is None else errors.gross, len(flipset)
-            ),
+            advantaged=advantaged,
+            disadvantaged=disadvantaged,
+            gross=gross,
             net=net_estimate(flipset, errors),
             validation=fitted.validation,
-            reason=fitted.rejection
-            or rate_mismatch(flipset, self.people[1 - here])
-            or self._untested(),
-            smallest_detectable_effect=self._detectable(None if errors is None else errors.gross),
+            reason=fitted.rejection or rate_mismatch(flipset, target) or self._untested(),
+            smallest_detectable_effect=self._detectable(errors),
             warnings=tuple(warnings),
             flipset=flipset,
         )
@@ -203,25 +289,23 @@ class Pair:
     def _untested(self) -> str | None:
         if self.options.n_resamples:
             return None
-        name = self.options.method.name
-        return f"it was not held against chance: {name} was not fitted to permuted groups."
+        return f"no permutation test was run (map {self.options.method.name}, n_resamples=0)."
 
-    def _detectable(self, error: float | None) -> float | None:
-        """Smallest gross share that would be shown four times in five."""
+    def _detectable(self, errors: StandardErrors | None) -> float | None:
+        """Smallest gross share that is detected with 80% power."""
         if not isinstance(self.options.method, SparseMethod):
-            return None if error is None else float((1.645 + 0.842) * error)
-        first, second = map(len, self.people)
+            return None if errors is None else float(_DETECTABLE_ERRORS * errors.gross)
+        first, second = map(len, self.groups)
         return unseen_share(first, second, len(self.columns.variables))
 
     def _errors(
         self, fitted: tuple[ValidatedMap, ValidatedMap], reporter: Reporter
-    ) -> tuple[Resampled | None, Resampled | None]:
+    ) -> tuple[StandardErrors | None, StandardErrors | None]:
         if self.options.n_bootstrap < 2:
             reporter.step(self.options.n_bootstrap)
             return None, None
-        reporter.doing(f"{' and '.join(self.names)}: intervals")
         return bootstrap(
-            *self.people,
+            *self.groups,
             (fitted[0].map, fitted[1].map),
             self.options.method,
             self.columns,
@@ -231,102 +315,74 @@ class Pair:
             tick=reporter.step,
         )
 
-    def _against_chance(self, found: Two, reporter: Reporter) -> Two:
+    def _with_null(self, directions: Two, reporter: Reporter) -> Two:
         if not self.options.n_resamples:
-            return found
-        # Where nothing was found, nothing is as large.
-        one, other = (math.inf if each.gross is None else each.gross.value for each in found)
-        reporter.doing(f"{' and '.join(self.names)}: permuted groups")
+            return directions
+        # A direction without a share must not count as reached by any permutation.
+        forward, backward = (math.inf if d.gross is None else d.gross.value for d in directions)
         nulls = null_sizes(
-            *self.people,
+            *self.groups,
             self.options.method,
             self.columns,
             self.model,
-            (one, other),
+            (forward, backward),
             n_resamples=self.options.n_resamples,
             seed=self.options.seed,
             tick=reporter.step,
         )
         first, second = (
-            each if each.gross is None else replace(each, null=null)
-            for each, null in zip(found, nulls, strict=True)
+            direction if direction.gross is None else replace(direction, null=null)
+            for direction, null in zip(directions, nulls, strict=True)
         )
         return first, second
 
-    def _identified(self, found: Two) -> Two:
+    def _identified(self, directions: Two) -> Two:
         scaling, cost, seed = self._scaling, self.options.method.cost, self.options.seed
-        one = identify(*self.people, scaling, cost, seed=seed)
-        other = identify(*self.people[::-1], scaling, cost, seed=seed)
-        return self._with(found[0], one), self._with(found[1], other)
+        forward, backward = (
+            _with_identification(direction, identify(*groups, scaling, cost, seed=seed))
+            for direction, groups in zip(directions, (self.groups, self.groups[::-1]), strict=True)
+        )
+        return forward, backward
 
-    def _with(self, each: FlipDirection, found: Identification) -> FlipDirection:
-        warnings = each.warnings
-        if not found.identified:
-            warnings = (
-                *warnings,
-                (
-                    f"With cost {found.cost} the flipset is not identified: plans that cost the "
-                    f"same flip between {percent(found.fewest)} and {percent(found.most)}; net "
-                    "shares hold, those of each side do not."
-                ),
-            )
-        return replace(each, identification=found, warnings=warnings)
-
-    def _explained(self, each: FlipDirection) -> FlipDirection:
+    def _explained(self, direction: FlipDirection) -> FlipDirection:
         """Features and subgroups of both sides."""
-        if each.flipset is None:
-            return each
+        flipset = direction.flipset
+        if flipset is None:
+            return direction
         cell, seed = self.options.smallest_cell, self.options.seed
+        scale = self._scaling.scale
         return replace(
-            each,
+            direction,
             transparency={
                 side: transparency_report(
-                    each.flipset,
+                    flipset,
                     side,
                     self.columns,
-                    self._scaling.scale,
+                    scale,
                     self.model.decide,
                     smallest_cell=cell,
                     seed=seed,
                 )
-                for side in _SIDES
+                for side in SIDES
             },
             marginals={
-                side: flipset_marginals(
-                    each.flipset, side, self.columns, smallest_cell=cell, seed=seed
-                )
-                for side in _SIDES
+                side: flipset_marginals(flipset, side, self.columns, smallest_cell=cell, seed=seed)
+                for side in SIDES
             },
             subgroups={
-                side: name_subgroup(each.flipset, side, self.columns, smallest_cell=cell, seed=seed)
-                for side in _SIDES
+                side: name_subgroup(flipset, side, self.columns, smallest_cell=cell, seed=seed)
+                for side in SIDES
             },
         )
 
 
-def rate_mismatch(flipset: Flipset, target: DecidedRows) -> str | None:
-    """Why the map is wrong: the rate of transported rows differs from the target group's rate.
-
-    A map onto the target's distribution gives transported rows the target's rate. This check
-    sees differences that add up over many features, each too small for the map to move.
-    """
-    transported = float(flipset.counterpart_decisions.mean())
-    rate = float(target.decisions.mean())
-    pooled = (transported + rate) / 2
-    noise = math.sqrt(pooled * (1 - pooled) * (1 / len(flipset) + 1 / len(target)))
-    if abs(transported - rate) <= _RATE + 3 * noise:
-        return None
-    return (
-        f"the map fails validation: {percent(transported)} of the transported rows get the "
-        f"favourable decision, but {percent(rate)} of the target group."
-    )
-
-
-def unseen_share(first: int, second: int, variables: int) -> float:
-    """What may flip through a feature that differs too little for its test to see.
-
-    The largest distance of two distributions that a test at the level of one variable does not find
-    four times in five, in groups of these sizes.
-    """
-    gap = float(stats.kstwo.isf(FAMILY_LEVEL / variables, round(first * second / (first + second))))
-    return min(gap + 0.842 * 0.5 * math.sqrt(1 / first + 1 / second), 1.0)
+def _with_identification(direction: FlipDirection, result: Identification) -> FlipDirection:
+    warnings = direction.warnings
+    if not result.identified:
+        warning = (
+            f"The flipset is not identified with cost {result.cost}: plans of equal cost flip "
+            f"between {percent(result.fewest)} and {percent(result.most)}. Use the net share "
+            "only; it does not depend on the plan."
+        )
+        warnings = (*warnings, warning)
+    return replace(direction, identification=result, warnings=warnings)

@@ -1,10 +1,10 @@
-"""How large flipsets are by chance, and how far an estimate may be off: refits of the map.
+"""Null distribution and standard errors of flip shares, by refitting the maps.
 
-Null: group labels are permuted and the maps fitted again. It says how many decisions would flip if
-both groups had the same features: what finite samples make of nothing. It does not say that the
-model is fair to those whose features differ.
+Null distribution: group labels are permuted and the maps are fitted again. It gives the share of
+decisions that flip through sampling noise if features have the same distribution in both groups.
+It does not show whether the model treats people with different features fairly.
 
-Intervals: people of both groups are drawn again with replacement and the maps fitted again.
+Standard errors: rows of both groups are drawn with replacement and the maps are fitted again.
 """
 
 from __future__ import annotations
@@ -19,62 +19,72 @@ from scipy import stats
 
 from offline_audit.fliptest.flipset import (
     DecidedRows,
-    Decides,
+    DecisionModel,
     Flipset,
     counterparts_of,
     gross_share,
 )
+from offline_audit.intervals import Interval, wilson
 from offline_audit.maps.columns import Columns
+from offline_audit.maps.quantile import FAMILY_LEVEL
 from offline_audit.maps.transport_map import MapMethod, SparseMethod, TransportMap
+from offline_audit.rendering import percent
 
 __all__ = [
     "NullSizes",
-    "Resampled",
     "ShareEstimate",
+    "StandardErrors",
     "bootstrap",
     "net_estimate",
     "null_sizes",
+    "rate_mismatch",
     "share_estimate",
     "share_interval",
+    "unseen_share",
 ]
 
 Float = NDArray[np.float64]
 # Called after each refit.
 Tick = Callable[[], None]
 
-# People of the larger group in a bootstrap sample; the error shrinks with the root of their number.
-_MOST = 5_000
-# Of a smaller group not fewer than this, or all.
-_FEWEST = 1_000
-# Counterparts of each person in a refit.
-_DRAWS = 2
-# Sizes that differ by less are equal: sums in another order.
-_NEAR = 1e-12
-_CONFIDENCE = 0.95
+# Largest number of rows of the larger group in a bootstrap sample.
+_MAX_ROWS = 5_000
+# The smaller group keeps at least this many rows, or all.
+_MIN_ROWS = 1_000
+# Counterparts of each row in a refit.
+_COUNTERPARTS = 2
+# Shares that differ by less are equal: sums may be taken in another order.
+_TOLERANCE = 1e-12
+_CONFIDENCE_LEVEL = 0.95
+# Largest difference of the transported rows' rate from the target's, beyond noise.
+_MAX_RATE_DIFFERENCE = 0.05
+# Normal quantile of a power of 80%.
+_POWER_QUANTILE = 0.842
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareEstimate:
-    """A share of a group, or a difference of two, with its interval.
+    """A share of a group, or a difference of two shares, with its confidence interval.
 
     Attributes:
-        value: The estimate.
-        interval: That covers it with 95% confidence.
+        value: Estimate.
+        interval: 95% confidence interval.
     """
 
     value: float
-    interval: tuple[float, float]
+    interval: Interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NullSizes:
-    """Flipsets of two groups whose labels were permuted.
+    """Null distribution of the gross share, from permuted group labels.
 
     Attributes:
-        mean: Mean share of a group that flips.
-        bound: Nineteen of twenty stay at or below this.
-        n_resamples: How many.
-        p_value: Share of permutations with as many flips as found, itself counted.
+        mean: Mean gross share over permutations.
+        bound: 95% quantile of the gross share.
+        n_resamples: Number of permutations.
+        p_value: Share of permutations with a gross share at least as large as observed; the
+            observed labels count as one of them.
     """
 
     mean: float
@@ -84,8 +94,8 @@ class NullSizes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resampled:
-    """Standard errors of one direction's shares, as the maps and the people vary."""
+class StandardErrors:
+    """Standard errors of one direction's shares, from refits on bootstrap samples."""
 
     advantaged: float
     disadvantaged: float
@@ -98,60 +108,58 @@ def null_sizes(
     second: DecidedRows,
     method: MapMethod,
     columns: Columns,
-    model: Decides,
-    found: tuple[float, float],
+    model: DecisionModel,
+    observed: tuple[float, float],
     *,
     n_resamples: int,
     seed: int,
     tick: Tick,
 ) -> tuple[NullSizes, NullSizes]:
-    """Permute the labels of two groups; both directions from the same permutations.
+    """Permute the labels of two groups; both directions use the same permutations.
 
     Args:
-        first: People of the one group.
-        second: People of the other.
-        method: Fitted anew each time.
-        columns: What the columns are.
-        model: DecidedRows about counterparts of those that move.
-        found: Gross shares from first to second, and from second to first.
-        n_resamples: How many.
-        seed: Of the permutations.
-        tick: Called after each.
+        first: Rows of the first group.
+        second: Rows of the second group.
+        method: Map method; fitted again for each permutation.
+        columns: Description of the columns.
+        model: Model that decides on counterparts.
+        observed: Gross shares from first to second, and from second to first.
+        n_resamples: Number of permutations.
+        seed: Seed of the random generator.
+        tick: Called after each permutation.
     """
-    people = DecidedRows.of(
+    rows = DecidedRows.of(
         np.concatenate([first.features, second.features]),
         np.concatenate([first.decisions, second.decisions]),
     )
     rng = np.random.default_rng(seed)
-    labels = np.arange(len(people)) < len(first)
-    still = (
-        method.identity_check(people.features, columns)
-        if isinstance(method, SparseMethod)
-        else None
+    labels = np.arange(len(rows)) < len(first)
+    # Sparse methods know without a fit when the map is the identity, so that nothing flips.
+    is_identity = (
+        method.identity_check(rows.features, columns) if isinstance(method, SparseMethod) else None
     )
-    # The same rule for the groups as they are.
-    if still is not None and still(labels):
-        found = 0.0, 0.0
-    sizes = np.zeros((n_resamples, 2))
+    # The observed labels are treated as every permutation is.
+    if is_identity is not None and is_identity(labels):
+        observed = 0.0, 0.0
+    shares = np.zeros((n_resamples, 2))
     for number in range(n_resamples):
-        mask = rng.permutation(labels)
-        if still is None or not still(mask):
-            parts = people.take(np.flatnonzero(mask)), people.take(np.flatnonzero(~mask))
-            for direction, (here, there) in enumerate((parts, parts[::-1])):
-                fitted = method.fit(here.features, there.features, columns, seed=seed + number)
-                sizes[number, direction] = gross_share(here, fitted, model, _DRAWS)
+        permuted = rng.permutation(labels)
+        if is_identity is None or not is_identity(permuted):
+            groups = rows.take(np.flatnonzero(permuted)), rows.take(np.flatnonzero(~permuted))
+            for direction, (source, target) in enumerate((groups, groups[::-1])):
+                fitted = method.fit(source.features, target.features, columns, seed=seed + number)
+                shares[number, direction] = gross_share(source, fitted, model, _COUNTERPARTS)
         tick()
-    one, other = (_null(sizes[:, d], found[d]) for d in range(2))
-    return one, other
+    return _null(shares[:, 0], observed[0]), _null(shares[:, 1], observed[1])
 
 
-def _null(sizes: Float, found: float) -> NullSizes:
-    as_large = int(np.count_nonzero(sizes >= found - _NEAR))
+def _null(shares: Float, observed: float) -> NullSizes:
+    as_large = int(np.count_nonzero(shares >= observed - _TOLERANCE))
     return NullSizes(
-        mean=float(sizes.mean()),
-        bound=float(np.quantile(sizes, 0.95, method="inverted_cdf")),
-        n_resamples=len(sizes),
-        p_value=(1 + as_large) / (1 + len(sizes)),
+        mean=float(shares.mean()),
+        bound=float(np.quantile(shares, 0.95, method="inverted_cdf")),
+        n_resamples=len(shares),
+        p_value=(1 + as_large) / (1 + len(shares)),
     )
 
 
@@ -161,88 +169,137 @@ def bootstrap(
     fitted: tuple[TransportMap, TransportMap],
     method: MapMethod,
     columns: Columns,
-    model: Decides,
+    model: DecisionModel,
     *,
     n_bootstrap: int,
     seed: int,
     tick: Tick,
-) -> tuple[Resampled, Resampled]:
+) -> tuple[StandardErrors, StandardErrors]:
     """Standard errors of both directions' shares.
 
-    Of large groups smaller samples are drawn, and their scatter is scaled by the root of the
-    ratio of sizes. What moves is held as fitted, where the method chooses it.
+    Large groups are drawn in smaller samples, and the standard deviation is scaled by the root
+    of the ratio of sizes. A sparse method keeps the selection of columns of the fitted map.
+
+    Args:
+        first: Rows of the first group.
+        second: Rows of the second group.
+        fitted: Maps from first to second, and from second to first.
+        method: Map method; fitted again for each resample.
+        columns: Description of the columns.
+        model: Model that decides on counterparts.
+        n_bootstrap: Number of resamples, at least 2.
+        seed: Seed of the random generator.
+        tick: Called after each resample.
     """
     rng = np.random.default_rng(seed)
     groups = first, second
-    part = min(1.0, _MOST / max(map(len, groups)))
-    sizes = [max(math.ceil(part * len(group)), min(len(group), _FEWEST)) for group in groups]
+    fraction = min(1.0, _MAX_ROWS / max(map(len, groups)))
+    sizes = [max(math.ceil(fraction * len(group)), min(len(group), _MIN_ROWS)) for group in groups]
     shares = np.zeros((2, n_bootstrap, 4))
     for number in range(n_bootstrap):
-        drawn = [
+        resample = [
             group.take(rng.integers(len(group), size=size))
             for group, size in zip(groups, sizes, strict=True)
         ]
-        for direction, (here, there) in enumerate((drawn, drawn[::-1])):
-            refitted = _refit(method, fitted[direction], here, there, columns, seed + number)
-            flipset, _ = counterparts_of(here, refitted, model, _DRAWS)
+        for direction, (source, target) in enumerate((resample, resample[::-1])):
+            refitted = _refit(method, fitted[direction], source, target, columns, seed + number)
+            flipset, _ = counterparts_of(source, refitted, model, _COUNTERPARTS)
             if len(flipset):
                 sides = flipset.share("advantaged"), flipset.share("disadvantaged")
                 shares[direction, number] = (*sides, sum(sides), sides[0] - sides[1])
         tick()
-    # Both groups add to the scatter; a small one is drawn whole, and its part must not shrink.
+    # Both groups contribute variance. A group that was drawn in full must not be scaled down, so
+    # the larger of the two ratios applies to both.
     scale = math.sqrt(max(size / len(group) for size, group in zip(sizes, groups, strict=True)))
-    # Few resamples know the scatter badly.
-    sure = float(stats.t.ppf(0.975, n_bootstrap - 1) / stats.norm.ppf(0.975))
-    errors = shares.std(1, ddof=1) * scale * sure
-    one, other = (
-        Resampled(advantaged=e[0], disadvantaged=e[1], gross=e[2], net=e[3])
+    # Student's t instead of the normal: few resamples estimate the standard deviation poorly.
+    t_ratio = float(stats.t.ppf(0.975, n_bootstrap - 1) / stats.norm.ppf(0.975))
+    errors = shares.std(1, ddof=1) * scale * t_ratio
+    forward, backward = (
+        StandardErrors(advantaged=e[0], disadvantaged=e[1], gross=e[2], net=e[3])
         for e in errors.tolist()
     )
-    return one, other
+    return forward, backward
 
 
 def _refit(
     method: MapMethod,
     fitted: TransportMap,
-    here: DecidedRows,
-    there: DecidedRows,
+    source: DecidedRows,
+    target: DecidedRows,
     columns: Columns,
     seed: int,
 ) -> TransportMap:
     if isinstance(method, SparseMethod):
-        return method.refit(fitted, here.features, there.features, columns, seed=seed)
-    return method.fit(here.features, there.features, columns, seed=seed)
+        return method.refit(fitted, source.features, target.features, columns, seed=seed)
+    return method.fit(source.features, target.features, columns, seed=seed)
 
 
 def share_interval(
     share: float, error: float | None, rows: int, confidence_level: float
-) -> tuple[float, float]:
-    """Wilson's interval for a share, with as many people as would have this error.
+) -> Interval:
+    """Wilson's interval of a share, with the effective number of rows that has this error.
 
     Args:
-        share: The estimate.
-        error: Its standard error; None for that of as many independent people as there are.
-        rows: People.
-        confidence_level: Confidence.
+        share: Estimate.
+        error: Its standard error; None for that of independent rows.
+        rows: Number of rows.
+        confidence_level: Confidence level.
     """
-    z = float(stats.norm.ppf((1 + confidence_level) / 2))
-    plain = share * (1 - share)
+    variance = share * (1 - share)
     n = float(rows)
-    if error is not None and error > 0 and plain > 0:
-        n = min(plain / error**2, 100.0 * rows)
-    middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
-    half = z / (1 + z**2 / n) * math.sqrt(plain / n + z**2 / (4 * n**2))
-    return max(min(middle - half, share), 0.0), min(max(middle + half, share), 1.0)
+    if error is not None and error > 0 and variance > 0:
+        # An error near zero must not make the interval a point.
+        n = min(variance / error**2, 100.0 * rows)
+    low, high = wilson(share, n, confidence_level)
+    return min(low, share), max(high, share)
 
 
 def share_estimate(value: float, error: float | None, rows: int) -> ShareEstimate:
-    """A share of so many people, by its standard error."""
-    return ShareEstimate(value=value, interval=share_interval(value, error, rows, _CONFIDENCE))
+    """Share with its interval; see `share_interval`."""
+    interval = share_interval(value, error, rows, _CONFIDENCE_LEVEL)
+    return ShareEstimate(value=value, interval=interval)
 
 
-def net_estimate(flipset: Flipset, errors: Resampled | None) -> ShareEstimate:
-    """Advantaged less disadvantaged, by its standard error."""
+def net_estimate(flipset: Flipset, errors: StandardErrors | None) -> ShareEstimate:
+    """Advantaged minus disadvantaged share with its normal interval."""
     gross, net = flipset.gross, flipset.net
-    plain = math.sqrt(max(gross - net**2, 0.0) / len(flipset))
-    reach = float(stats.norm.ppf((1 + _CONFIDENCE) / 2)) * (plain if errors is None else errors.net)
-    return ShareEstimate(value=net, interval=(max(net - reach, -1.0), min(net + reach, 1.0)))
+    # Variance of a variable that is 1, 0 or -1: E[X²] - E[X]².
+    error = math.sqrt(max(gross - net**2, 0.0) / len(flipset)) if errors is None else errors.net
+    half = float(stats.norm.ppf((1 + _CONFIDENCE_LEVEL) / 2)) * error
+    return ShareEstimate(value=net, interval=(max(net - half, -1.0), min(net + half, 1.0)))
+
+
+def rate_mismatch(flipset: Flipset, target: DecidedRows) -> str | None:
+    """Reason to reject the map: transported rows do not have the target group's rate.
+
+    A map onto the target's distribution gives transported rows the target's favourable rate. This
+    check detects differences that add up over many features, each too small for the map to move.
+    """
+    transported = float(flipset.counterpart_decisions.mean())
+    rate = float(target.decisions.mean())
+    pooled = (transported + rate) / 2
+    noise = math.sqrt(pooled * (1 - pooled) * (1 / len(flipset) + 1 / len(target)))
+    if abs(transported - rate) <= _MAX_RATE_DIFFERENCE + 3 * noise:
+        return None
+    return (
+        f"the map fails validation: {percent(transported)} of the transported rows get the "
+        f"favourable decision, but {percent(rate)} of the target group."
+    )
+
+
+def unseen_share(first: int, second: int, variables: int) -> float:
+    """Largest share that may flip through a variable whose difference the map does not detect.
+
+    The largest Kolmogorov-Smirnov distance that a test at the level of one variable misses with
+    a probability above 20%, for groups of these sizes.
+
+    Args:
+        first: Number of rows of the first group.
+        second: Number of rows of the second group.
+        variables: Number of variables that share the family-wise level.
+    """
+    harmonic = round(first * second / (first + second))
+    critical = float(stats.kstwo.isf(FAMILY_LEVEL / variables, harmonic))
+    # 0.5 is the largest standard deviation of an indicator.
+    noise = 0.5 * math.sqrt(1 / first + 1 / second)
+    return min(critical + _POWER_QUANTILE * noise, 1.0)

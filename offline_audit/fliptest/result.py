@@ -1,22 +1,34 @@
-"""Result of a FlipTest: every pair of groups, both directions."""
+"""Result of a FlipTest: every pair of groups in both directions."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from offline_audit.criteria import Criterion
-from offline_audit.fliptest.direction import SIDES, FlipDirection
-from offline_audit.fliptest.flipset import Side
-from offline_audit.fliptest.resampling import ShareEstimate
-from offline_audit.rendering import TextTable, json_ready, p_words, percent, to_html, to_text
+from offline_audit.fliptest.flipset import SIDES, Flipset, Identification, Side
+from offline_audit.fliptest.marginals import Marginals
+from offline_audit.fliptest.resampling import NullSizes, ShareEstimate
+from offline_audit.fliptest.subgroup import Subgroup
+from offline_audit.fliptest.transparency import TransparencyReport
+from offline_audit.maps.validation import MapValidation
+from offline_audit.rendering import (
+    TextTable,
+    count,
+    json_ready,
+    p_words,
+    percent,
+    to_html,
+    to_text,
+    wrapped,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["FlipTestResult"]
+__all__ = ["FlipDirection", "FlipTestResult"]
 
 _WITHIN = {
     "statistical_parity": "",
@@ -24,29 +36,173 @@ _WITHIN = {
     "predictive_equality": ", among those with label 0",
     "equalized_odds": ", within each label",
 }
-_HEADER = ("from → to", "people", "disadvantaged", "advantaged", "net", "by chance", "p")
-_MOST_FEATURES = 3
-# Share of a group of which features are named.
-_LEAST_TOLD = 0.0005
-# Letters of a line, and of a group's name that are shown at least.
-_WIDTH, _SHORTEST = 100, 3
+_HEADER = ("from → to", "people", "disadvantaged", "advantaged", "net", "null 95%", "p")
+_MAX_FEATURES = 3
+# Smallest share of a group whose features the summary names.
+_SMALLEST_SHARE = 0.0005
+# Width of a line, and smallest width of a shortened group name, in characters.
+_LINE_WIDTH, _NAME_WIDTH = 100, 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlipDirection:
+    """Result of one direction: members of a source group transported to a target group.
+
+    Attributes:
+        source: Group whose members are transported.
+        target: Group to which they are transported.
+        label: Label of the transported rows; None for rows of any label.
+        rows: Number of rows of source and target.
+        rates: Favourable rate of source and target; None for a group below the smallest cell.
+        advantaged: Share of the source with the favourable decision whose counterparts do not
+            have it; None if it could not be computed.
+        disadvantaged: Share without the favourable decision whose counterparts have it.
+        gross: Sum of both shares.
+        net: Advantaged minus disadvantaged share; for an exact map, the difference of rates.
+        null: Null distribution of the gross share; None without permutations.
+        smallest_detectable_effect: Smallest gross share detected with 80% power at these sizes.
+        validation: Validation of the map on rows to which it was not fitted.
+        identification: Range of the flipset over plans of equal cost.
+        transparency: Features that differ between flipped rows and counterparts, by side.
+        marginals: Comparison of members with the rest of their group, by side.
+        subgroups: Rule that describes the members, by side.
+        reason: Why there is no p-value; None if there is one.
+        warnings: Limitations of the figures.
+        flipset: Rows and counterparts; not in `to_dict`, which has aggregates only.
+    """
+
+    source: str
+    target: str
+    label: int | None
+    rows: tuple[int, int]
+    rates: tuple[float | None, float | None]
+    advantaged: ShareEstimate | None = None
+    disadvantaged: ShareEstimate | None = None
+    gross: ShareEstimate | None = None
+    net: ShareEstimate | None = None
+    null: NullSizes | None = None
+    smallest_detectable_effect: float | None = None
+    validation: MapValidation | None = None
+    identification: Identification | None = None
+    transparency: Mapping[Side, TransparencyReport] = field(default_factory=dict)
+    marginals: Mapping[Side, Marginals] = field(default_factory=dict)
+    subgroups: Mapping[Side, Subgroup] = field(default_factory=dict)
+    reason: str | None = None
+    warnings: tuple[str, ...] = ()
+    flipset: Flipset | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def name(self) -> str:
+        """Source and target, and the label if there is one."""
+        label = "" if self.label is None else f", label {self.label}"
+        return f"{self.source} → {self.target}{label}"
+
+    @property
+    def p_value(self) -> float | None:
+        """P-value of the gross share; None if there is a `reason`."""
+        return None if self.null is None or self.reason is not None else self.null.p_value
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON, aggregates only."""
+        names = [f.name for f in dataclasses.fields(self) if f.name != "flipset"]
+        data: dict[str, Any] = {name: json_ready(getattr(self, name)) for name in names}
+        for name in ("transparency", "marginals", "subgroups"):
+            data[name] = {side: part.to_dict() for side, part in getattr(self, name).items()}
+        return {**data, "p_value": self.p_value}
+
+    def __str__(self) -> str:
+        reports = [str(report) for report in _reports(self)]
+        notes = "\n".join(map(wrapped, _direction_notes(self)))
+        return "\n\n".join([wrapped(_direction_title(self)), *reports, notes])
+
+    def _repr_html_(self) -> str:
+        reports = [report._repr_html_() for report in _reports(self)]
+        return to_html(_direction_title(self), None, _direction_notes(self)) + "".join(reports)
+
+    def plot_transparency(self, side: Side) -> Figure:
+        """Plot how features differ between flipped rows and counterparts, and which undo flips."""
+        from offline_audit.fliptest.figures import draw_transparency
+
+        return draw_transparency(self.transparency[side], f"{self.name}: {side}")
+
+    def plot_marginals(self, side: Side) -> Figure:
+        """Plot distributions of the members of a flipset and of their whole group."""
+        from offline_audit.fliptest.figures import draw_marginals
+
+        return draw_marginals(self.marginals[side], f"{self.name}: {side}")
+
+
+def _direction_title(direction: FlipDirection) -> str:
+    if direction.gross is None:
+        return f"{direction.name}: no result"
+    p = "" if direction.p_value is None else f", p {_with_equals(direction.p_value)}"
+    return (
+        f"{direction.name}: the decision would change for {percent(direction.gross.value)} of "
+        f"{direction.rows[0]:,} people{p}"
+    )
+
+
+def _with_equals(p_value: float) -> str:
+    text = p_words(p_value)
+    return text if text.startswith("<") else f"= {text}"
+
+
+def _reports(direction: FlipDirection) -> list[TransparencyReport | Subgroup | Marginals]:
+    kinds = (direction.transparency, direction.marginals, direction.subgroups)
+    return [reports[side] for side in SIDES for reports in kinds if side in reports]
+
+
+def _direction_notes(direction: FlipDirection) -> list[str]:
+    notes = [f"No p-value: {direction.reason}"] if direction.reason is not None else []
+    if direction.null is not None:
+        notes.append(
+            f"Null distribution of {count(direction.null.n_resamples, 'permutation')} of the group "
+            f"labels: {percent(direction.null.mean)} flip on average, at most "
+            f"{percent(direction.null.bound)} in 95% of the permutations."
+        )
+    if direction.validation is not None:
+        notes.append(_validation_note(direction.validation))
+    if direction.identification is not None:
+        plans = direction.identification
+        notes.append(
+            f"Exact transport of {plans.rows:,} people with cost {plans.cost}: the choice between "
+            "plans of equal cost changes the share of flips by "
+            f"{100 * abs(plans.most - plans.fewest):.1f} points."
+        )
+    if direction.smallest_detectable_effect is not None:
+        notes.append(
+            "Smallest detectable effect: up to about "
+            f"{percent(direction.smallest_detectable_effect)} may flip through differences between "
+            "the groups that are too small to detect in this number of people."
+        )
+    return [*notes, *(f"! {warning}" for warning in direction.warnings)]
+
+
+def _validation_note(validation: MapValidation) -> str:
+    worst = max(validation.variables, key=lambda fit: fit.ks)
+    return (
+        f"Map validated on {validation.rows[0]:,} people to whom it was not fitted: largest KS "
+        f"{worst.ks:.3f} ({worst.name}), AUC {validation.auc:.2f} between transported "
+        f"rows and members, mean cost {validation.distance:.2f} (exact transport between samples: "
+        f"{validation.exact_distance:.2f})."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class FlipTestResult:
-    """Whose decisions would differ in another group, and through which features.
+    """Whose decisions would change in another group, and through which features.
 
     Attributes:
-        attribute: The protected attribute.
-        criterion: Within which outcomes people are transported.
-        map: Name of the method.
-        cost: What it keeps small.
-        directions: Every pair of groups, both ways.
-        alpha: At which `rejected` answers, without correction for several directions.
+        attribute: Protected attribute.
+        criterion: Fairness criterion; it sets the labels within which rows are transported.
+        map: Name of the map method.
+        cost: Name of the transport cost that the map minimizes.
+        directions: Results of every pair of groups, in both directions.
+        alpha: Significance level of `rejected`, not corrected for several directions.
         n_counterparts: Counterparts per row where the map splits; more where rows are duplicates.
-        seed: Of whatever is random.
-        complete: False if the model could no longer be asked; what was found until then is here.
-        warnings: What to know before a figure is believed.
+        seed: Seed of the random generator.
+        complete: False if the model failed during the test; later results are missing.
+        warnings: Limitations of the figures.
     """
 
     attribute: str
@@ -64,159 +220,144 @@ class FlipTestResult:
         return iter(self.directions)
 
     def direction(self, source: str, target: str, label: int | None = None) -> FlipDirection:
-        """One of them.
+        """Result of one direction.
 
         Raises:
-            KeyError: There is none, or one for each label and none was named.
+            KeyError: No such direction, or there are several labels and `label` is None.
         """
-        found = [
-            each
-            for each in self.directions
-            if (each.source, each.target) == (source, target) and label in (None, each.label)
+        matches = [
+            direction
+            for direction in self.directions
+            if (direction.source, direction.target) == (source, target)
+            and label in (None, direction.label)
         ]
-        if len(found) != 1:
-            what = "several labels; name one of" if found else "no such direction; there are"
-            raise KeyError(f"{what}: {'; '.join(each.name for each in found or self.directions)}")
-        return found[0]
+        if len(matches) != 1:
+            error = "several labels; pass one of" if matches else "no such direction; there are"
+            names = "; ".join(direction.name for direction in matches or self.directions)
+            raise KeyError(f"{error}: {names}")
+        return matches[0]
 
     @property
     def rejected(self) -> tuple[FlipDirection, ...]:
-        """Those in which more decisions flip than chance explains."""
+        """Directions in which more decisions flip than under the null hypothesis."""
         return tuple(
-            each
-            for each in self.directions
-            if each.p_value is not None and each.p_value <= self.alpha
+            direction
+            for direction in self.directions
+            if direction.p_value is not None and direction.p_value <= self.alpha
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it: aggregates only."""
+        """Plain data for JSON, aggregates only."""
         names = [f.name for f in dataclasses.fields(self) if f.name != "directions"]
-        found: dict[str, Any] = {name: json_ready(getattr(self, name)) for name in names}
-        return {**found, "directions": [each.to_dict() for each in self.directions]}
+        data: dict[str, Any] = {name: json_ready(getattr(self, name)) for name in names}
+        return {**data, "directions": [direction.to_dict() for direction in self.directions]}
 
     def __str__(self) -> str:
-        return to_text(result_title(self), result_table(self), result_notes(self))
+        return to_text(_title(self), _table(self), _notes(self))
 
     def _repr_html_(self) -> str:
-        return to_html(result_title(self), result_table(self), result_notes(self))
+        return to_html(_title(self), _table(self), _notes(self))
 
     def plot(self) -> Figure:
-        """Flipsets of every direction with their intervals, beside what chance makes."""
-        return drawn(self)
+        """Plot the flip shares of every direction, with intervals and null distributions."""
+        from offline_audit.fliptest.figures import draw_result
+
+        return draw_result(self)
 
 
-def result_title(result: FlipTestResult) -> str:
-    """The question."""
+def _title(result: FlipTestResult) -> str:
     end = "" if result.complete else " NOT complete."
     return (
-        f"Would decisions differ for people of another group? ({result.attribute}"
+        f"Would decisions change for people of another group? ({result.attribute}"
         f"{_WITHIN[result.criterion]}; map {result.map}, cost {result.cost}){end}"
     )
 
 
-def result_table(result: FlipTestResult) -> TextTable | None:
-    """A line for every direction."""
+def _table(result: FlipTestResult) -> TextTable | None:
     if not result.directions:
         return None
-    cells = [_cells(each) for each in result.directions]
-    rest = [max(map(len, column)) for column in zip(_HEADER[1:], *cells, strict=True)]
-    room = _WIDTH - sum(rest) - 2 * len(rest)
-    rows = [(_short(each, room), *row) for each, row in zip(result.directions, cells, strict=True)]
-    return TextTable(header=_HEADER, rows=tuple(rows), words=1)
+    cells = [_cells(direction) for direction in result.directions]
+    widths = [max(map(len, column)) for column in zip(_HEADER[1:], *cells, strict=True)]
+    width = _LINE_WIDTH - sum(widths) - 2 * len(widths)
+    rows = tuple(
+        (_short_name(direction, width), *row)
+        for direction, row in zip(result.directions, cells, strict=True)
+    )
+    return TextTable(header=_HEADER, rows=rows, words=1)
 
 
-def _short(each: FlipDirection, room: int) -> str:
-    """Its name, within so many letters; sentences below the table have the whole."""
-    if len(each.name) <= room:
-        return each.name
-    label = "" if each.label is None else f", label {each.label}"
-    letters = max((room - len(f" → {label}")) // 2, _SHORTEST)
-    ends = [n if len(n) <= letters else f"{n[: letters - 1]}…" for n in (each.source, each.target)]
-    return f"{' → '.join(ends)}{label}"
+def _short_name(direction: FlipDirection, width: int) -> str:
+    """Name of a direction, shortened to a width; the notes below the table have the full name."""
+    if len(direction.name) <= width:
+        return direction.name
+    label = "" if direction.label is None else f", label {direction.label}"
+    letters = max((width - len(f" → {label}")) // 2, _NAME_WIDTH)
+    names = direction.source, direction.target
+    short = [n if len(n) <= letters else f"{n[: letters - 1]}…" for n in names]
+    return f"{' → '.join(short)}{label}"
 
 
-def _cells(each: FlipDirection) -> tuple[str, ...]:
-    p = "–" if each.p_value is None else p_words(each.p_value)
+def _cells(direction: FlipDirection) -> tuple[str, ...]:
     return (
-        f"{each.rows[0]:,}",
-        _estimate(each.disadvantaged),
-        _estimate(each.advantaged),
-        "–" if each.net is None else f"{100 * each.net.value:+.1f}%",
-        "–" if each.null is None else f"≤ {percent(each.null.bound)}",
-        p,
+        f"{direction.rows[0]:,}",
+        _estimate(direction.disadvantaged),
+        _estimate(direction.advantaged),
+        "–" if direction.net is None else f"{100 * direction.net.value:+.1f}%",
+        "–" if direction.null is None else f"≤ {percent(direction.null.bound)}",
+        "–" if direction.p_value is None else p_words(direction.p_value),
     )
 
 
-def _estimate(found: ShareEstimate | None) -> str:
-    if found is None:
+def _estimate(estimate: ShareEstimate | None) -> str:
+    if estimate is None:
         return "–"
-    low, high = (100 * end for end in found.interval)
-    return f"{percent(found.value)} ({low:.1f} to {high:.1f})"
+    low, high = (100 * end for end in estimate.interval)
+    return f"{percent(estimate.value)} ({low:.1f} to {high:.1f})"
 
 
-def result_notes(result: FlipTestResult) -> list[str]:
-    """What each direction comes to, and what holds for all."""
-    notes = [note for each in result.directions for note in _summary(each)]
-    if any(each.null is not None for each in result.directions):
+def _notes(result: FlipTestResult) -> list[str]:
+    notes = [note for direction in result.directions for note in _summary(direction)]
+    if any(direction.null is not None for direction in result.directions):
         notes.append(
-            "By chance: flips if both groups had the same features (group labels permuted, maps "
-            "fitted again). It does not ask whether features that do differ may count."
+            "null 95%: bound on flips if both groups had the same features (group labels permuted, "
+            "maps refitted). It does not show whether the features that differ are justified."
         )
     return [*notes, *(f"! {warning}" for warning in result.warnings)]
 
 
-def _summary(each: FlipDirection) -> Iterator[str]:
-    if each.reason is not None:
-        yield f"{each.name}: no evidence: {each.reason}"
+def _summary(direction: FlipDirection) -> Iterator[str]:
+    if direction.reason is not None:
+        yield f"{direction.name}: no p-value: {direction.reason}"
+    # Features are named only if the map is validated and the share is not negligible.
+    validated = direction.validation is not None and direction.validation.passed
     for side in SIDES:
-        told = each.transparency.get(side)
-        share = getattr(each, side)
-        # Neither of a map that does not arrive, nor of next to nobody.
-        sound = each.validation is not None and each.validation.passed
-        if told is not None and told.features and sound and share.value >= _LEAST_TOLD:
-            yield f"{each.name}, {side}: {_through(each, side)}{_who(each, side)}."
-    yield from (f"! {each.name}: {warning}" for warning in each.warnings)
+        report, share = direction.transparency.get(side), getattr(direction, side)
+        if report is None or not report.features or not validated:
+            continue
+        if share.value >= _SMALLEST_SHARE:
+            subgroup = _subgroup_text(direction.subgroups.get(side))
+            yield f"{direction.name}, {side}: {_features_text(report)}{subgroup}."
+    yield from (f"! {direction.name}: {warning}" for warning in direction.warnings)
 
 
-def _through(each: FlipDirection, side: Side) -> str:
-    """The features that undo most flips, or else those that change most."""
-    report = each.transparency[side]
-    features = report.features[:_MOST_FEATURES]
+def _features_text(report: TransparencyReport) -> str:
+    """Features that undo most flips, or those that differ most."""
+    features = report.features[:_MAX_FEATURES]
     if features[0].undone is None:
         return "differ most in " + ", ".join(feature.name for feature in features)
-    told = [
+    undoing = [
         f"{feature.name} (undoes {percent(feature.undone)})"
         for feature in features
         if feature.undone
     ]
-    return "through " + (", ".join(told) or "several features together")
+    return "through " + (", ".join(undoing) or "several features together")
 
 
-def _who(each: FlipDirection, side: Side) -> str:
-    found = each.subgroups.get(side)
-    if found is None or found.rule is None or not found.confirmed or found.tested is None:
+def _subgroup_text(subgroup: Subgroup | None) -> str:
+    if subgroup is None or subgroup.rule is None or not subgroup.confirmed:
         return ""
-    members = found.tested.flips_inside + found.tested.flips_outside
-    if found.tested.flips_inside < members / 2:
-        return f"; more often where {found.rule}"
-    return f"; mostly {found.rule}"
-
-
-def drawn(result: FlipTestResult) -> Figure:
-    """A line for every direction."""
-    from offline_audit.fliptest.figures import FlipRow, draw_flips
-
-    rows = [
-        FlipRow(
-            name=each.name,
-            advantaged=each.advantaged.value,
-            advantaged_interval=each.advantaged.interval,
-            disadvantaged=each.disadvantaged.value,
-            disadvantaged_interval=each.disadvantaged.interval,
-            null_bound=None if each.null is None else each.null.bound,
-            sure=each.p_value is not None,
-        )
-        for each in result.directions
-        if each.advantaged is not None and each.disadvantaged is not None
-    ]
-    return draw_flips(rows, f"Decisions that would differ ({result.attribute})")
+    if subgroup.tested is None:
+        return ""
+    members = subgroup.tested.flips_inside + subgroup.tested.flips_outside
+    frequency = "more often where" if subgroup.tested.flips_inside < members / 2 else "mostly"
+    return f"; {frequency} {subgroup.rule}"

@@ -1,20 +1,25 @@
-"""A short rule for who is in a flipset, fitted on one half of the group and tested on the other."""
+"""A short rule for the members of a flipset, fitted on one half and tested on the other half."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
 from offline_audit.errors import AuditInputError
-from offline_audit.fliptest.differences import share_difference_interval
-from offline_audit.fliptest.disclosure import Counts, few_people, member_counts, told_counts
+from offline_audit.fliptest.counts import (
+    Counts,
+    member_counts,
+    share_difference_interval,
+    small_cells,
+    suppressed_counts,
+)
 from offline_audit.fliptest.flipset import Flipset, Side
-from offline_audit.fliptest.rules import Condition, all_hold, best_rule
+from offline_audit.fliptest.rules import Rule, all_hold, best_rule
 from offline_audit.intervals import Interval
 from offline_audit.maps.columns import Columns
 from offline_audit.maps.transport_map import Features
@@ -24,17 +29,19 @@ __all__ = ["Half", "Subgroup", "name_subgroup"]
 
 Bools = NDArray[np.bool_]
 
+_HEADER = ("half", "inside", "flip", "outside", "flip", "members covered")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Half:
-    """What a rule does on one half of the group.
+    """Counts of a rule on one half of the group; small counts are suppressed.
 
     Attributes:
-        inside: People for whom the rule is true.
-        outside: The others.
-        flips_inside: Members of the flipset among those inside.
-        flips_outside: Members among the others.
-        coarse: Whether fewer than the smallest cell are told as none.
+        inside: Number of people for whom the rule is true.
+        outside: Number of people for whom it is false.
+        flips_inside: Number of members of the flipset inside.
+        flips_outside: Number of members outside.
+        coarse: Whether counts below the smallest cell were suppressed.
     """
 
     inside: int
@@ -45,41 +52,42 @@ class Half:
 
     @property
     def share_inside(self) -> float:
-        """Of those inside, that flips."""
+        """Share of members among people inside."""
         return self.flips_inside / max(self.inside, 1)
 
     @property
     def share_outside(self) -> float:
-        """Of those outside, that flips."""
+        """Share of members among people outside."""
         return self.flips_outside / max(self.outside, 1)
 
     @property
     def covered(self) -> float:
-        """Share of the members that the rule holds."""
+        """Share of members for whom the rule is true."""
         return self.flips_inside / max(self.flips_inside + self.flips_outside, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subgroup:
-    """A rule that names where the flips are, and whether it held on people it was not found on.
+    """A rule that describes the members of a flipset, and its test on held-out rows.
 
     Attributes:
-        side: Which members.
-        conditions: All must be true; empty if no rule was found.
-        found: On the half that it was found on; None without a rule, or if too few are on both
-            sides of it.
-        tested: On the other half; None likewise.
-        interval: Of the share of flips inside less that outside, on the other half.
-        p_value: That inside no more flip than outside, on the other half (Fisher, one-sided).
-        alpha: At which it is confirmed.
+        side: Side of the flipset.
+        conditions: Conditions, all of which must be true; empty without a rule.
+        fitted: Counts on the half to which the rule was fitted; None without a rule, or if
+            both counts of a row are too small to be published.
+        tested: Counts on the other half; None as for `fitted`.
+        interval: Interval of the share of flips inside minus outside, on the other half.
+        p_value: One-sided p-value of Fisher's test on the other half; H0: people inside flip
+            no more often than people outside.
+        alpha: Significance level of `confirmed`.
         reason: Why there is no rule; None if there is one.
-        smallest_cell: Fewer people are told as none.
-        seed: Of the halves.
+        smallest_cell: Smallest count that is published.
+        seed: Seed of the division into halves.
     """
 
-    side: Side | Literal["either"]
-    conditions: tuple[Condition, ...] = ()
-    found: Half | None = None
+    side: Side
+    conditions: Rule = ()
+    fitted: Half | None = None
     tested: Half | None = None
     interval: Interval | None = None
     p_value: float | None = None
@@ -90,33 +98,33 @@ class Subgroup:
 
     @property
     def confirmed(self) -> bool:
-        """Whether the rule holds on the other half too."""
+        """Whether the test on the other half rejects H0."""
         return self.p_value is not None and self.p_value <= self.alpha
 
     @property
     def rule(self) -> str | None:
-        """The conditions in words."""
+        """The conditions as text."""
         return " and ".join(map(str, self.conditions)) or None
 
     def holds(self, features: Features, columns: Columns) -> Bools:
-        """For whom the rule is true, `[n, d]` to bool `[n]`; for no one without a rule."""
+        """Rows for which the rule is true, `[n, d]` to bool `[n]`; none without a rule."""
         return all_hold(self.conditions, features, columns) & bool(self.conditions)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, for JSON."""
-        found: dict[str, Any] = json_ready(self)
-        return found | {"rule": self.rule, "confirmed": self.confirmed}
+        """Plain data for JSON."""
+        data: dict[str, Any] = json_ready(self)
+        return data | {"rule": self.rule, "confirmed": self.confirmed}
 
     def __str__(self) -> str:
-        return to_text(*subgroup_words(self))
+        return to_text(_title(self), _table(self), _notes(self))
 
     def _repr_html_(self) -> str:
-        return to_html(*subgroup_words(self))
+        return to_html(_title(self), _table(self), _notes(self))
 
 
 def name_subgroup(
     flipset: Flipset,
-    side: Side | Literal["either"],
+    side: Side,
     columns: Columns,
     *,
     seed: int = 0,
@@ -124,44 +132,41 @@ def name_subgroup(
     most_conditions: int = 3,
     alpha: float = 0.05,
 ) -> Subgroup:
-    """Find a short rule for who is in the flipset, and test it on people it has not seen.
+    """Find a short rule for the members of a flipset, and test it on held-out rows.
 
-    On one half a decision tree predicts membership from people's own features. Of all rules made
-    of conditions along its branches the one with the best weighted relative accuracy is taken
-    (share of people inside times (share of members inside less share of members in all), which
-    ranks rules as share of members inside less share of others inside does); a longer rule must
-    be better by a margin. On the other half, H0: no more people flip inside than outside.
+    On one half, a decision tree predicts membership from the rows' own features. Among all rules
+    made of conditions along its branches, the one with the best weighted relative accuracy is
+    chosen: share of people inside × (share of members inside − share of members overall). This
+    ranks rules as the share of members inside minus the share of others inside does. A longer
+    rule must be better by a margin. On the other half, H0: people inside flip no more often.
 
     Args:
-        flipset: The people and their counterparts.
-        side: Which members; `either` takes both sides together.
-        columns: What the columns are.
-        seed: Of the halves.
-        smallest_cell: Each half needs as many members and as many others; limits are rounded, so
-            that they are no one's own value.
-        most_conditions: In the rule.
-        alpha: At which the rule is confirmed.
+        flipset: Rows and their counterparts.
+        side: Side of the flipset.
+        columns: Description of the columns.
+        seed: Seed of the division into halves and of the tree.
+        smallest_cell: Smallest number of members, and of others, in each half; limits of
+            conditions are rounded, so that they are not the value of one person.
+        most_conditions: Largest number of conditions in the rule.
+        alpha: Significance level at which the rule is confirmed.
 
     Raises:
-        AuditInputError: Widths do not agree, or no condition is allowed.
+        AuditInputError: Shapes do not match, or `most_conditions` is below 1.
     """
     width = flipset.features.shape[1]
     if width != len(columns):
-        raise AuditInputError(f"columns: there are {len(columns)}, but features are {width} wide")
+        raise AuditInputError(
+            f"columns: {len(columns)} columns are described, but features have {width}"
+        )
     if most_conditions < 1:
-        raise AuditInputError(f"most_conditions: at least 1 is needed, not {most_conditions}")
-    parts = (
-        flipset.parts("advantaged") + flipset.parts("disadvantaged")
-        if side == "either"
-        else flipset.parts(side)
-    )
-    members = parts >= 0.5
-    made = partial(Subgroup, side=side, alpha=alpha, smallest_cell=smallest_cell, seed=seed)
-    for who, whom in ((members, "members"), (~members, "others")):
-        if who.sum() < 2 * smallest_cell:
-            return made(reason=f"there are fewer than {2 * smallest_cell} {whom}")
+        raise AuditInputError(f"most_conditions: must be at least 1, not {most_conditions}")
+    members = flipset.members(side)
+    subgroup = partial(Subgroup, side=side, alpha=alpha, smallest_cell=smallest_cell, seed=seed)
+    for mask, role in ((members, "members"), (~members, "others")):
+        if mask.sum() < 2 * smallest_cell:
+            return subgroup(reason=f"there are fewer than {2 * smallest_cell} {role}")
     first = _half(members, np.random.default_rng(seed))
-    conditions = best_rule(
+    rule = best_rule(
         flipset.features[first],
         members[first],
         columns,
@@ -169,41 +174,42 @@ def name_subgroup(
         most=most_conditions,
         seed=seed,
     )
-    if not conditions:
-        return made(reason="no feature tells them from the others")
-    outside = (~all_hold(conditions, flipset.features, columns)).astype(np.intp)
-    # Those inside first, `[2, 2]` each.
-    found, tested = (member_counts(outside[who], 2, members[who]) for who in (first, ~first))
-    told = _half_figures(tested, smallest_cell)
-    return made(
-        conditions=conditions,
-        found=_half_figures(found, smallest_cell),
-        tested=told,
-        interval=_interval(told, 1 - alpha),
+    if not rule:
+        return subgroup(reason="no feature separates members from others")
+    outside = (~all_hold(rule, flipset.features, columns)).astype(np.intp)
+    # Members and others by inside and outside, `[2, 2]`.
+    fitted, tested = (member_counts(outside[half], 2, members[half]) for half in (first, ~first))
+    published = _published_half(tested, smallest_cell)
+    return subgroup(
+        conditions=rule,
+        fitted=_published_half(fitted, smallest_cell),
+        tested=published,
+        interval=_interval(published, 1 - alpha),
+        # On the exact counts: a p-value does not disclose them.
         p_value=float(stats.fisher_exact(tested, alternative="greater").pvalue),
     )
 
 
 def _half(members: Bools, rng: np.random.Generator) -> Bools:
-    """Half of the members and half of the others, bool `[n]`."""
+    """Mask of a random half of the members and half of the others, `[n]`."""
     chosen = np.zeros(len(members), bool)
-    for who in (members, ~members):
-        rows = rng.permutation(np.flatnonzero(who))
+    for mask in (members, ~members):
+        rows = rng.permutation(np.flatnonzero(mask))
         chosen[rows[: len(rows) // 2]] = True
     return chosen
 
 
-def _half_figures(table: Counts, smallest: int) -> Half | None:
-    told = told_counts(table, smallest)
-    if few_people(told, smallest).any():
+def _published_half(table: Counts, smallest: int) -> Half | None:
+    published = suppressed_counts(table, smallest)
+    if small_cells(published, smallest).any():
         return None
-    inside, outside = told.sum(0).tolist()
+    inside, outside = published.sum(0).tolist()
     return Half(
         inside=inside,
         outside=outside,
-        flips_inside=int(told[0, 0]),
-        flips_outside=int(told[0, 1]),
-        coarse=bool((told != table).any()),
+        flips_inside=int(published[0, 0]),
+        flips_outside=int(published[0, 1]),
+        coarse=bool((published != table).any()),
     )
 
 
@@ -215,26 +221,17 @@ def _interval(half: Half | None, confidence_level: float) -> Interval | None:
     )
 
 
-_HEADER = ("half", "inside", "flip", "outside", "flip", "members covered")
+def _title(subgroup: Subgroup) -> str:
+    if subgroup.rule is None:
+        return f"{subgroup.side.capitalize()}: no rule, as {subgroup.reason}."
+    unconfirmed = "" if subgroup.confirmed else " (not confirmed)"
+    return f"{subgroup.side.capitalize()}: {subgroup.rule}{unconfirmed}"
 
 
-def subgroup_words(found: Subgroup) -> tuple[str, TextTable | None, list[str]]:
-    """The rule, a table of both halves, and notes."""
-    return _title(found), _table(found), _notes(found)
-
-
-def _title(found: Subgroup) -> str:
-    whom = "flip either way" if found.side == "either" else f"are {found.side}"
-    if found.rule is None:
-        return f"No rule for those who {whom}: {found.reason}."
-    sure = "" if found.confirmed else " (not confirmed)"
-    return f"Those who {whom}: {found.rule}{sure}"
-
-
-def _table(found: Subgroup) -> TextTable | None:
-    if found.found is None or found.tested is None:
+def _table(subgroup: Subgroup) -> TextTable | None:
+    if subgroup.fitted is None or subgroup.tested is None:
         return None
-    rows = (_cells("found on", found.found), _cells("tested on", found.tested))
+    rows = (_cells("fitted on", subgroup.fitted), _cells("tested on", subgroup.tested))
     return TextTable(header=_HEADER, rows=rows)
 
 
@@ -249,15 +246,16 @@ def _cells(name: str, half: Half) -> tuple[str, ...]:
     )
 
 
-def _notes(found: Subgroup) -> list[str]:
-    if found.interval is None:
+def _notes(subgroup: Subgroup) -> list[str]:
+    if subgroup.interval is None:
         return []
-    low, high = (100 * end for end in found.interval)
-    verdict = "confirmed" if found.confirmed else "not confirmed"
-    told = (
-        f"On people that it was not found on, {low:+.1f} to {high:+.1f} points more flip inside "
-        f"than outside: p {p_words(found.p_value)}, {verdict} at {found.alpha:g}."
+    low, high = (100 * end for end in subgroup.interval)
+    verdict = "confirmed" if subgroup.confirmed else "not confirmed"
+    test = (
+        f"On the half to which it was not fitted, {low:+.1f} to {high:+.1f} points more flip "
+        f"inside than outside: p {p_words(subgroup.p_value)}, {verdict} at {subgroup.alpha:g}."
     )
-    few = any(half is not None and half.coarse for half in (found.found, found.tested))
-    hidden = f"Fewer than {found.smallest_cell} people on a side of the rule are told as none."
-    return [told, hidden] if few else [told]
+    notes = [test]
+    if any(half is not None and half.coarse for half in (subgroup.fitted, subgroup.tested)):
+        notes.append(f"Counts below {subgroup.smallest_cell} are suppressed.")
+    return notes

@@ -1,10 +1,10 @@
-"""FlipTest: transport each group to the others, and see whose decision would change."""
+"""FlipTest: transport each group to the others, and find whose decision would change."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from threadpoolctl import ThreadpoolController
 
 from monitor.bundle import Bundle
-from offline_audit.criteria import CRITERIA, Criterion
+from offline_audit.criteria import Criterion
 from offline_audit.errors import (
     AuditInputError,
     DecisionCacheError,
@@ -22,22 +22,21 @@ from offline_audit.errors import (
     ModelUnreachableError,
     OfflineAuditError,
 )
-from offline_audit.fliptest.direction import FlipDirection
-from offline_audit.fliptest.features import People, ToldColumns, read_people
-from offline_audit.fliptest.flipset import DecidedRows, Decides
-from offline_audit.fliptest.options import Options, checked_options
-from offline_audit.fliptest.pair import Pair, pair_steps
-from offline_audit.fliptest.result import FlipTestResult
-from offline_audit.fliptest.sample import Sample
+from offline_audit.fliptest.flipset import DecidedRows, DecisionModel
+from offline_audit.fliptest.frames import read_frame
+from offline_audit.fliptest.pair import Options, Pair, checked_options, pair_steps
+from offline_audit.fliptest.result import FlipDirection, FlipTestResult
+from offline_audit.fliptest.sample import ColumnSpec, FeatureTable, Sample, read_array
 from offline_audit.maps import MapMethod, map_method
 from offline_audit.maps.transport_map import SQUARED_L2, Cost, Features
 from offline_audit.model.audited_model import AuditedModel
 from offline_audit.progress import Progress, Reporter, reporting
+from offline_audit.rendering import some
 
-__all__ = ["OneThread", "flip_test"]
+__all__ = ["SingleThread", "flip_test", "read_features"]
 
-# What may end a test in the middle.
-_ENDS = (ModelUnreachableError, ModelFailedError, DecisionCacheError)
+# Errors of the model that end a test with an incomplete result.
+_MODEL_ERRORS = (ModelUnreachableError, ModelFailedError, DecisionCacheError)
 
 
 def flip_test(
@@ -46,7 +45,7 @@ def flip_test(
     groups: ArrayLike | Mapping[str, ArrayLike],
     labels: ArrayLike | None = None,
     *,
-    columns: ToldColumns | None = None,
+    columns: ColumnSpec | None = None,
     criterion: Criterion = "statistical_parity",
     reference: str | None = None,
     map: str | MapMethod = "joint_quantile",  # noqa: A002 - what users call it
@@ -79,7 +78,7 @@ def flip_test(
         features: Data frame, or array `[n, d]` of encoded columns.
         groups: Group of each row, or {attribute: groups}.
         labels: True outcomes, 1 the favourable one, for criteria other than statistical parity.
-        columns: Description of the columns of an array; see `read_people`.
+        columns: Description of the columns: a manifest, `Columns` or names; see `read_features`.
         criterion: `equal_opportunity` and `equalized_odds` transport rows within their label.
         reference: Group that all others are compared with; None compares every pair.
         map: Name of a method, or a method with its own options; see `offline_audit.maps`.
@@ -108,7 +107,7 @@ def flip_test(
     if isinstance(model, Bundle | Path | str):
         model = model if isinstance(model, Bundle) else Bundle.read(model)
         columns = model.manifest if columns is None else columns
-    people = read_people(features, columns)
+    table = read_features(features, columns)
     options = checked_options(
         criterion=criterion,
         method=map_method(map, cost),
@@ -123,33 +122,36 @@ def flip_test(
         explain=explain,
         seed=seed,
     )
-    sample = Sample.read(people, groups, labels, needs_labels=CRITERIA[criterion] != (None,))
+    sample = Sample.read(table, groups, labels, needs_labels=options.labels != (None,))
     if options.reference is not None and options.reference not in sample.groups:
-        raise AuditInputError(f"reference: {sample.attribute} has no group {options.reference!r}")
-    asked = _model(model, people, threshold, favourable)
-    before = asked.failures
+        raise AuditInputError(
+            f"reference: no group {options.reference!r} of {sample.attribute}; there are: "
+            f"{some(sample.groups, 9)}"
+        )
+    audited = _audited_model(model, table, threshold, favourable)
+    failures = audited.failures
     pairs = _pairs(sample, options)
     with reporting(progress, 1 + len(pairs) * pair_steps(options)) as reporter:
-        reporter.doing("asking the model")
-        chosen = sample.asked(options)
-        decisions = np.full(len(people.features), -1, np.int8)
-        decisions[chosen] = asked.decide(people.features[chosen], progress=reporter.rows)
-        silent = asked.failures.since(before).warnings
+        reporter.doing("decisions of the model")
+        rows = sample.drawn(options.labels, options.max_rows, options.seed)
+        decisions = np.full(len(table.features), -1, np.int8)
+        decisions[rows] = audited.decide(table.features[rows], progress=reporter.rows)
+        failure_warnings = audited.failures.since(failures).warnings
         reporter.step()
-        with OneThread() as span:
-            free = span.freed(asked)
-            found, error = _examined(sample, pairs, decisions, free, options, reporter)
+        with SingleThread() as threads:
+            unlimited = threads.unlimited(audited)
+            directions, error = _run_pairs(sample, pairs, decisions, unlimited, options, reporter)
     warnings = [
         *sample.warnings,
-        *silent,
-        *sample.left(options),
+        *failure_warnings,
+        *sample.sampling_warnings(options.labels, options.max_rows),
     ]
     return FlipTestResult(
         attribute=sample.attribute,
         criterion=options.criterion,
         map=options.method.name,
         cost=options.method.cost.name,
-        directions=tuple(found),
+        directions=tuple(directions),
         alpha=options.alpha,
         n_counterparts=options.n_counterparts,
         seed=options.seed,
@@ -158,64 +160,84 @@ def flip_test(
     )
 
 
-def _model(
+def read_features(features: Any, columns: ColumnSpec | None = None) -> FeatureTable:
+    """Read a table of features.
+
+    Args:
+        features: Data frame, in which text becomes categories (and text again for the model), or
+            an array `[n, d]` of encoded columns.
+        columns: Description of the columns of an array: a manifest, `Columns`, or names only.
+            Kinds that it does not give are inferred from the values: zeros and ones are binary,
+            whole numbers integer, other numbers numeric. For a data frame it also selects the
+            columns and their order; a frame that a manifest or `Columns` describes is already
+            encoded, and the model is called with arrays.
+
+    Raises:
+        AuditInputError: Not a table of numbers and text, a value is missing, or a column does not
+            match its description.
+    """
+    if hasattr(features, "columns") and hasattr(features, "iloc"):
+        return read_frame(features, columns)
+    return read_array(features, columns)
+
+
+def _audited_model(
     model: AuditedModel | Bundle | Callable[..., Any],
-    people: People,
+    table: FeatureTable,
     threshold: float | None,
     favourable: Literal[0, 1],
 ) -> AuditedModel:
-    told = isinstance(people.decode(people.features[:1]), np.ndarray)
+    takes_arrays = isinstance(table.decode(table.features[:1]), np.ndarray)
     if isinstance(model, AuditedModel | Bundle):
         if threshold is not None or favourable != 1:
             raise AuditInputError(
-                "threshold, favourable: these are for a function; a bundle and an AuditedModel "
-                "know their own"
+                "threshold, favourable: only for a function; a bundle or an AuditedModel has its "
+                "own"
             )
-        if people.columns.one_hot_groups and not told:
+        if table.columns.one_hot_groups and not takes_arrays:
             raise AuditInputError(
-                "features: a bundle and an AuditedModel take encoded columns, not words"
+                "features: a bundle or an AuditedModel takes encoded columns, not text"
             )
         return AuditedModel.of(model)
-    if told:
+    if takes_arrays:
         return AuditedModel.from_function(model, threshold=threshold, favourable=favourable)
 
     def decoded(rows: NDArray[np.float32]) -> Any:
-        return model(people.decode(rows))
+        return model(table.decode(rows))
 
     return AuditedModel.from_function(decoded, threshold=threshold, favourable=favourable)
 
 
 def _pairs(sample: Sample, options: Options) -> list[tuple[int, int, int | None]]:
-    """Places of two groups, and a label, for each that is compared."""
-    places = itertools.combinations(range(len(sample.groups)), 2)
-    wanted = [
+    """Indices of two groups, and a label, for every comparison."""
+    pairs = [
         pair
-        for pair in places
+        for pair in itertools.combinations(range(len(sample.groups)), 2)
         if options.reference is None or options.reference in [sample.groups[g] for g in pair]
     ]
-    return [(first, second, label) for label in options.labels for first, second in wanted]
+    return [(first, second, label) for label in options.labels for first, second in pairs]
 
 
-def _examined(
+def _run_pairs(
     sample: Sample,
     pairs: list[tuple[int, int, int | None]],
     decisions: NDArray[np.int8],
-    model: Decides,
+    model: DecisionModel,
     options: Options,
     reporter: Reporter,
 ) -> tuple[list[FlipDirection], OfflineAuditError | None]:
-    """Every pair, both ways, until the model can no longer be asked."""
-    found: list[FlipDirection] = []
+    """Results of all pairs; after an error of the model, the stages completed before it."""
+    directions: list[FlipDirection] = []
     error: OfflineAuditError | None = None
     for first, second, label in pairs:
         pair = Pair(
             names=(sample.groups[first], sample.groups[second]),
             label=label,
-            people=(
-                _decided(sample, sample.rows(first, label), decisions),
-                _decided(sample, sample.rows(second, label), decisions),
+            groups=(
+                _decided_rows(sample, sample.rows(first, label), decisions),
+                _decided_rows(sample, sample.rows(second, label), decisions),
             ),
-            columns=sample.people.columns,
+            columns=sample.table.columns,
             model=model,
             options=options,
         )
@@ -223,39 +245,42 @@ def _examined(
         latest = pair.blank(selective[0] or selective[1])
         try:
             if error is None:
-                for richer in pair.stages(latest, reporter):
-                    latest = richer
-        except _ENDS as met:
-            error = met
-        found += latest if error is None else _unfinished(latest)
-    return found, error
+                for stage in pair.stages(latest, reporter):
+                    latest = stage
+        except _MODEL_ERRORS as model_error:
+            error = model_error
+        directions += latest if error is None else map(_incomplete, latest)
+    return directions, error
 
 
-def _decided(sample: Sample, rows: NDArray[np.intp], decisions: NDArray[np.int8]) -> DecidedRows:
-    told = rows[decisions[rows] >= 0]
-    return DecidedRows.of(sample.people.features[told], decisions[told] == 1)
+def _decided_rows(
+    sample: Sample, rows: NDArray[np.intp], decisions: NDArray[np.int8]
+) -> DecidedRows:
+    decided = rows[decisions[rows] >= 0]
+    return DecidedRows.of(sample.table.features[decided], decisions[decided] == 1)
 
 
-def _unfinished(directions: tuple[FlipDirection, ...]) -> Iterator[FlipDirection]:
-    for each in directions:
-        # What was held against chance is evidence, even if it could not be explained.
-        if each.reason is None and each.null is None:
-            reason = "the model could no longer be asked; see the warnings."
-            yield dataclasses.replace(each, reason=reason)
-        else:
-            yield each
+def _incomplete(direction: FlipDirection) -> FlipDirection:
+    # A direction with its null distribution has a valid p-value, even without an explanation.
+    if direction.reason is not None or direction.null is not None:
+        return direction
+    reason = "the model failed during the test; see the warnings."
+    return dataclasses.replace(direction, reason=reason)
 
 
-class OneThread:
-    """A span in which maps are fitted by one thread, and a model may have as many as before."""
+class SingleThread:
+    """Context in which maps are fitted by one thread, and the model keeps its threads.
+
+    Limits BLAS and OpenMP while refits run, and restores the limits for each call of the model.
+    """
 
     def __init__(self) -> None:
         self._pools = ThreadpoolController()
-        found: dict[str, int] = {}
+        limits: dict[str, int] = {}
         for pool in self._pools.info():
             api = pool["user_api"]
-            found[api] = max(found.get(api, 1), int(pool["num_threads"]))
-        self._before = found
+            limits[api] = max(limits.get(api, 1), int(pool["num_threads"]))
+        self._before = limits
         self._limit: Any = None
 
     def __enter__(self) -> Self:
@@ -270,13 +295,13 @@ class OneThread:
     ) -> None:
         self._limit.restore_original_limits()
 
-    def freed(self, model: Decides) -> Decides:
-        """The same model, with the threads that it had outside of this span."""
-        return _Freed(model, self._pools, self._before)
+    def unlimited(self, model: DecisionModel) -> DecisionModel:
+        """The model with the number of threads that it has outside of this context."""
+        return _UnlimitedModel(model, self._pools, self._before)
 
 
-class _Freed:
-    def __init__(self, model: Decides, pools: Any, threads: dict[str, int]) -> None:
+class _UnlimitedModel:
+    def __init__(self, model: DecisionModel, pools: Any, threads: dict[str, int]) -> None:
         self._model, self._pools, self._threads = model, pools, threads
 
     def decide(self, features: Features) -> NDArray[np.int8]:

@@ -1,4 +1,4 @@
-"""From a window, or a file, to findings of FlipTest."""
+"""Findings of FlipTest for a window of the log, or for a file."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from monitor.bundle import Bundle, BundleSpec
 from offline_audit.criteria import CRITERIA, Criterion
 from offline_audit.errors import AuditInputError
 from offline_audit.finding import Finding
-from offline_audit.fliptest.direction import FlipDirection
-from offline_audit.fliptest.result import FlipTestResult
+from offline_audit.fliptest.result import FlipDirection, FlipTestResult
 from offline_audit.fliptest.tables import TableRows, rows_of_file, rows_of_window
 from offline_audit.fliptest.test import flip_test
 from offline_audit.groups import too_few_groups
 from offline_audit.maps import MapMethod
 from offline_audit.model.audited_model import AuditedModel
 from offline_audit.progress import Progress
+from offline_audit.window.provenance import WindowFacts
 from offline_audit.window.window import Window
 
 __all__ = ["findings"]
 
-# Rows of a group in a file; the rows of a window are limited by `max_rows`.
+# Limit of rows per group for files; rows of a window are limited by `max_rows`.
 _MAX_ROWS_OF_FILE = 100_000
 
 
@@ -49,7 +49,7 @@ def findings(
 
     Args:
         window: Window with outcomes; or a Parquet or CSV file, or a table, with the features and
-            a column for each protected attribute.
+            one column per protected attribute.
         by: Protected attribute, or a list of them; None for all of the manifest.
         model: Bundle of the model, or an `AuditedModel`, for example of an endpoint.
         criteria: Criteria; see `flip_test`.
@@ -57,7 +57,7 @@ def findings(
         alpha: Significance level.
         n_resamples: Number of permutations behind a p-value; see `flip_test`.
         n_bootstrap: Number of bootstrap resamples behind intervals; see `flip_test`.
-        max_rows: Largest number of rows of each group of a window, within each label.
+        max_rows: Largest number of rows per group and label that are read from a window.
         seed: Seed of the random generator.
         progress: Progress callback; see `flip_test`.
         manifest: Manifest of the bundle; required with an `AuditedModel`.
@@ -84,9 +84,9 @@ def findings(
     result: list[Finding] = []
     for attribute in _attributes(by, manifest):
         for criterion in criteria:
-            people = _people(window, manifest, attribute, criterion, max_rows, seed)
-            result += _tested(
-                people,
+            rows = _rows(window, manifest, attribute, criterion, max_rows, seed)
+            result += _findings_of_rows(
+                rows,
                 audited,
                 manifest,
                 criterion=criterion,
@@ -112,7 +112,7 @@ def _attributes(by: str | Sequence[str] | None, manifest: BundleSpec) -> list[st
     return names
 
 
-def _people(
+def _rows(
     source: Window | Path | str | pa.Table,
     manifest: BundleSpec,
     attribute: str,
@@ -123,7 +123,7 @@ def _people(
     favourable = manifest.decision.favourable
     if not isinstance(source, Window):
         return rows_of_file(source, manifest, attribute, favourable=favourable)
-    if source.facts.favourable != favourable:
+    if WindowFacts.of(source.provenance).favourable != favourable:
         raise AuditInputError(
             "manifest: its favourable decision is not the one recorded in the log; use the bundle "
             "that was deployed"
@@ -139,53 +139,53 @@ def _people(
     )
 
 
-def _tested(
-    people: TableRows, model: AuditedModel, manifest: BundleSpec, **options: Any
+def _findings_of_rows(
+    rows: TableRows, model: AuditedModel, manifest: BundleSpec, **options: Any
 ) -> list[Finding]:
     criterion = options["criterion"]
-    names = sorted(set(people.groups.tolist()))
-    if reason := too_few_groups(names, people.attribute):
-        return [_nothing(people, criterion, reason, options["seed"])]
+    names = sorted(set(rows.groups.tolist()))
+    if reason := too_few_groups(names, rows.attribute):
+        return [_untested_finding(rows, criterion, reason, options["seed"])]
     result = flip_test(
         model,
-        people.features,
-        {people.attribute: people.groups},
-        labels=None if CRITERIA[criterion] == (None,) else people.labels,
+        rows.features,
+        {rows.attribute: rows.groups},
+        labels=None if CRITERIA[criterion] == (None,) else rows.labels,
         columns=manifest,
         max_rows=_MAX_ROWS_OF_FILE,
         **options,
     )
-    return [_finding(each, result, people) for each in result.directions]
+    return [_finding(direction, result, rows) for direction in result.directions]
 
 
 def _question(source: str, target: str, label: int | None) -> str:
     within = "" if label is None else f", among those with label {label}"
-    return f"would decisions about {source} differ, had they been {target}{within}?"
+    return f"would decisions about {source} change if they were {target}{within}?"
 
 
-def _finding(each: FlipDirection, result: FlipTestResult, people: TableRows) -> Finding:
-    metric = "flips" if each.label is None else f"flips, label {each.label}"
+def _finding(direction: FlipDirection, result: FlipTestResult, rows: TableRows) -> Finding:
+    gross, net = direction.gross, direction.net
     return Finding(
         audit="fliptest",
-        question=_question(each.source, each.target, each.label),
+        question=_question(direction.source, direction.target, direction.label),
         attributes=(result.attribute,),
-        groups=(each.source, each.target),
-        metric=metric,
-        rows={each.source: each.rows[0], each.target: each.rows[1]},
-        effect=None if each.net is None else each.net.value,
-        interval=None if each.net is None else each.net.interval,
+        groups=(direction.source, direction.target),
+        metric="flips" if direction.label is None else f"flips, label {direction.label}",
+        rows={direction.source: direction.rows[0], direction.target: direction.rows[1]},
+        effect=None if net is None else net.value,
+        interval=None if net is None else net.interval,
         unit="rate",
-        direction=None if each.net is None else _direction(each, each.net.value),
-        share=None if each.gross is None else each.gross.value,
-        share_interval=None if each.gross is None else each.gross.interval,
-        statistic=None if each.gross is None else each.gross.value,
-        p_value=each.p_value,
-        smallest_detectable_effect=each.smallest_detectable_effect,
-        reason=each.reason,
-        warnings=(*people.warnings, *result.warnings, *each.warnings),
+        direction=None if net is None else _direction_text(direction, net.value),
+        share=None if gross is None else gross.value,
+        share_interval=None if gross is None else gross.interval,
+        statistic=None if gross is None else gross.value,
+        p_value=direction.p_value,
+        smallest_detectable_effect=direction.smallest_detectable_effect,
+        reason=direction.reason,
+        warnings=(*rows.warnings, *result.warnings, *direction.warnings),
         seed=result.seed,
         evidence={
-            **each.to_dict(),
+            **direction.to_dict(),
             "map": result.map,
             "cost": result.cost,
             "n_counterparts": result.n_counterparts,
@@ -193,18 +193,17 @@ def _finding(each: FlipDirection, result: FlipTestResult, people: TableRows) -> 
     )
 
 
-def _direction(each: FlipDirection, net: float) -> str:
-    comparative = "more" if net > 0 else "less"
-    than = f"their counterparts in {each.target}"
-    often = f"as often as {than}" if net == 0 else f"{comparative} often than {than}"
-    return f"{each.source} gets the favourable decision {often}"
+def _direction_text(direction: FlipDirection, net: float) -> str:
+    often = "as often as" if net == 0 else f"{'more' if net > 0 else 'less'} often than"
+    counterparts = f"their counterparts in {direction.target}"
+    return f"{direction.source} gets the favourable decision {often} {counterparts}"
 
 
-def _nothing(people: TableRows, criterion: Criterion, reason: str, seed: int) -> Finding:
+def _untested_finding(rows: TableRows, criterion: Criterion, reason: str, seed: int) -> Finding:
     return Finding(
         audit="fliptest",
-        question=f"would decisions differ in another group ({criterion.replace('_', ' ')})?",
-        attributes=(people.attribute,),
+        question=f"would decisions change in another group ({criterion.replace('_', ' ')})?",
+        attributes=(rows.attribute,),
         groups=(),
         metric="flips",
         rows={},
@@ -214,7 +213,7 @@ def _nothing(people: TableRows, criterion: Criterion, reason: str, seed: int) ->
         p_value=None,
         smallest_detectable_effect=None,
         reason=reason,
-        warnings=people.warnings,
+        warnings=rows.warnings,
         seed=seed,
         evidence={},
     )

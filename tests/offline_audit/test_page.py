@@ -68,7 +68,7 @@ def test_the_examples_run(tmp_path, monkeypatch, capsys):
     assert "selection_rate" in printed
     assert "statistical_parity" in printed
     assert "female / male" in printed.partition("fliptest")[2]
-    assert "differ, had they been male? advantaged ['age'" in printed
+    assert "change if they were male? advantaged ['age'" in printed
 
 
 @pytest.mark.parametrize(("minority", "rate", "told"), [(0.5, 0.5, 0.32), (0.2, 0.3, 0.39)])

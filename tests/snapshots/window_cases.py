@@ -18,8 +18,8 @@ from monitor.traffic.store import Store
 from offline_audit import Findings, Window, audit_window
 from offline_audit.window.summary import summarise
 from tests.commands import evenhand
-from tests.offline_audit.fliptest.test_fliptest_findings import Scores as LoanScores
-from tests.offline_audit.fliptest.test_fliptest_findings import spec as loan_spec
+from tests.offline_audit.fliptest.test_window import Scores as LoanScores
+from tests.offline_audit.fliptest.test_window import spec as loan_spec
 from tests.snapshots.case import Shown, case, folder
 from tests.snapshots.figures import plain
 from tests.traffic_logs import (

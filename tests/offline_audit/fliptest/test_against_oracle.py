@@ -1,4 +1,4 @@
-"""On one feature FlipTest finds whom a slow one finds, person by person."""
+"""On one feature, FlipTest finds the same flips as a slow reference implementation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def both_ways(source, target, decide, kind):
 
 
 @pytest.mark.parametrize("sizes", [(300, 300), (250, 350)])
-def test_numbers_by_rank(sizes):
+def test_numeric_feature_matches_the_oracle(sizes):
     rng = np.random.default_rng(sizes[0])
     source, target = rng.normal(0, 1, sizes[0]), rng.normal(0.8, 1.5, sizes[1])
 
@@ -47,7 +47,7 @@ def test_numbers_by_rank(sizes):
 
 
 @pytest.mark.parametrize("share", [0.38, 0.5, 0.77])
-def test_yes_or_no_in_parts(share):
+def test_binary_feature_matches_the_oracle(share):
     rng = np.random.default_rng(1)
     source, target = rng.random(400) < 0.2, rng.random(500) < share
     for direction, wanted, _ in both_ways(source, target, lambda x: x > 0.5, "binary"):
@@ -57,7 +57,7 @@ def test_yes_or_no_in_parts(share):
             assert getattr(direction, side).value == pytest.approx(np.mean(parts), abs=0.006)
 
 
-def test_counts_share_their_ranks():
+def test_integer_feature_with_ties_matches_the_oracle():
     rng = np.random.default_rng(2)
     source, target = rng.poisson(1.0, 400), rng.poisson(2.5, 400)
     for direction, wanted, _ in both_ways(source, target, lambda x: x >= 2, "integer"):
@@ -68,7 +68,7 @@ def test_counts_share_their_ranks():
             assert getattr(direction, side).value == pytest.approx(np.mean(parts), abs=0.008)
 
 
-def test_a_wrong_oracle_would_be_seen():
+def test_a_wrong_oracle_is_detected():
     """The oracle itself, by hand: three people on four."""
     parts = oracle.counterparts(2.0, [1.0, 2.0, 3.0], [1.0, 2.0, 3.0, 4.0])
     assert parts == pytest.approx({2.0: 0.5, 3.0: 0.5})

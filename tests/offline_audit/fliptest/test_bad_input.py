@@ -1,4 +1,4 @@
-"""What cannot be tested is refused in words, left out and counted, or ends in what was found."""
+"""Invalid input is rejected, failed rows are excluded, and later failures give partial results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TWO = slice(0, 2 * N)
 
 
 def flips(model, features, groups, **options):
-    """A quick test, of which options are changed."""
+    """A quick test with some options changed."""
     return flip_test(model, features, groups, **{**QUICK, **options})
 
 
@@ -33,7 +33,7 @@ def asked(**options):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"map": "teleport"}, "map: must be one of joint_quantile"),
         ({"map": 3}, "map: must be a name or a method"),
@@ -42,20 +42,23 @@ def asked(**options):
         ({"map": map_method("exact"), "cost": "l2"}, "set the cost on the map method itself"),
         ({"map": "exact", "cost": lambda a, b: np.zeros(3)}, "must return shape"),
         ({"map": "exact", "cost": lambda a, b: -np.ones((len(a), len(b)))}, "not negative"),
-        ({"criterion": "parity"}, "criterion: 'parity' is none of statistical_parity"),
+        (
+            {"criterion": "parity"},
+            "unknown criterion 'parity'; use one of statistical_parity",
+        ),
         ({"criterion": ["parity"]}, "criterion"),
-        ({"reference": "z"}, "reference: group has no group 'z'"),
+        ({"reference": "z"}, "reference: no group 'z' of group; there are: a, b"),
         ({"alpha": 0}, "alpha"),
         ({"alpha": float("nan")}, "alpha"),
         ({"alpha": "5%"}, "alpha"),
-        ({"n_counterparts": 0}, "n_counterparts: a whole number of at least 1"),
+        ({"n_counterparts": 0}, "n_counterparts: must be a whole number of at least 1"),
         ({"n_counterparts": 2.5}, "n_counterparts"),
         ({"n_resamples": -1}, "n_resamples"),
         ({"n_resamples": True}, "n_resamples"),
         ({"n_bootstrap": "many"}, "n_bootstrap"),
         ({"max_rows": 0}, "max_rows"),
         ({"max_rows": None}, "max_rows"),
-        ({"smallest_group": 5}, "smallest_group: a whole number of at least 10"),
+        ({"smallest_group": 5}, "smallest_group: must be a whole number of at least 10"),
         ({"smallest_cell": 0}, "smallest_cell"),
         ({"seed": -1}, "seed"),
         ({"favourable": 2}, "favourable"),
@@ -64,69 +67,69 @@ def asked(**options):
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_options_that_are_none_are_refused_by_name(options, said):
-    with pytest.raises(AuditInputError, match=said):
+def test_invalid_options_are_rejected_by_name(options, message):
+    with pytest.raises(AuditInputError, match=message):
         asked(**options)
 
 
-def test_seeds_of_any_size_are_kept_as_they_are():
+def test_seeds_of_any_size_are_accepted():
     assert asked(seed=2**60 + 1).seed == 2**60 + 1
     assert asked(seed=np.int64(7), n_resamples=9.0).seed == 7
 
 
 @pytest.mark.parametrize(
-    ("features", "groups", "said"),
+    ("features", "groups", "message"),
     [
-        (X[TWO], GROUP[: 2 * N - 1], "different length: features 300, groups of group 299"),
-        (X[TWO], np.repeat("a", 2 * N), "two are needed, not 1"),
-        (X[TWO], [None] * (2 * N), "two are needed, not 0"),
-        (X[TWO], np.arange(2 * N), "300 different values are no groups"),
+        (X[TWO], GROUP[: 2 * N - 1], "different lengths: features 300, groups of group 299"),
+        (X[TWO], np.repeat("a", 2 * N), "two groups are needed; only 'a'"),
+        (X[TWO], [None] * (2 * N), "two groups are needed; no group is known"),
+        (X[TWO], np.arange(2 * N), "300 distinct values"),
         (X[TWO], np.where(GROUP[TWO] == "a", "Man", "man "), "differ only in case or spaces"),
-        (X[TWO], np.zeros((2 * N, 2)), "one value a row"),
+        (X[TWO], np.zeros((2 * N, 2)), "one value per row"),
         (X[TWO], None, "groups of group"),
-        (X[:0], GROUP[:0], "two are needed"),
+        (X[:0], GROUP[:0], "two groups are needed"),
         (np.where(np.arange(2) == 1, np.nan, X[TWO]), GROUP[TWO], "in column 1, row 0"),
         (X[TWO, 0], GROUP[TWO], "table of numbers"),
     ],
     ids=["length", "one group", "none known", "ids", "names", "axes", "None", "rows", "NaN", "1-d"],
 )
-def test_people_who_cannot_be_compared_are_refused(features, groups, said):
-    with pytest.raises(AuditInputError, match=said):
+def test_invalid_features_and_groups_are_rejected(features, groups, message):
+    with pytest.raises(AuditInputError, match=message):
         flips(decide, features, groups)
 
 
-def test_labels_of_another_length_are_refused():
+def test_labels_of_another_length_are_rejected():
     with pytest.raises(AuditInputError, match="labels 299"):
         asked(labels=np.ones(2 * N - 1), criterion="equal_opportunity")
 
 
-def test_rows_without_a_group_are_left_out_and_counted():
+def test_rows_without_a_group_are_excluded_and_counted():
     groups = GROUP[TWO].astype(object)
     groups[::10] = None
     result = flips(decide, X[TWO], groups)
-    assert result.warnings == ("30 rows without a group are left out.",)
+    assert result.warnings == ("30 rows without a group are excluded.",)
     assert result.direction("a", "b").rows == (135, 135)
 
 
-def test_a_group_too_small_has_a_reason_and_the_other_pairs_are_done():
+def test_a_small_group_has_a_reason_and_other_pairs_are_tested():
     few = np.r_[: 2 * N, 2 * N : 2 * N + 40]
     result = flips(decide, X[few], GROUP[few])
     assert len(result.directions) == 6
     for each in result:
         if "c" in (each.source, each.target):
             assert each.p_value is None
-            assert each.reason == "c has 40 people; 100 are needed."
+            assert each.reason == "c has 40 rows; at least 100 are required (`smallest_group`)."
             assert each.gross is None
             assert each.rates[0] is not None
         else:
             assert each.p_value is not None
     assert result.complete
     json.dumps(result.to_dict(), allow_nan=False)
-    assert "c has 40 people" in str(result)
+    assert "c has 40 rows" in str(result)
     result.plot()
 
 
-def test_groups_that_are_the_same_flip_nobody():
+def test_equal_groups_have_no_flips():
     same = np.tile(X[:N], (2, 1))
     result = flips(decide, same, GROUP[TWO], explain=True)
     for each in result:
@@ -140,7 +143,7 @@ def test_groups_that_are_the_same_flip_nobody():
     assert result.rejected == ()
 
 
-def test_a_model_that_decides_all_alike_flips_nobody():
+def test_a_constant_model_has_no_flips():
     result = flips(lambda rows: np.ones(len(rows)), X[TWO], GROUP[TWO])
     for each in result:
         assert each.rates == (1.0, 1.0)
@@ -148,23 +151,23 @@ def test_a_model_that_decides_all_alike_flips_nobody():
         assert each.p_value == 1
 
 
-def test_a_feature_constant_in_one_group_is_told():
+def test_a_feature_constant_in_one_group_is_a_warning():
     table = X[TWO].copy()
     table[:N, 1] = 3.0
     result = flips(decide, table, GROUP[TWO])
-    assert any("All of a have one value of x1" in w for w in result.direction("a", "b").warnings)
+    assert any("x1 is constant in a" in w for w in result.direction("a", "b").warnings)
     back = result.direction("b", "a")
     assert (back.flipset.counterparts[:, :, 1] == 3.0).all()
 
 
-def test_categories_of_one_group_only_are_counted():
+def test_rows_of_categories_in_one_group_only_are_counted():
     pd: Any = pytest.importorskip("pandas")
     town = np.where(RNG.random(2 * N) < 0.5, "hill", "dale")
     town[:20] = "isle"
     frame = pd.DataFrame({"x": X[TWO, 0], "town": town})
     result = flips(lambda f: (f["x"] > 0.5).to_numpy(), frame, GROUP[TWO])
-    (told,) = result.direction("a", "b").warnings
-    assert told.startswith("In a, 20 rows are of a category of town that nobody of b has")
+    (warning,) = result.direction("a", "b").warnings
+    assert warning.startswith("a: 20 rows with a category of town that does not occur in b")
     assert result.direction("b", "a").warnings == ()
     transported = result.direction("a", "b").flipset.counterparts
     # The columns are x, town=dale, town=hill, town=isle.
@@ -177,18 +180,18 @@ def refuses(rows):
     return decide(rows)
 
 
-def test_rows_on_which_the_model_fails_are_left_out_and_counted():
+def test_rows_on_which_the_model_fails_are_excluded_and_counted():
     result = flips(refuses, X[TWO], GROUP[TWO])
     failed = [(X[TWO, 1] > 2)[part].sum() for part in (slice(0, N), slice(N, 2 * N))]
     assert sum(failed) > 2
     assert result.direction("a", "b").rows == (N - failed[0], N - failed[1])
-    (told,) = result.warnings
-    assert told.endswith("rows got no decision: the model failed on them (ValueError)")
+    (warning,) = result.warnings
+    assert warning.endswith("rows got no decision: the model failed on them (ValueError)")
     assert "2.71828" not in str(result)
     assert all(each.p_value is not None for each in result)
 
 
-def test_people_whose_counterparts_get_no_decision_are_left_out_and_counted():
+def test_rows_whose_counterparts_get_no_decision_are_excluded_and_counted():
     """The model refuses what only counterparts are: some of them, or all."""
     known = {row.tobytes() for row in X[TWO].astype(np.float32)}
 
@@ -201,20 +204,20 @@ def test_people_whose_counterparts_get_no_decision_are_left_out_and_counted():
     some = flips(lambda r: refuses_strangers(r, 0.1), X[TWO], GROUP[TWO])
     each = some.direction("a", "b")
     lost = N - len(each.flipset)
-    assert f"Left out: {lost} people whose counterpart got no decision." in each.warnings
+    assert f"Excluded: {lost} rows, as the model did not decide on a counterpart." in each.warnings
     assert each.p_value is not None
     assert 0.7 * N < len(each.flipset) < N
     none = flips(lambda r: refuses_strangers(r, 1.1), X[TWO], GROUP[TWO])
     for each in none:
-        assert each.reason == "no counterpart got a decision."
+        assert each.reason == "the model did not decide on any counterpart."
         assert each.p_value is None
         assert each.gross is None
         assert each.null is None
     json.dumps(none.to_dict(), allow_nan=False)
-    assert "no counterpart got a decision" in str(none)
+    assert "the model did not decide on any counterpart" in str(none)
 
 
-def test_a_model_that_decides_nothing_is_an_error():
+def test_a_model_without_any_decision_is_an_error():
     with pytest.raises(ModelFailedError, match="ZeroDivisionError"):
         flips(lambda rows: 1 / 0, X[TWO], GROUP[TWO])
     with pytest.raises(ModelFailedError, match="not numbers"):
@@ -252,13 +255,13 @@ def failing_after(calls, error=ModelUnreachableError, **options):
     return source, flips(model, X, GROUP, **options)
 
 
-def test_a_model_out_of_reach_from_the_start_is_an_error():
+def test_an_unreachable_model_is_an_error():
     with pytest.raises(ModelUnreachableError):
         failing_after(0)
 
 
 @pytest.mark.parametrize("error", [ModelUnreachableError, ModelFailedError])
-def test_what_was_found_before_the_model_went_away_is_kept(error):
+def test_results_before_a_failure_of_the_model_are_returned(error):
     source, whole = failing_after(10**9, error)
     assert whole.complete
     first = flips(AuditedModel(Failing(10**9, error), name="far away"), X[TWO], GROUP[TWO])
@@ -270,7 +273,7 @@ def test_what_was_found_before_the_model_went_away_is_kept(error):
         assert "NOT complete" in " ".join(str(found).split())
         for each, wanted in zip(found, whole, strict=True):
             if each.p_value is None:
-                assert each.reason == "the model could no longer be asked; see the warnings."
+                assert each.reason == "the model failed during the test; see the warnings."
             else:
                 assert (each.p_value, each.gross) == (wanted.p_value, wanted.gross)
         json.dumps(found.to_dict(), allow_nan=False)
@@ -281,18 +284,18 @@ def test_what_was_found_before_the_model_went_away_is_kept(error):
             assert [(d.p_value, d.gross) for d in found.directions[:2]] == alone
 
 
-def test_flipsets_are_kept_though_nothing_could_be_held_against_chance():
+def test_flipsets_are_returned_if_the_permutations_fail():
     # One call for everyone, then one for the counterparts of each direction.
     _, found = failing_after(3)
     first = found.direction("a", "b")
     assert first.gross is not None
     assert first.null is None
     assert first.p_value is None
-    assert any("not fitted again" in warning for warning in first.warnings)
+    assert any("it was not refitted" in warning for warning in first.warnings)
     assert found.direction("b", "c").gross is None
 
 
-def test_evidence_is_kept_though_it_could_not_be_explained():
+def test_p_values_are_returned_if_the_explanation_fails():
     """Call after call, until the first pair is held against chance and nothing is explained."""
     every = (failing_after(calls, explain=True, n_resamples=3)[1] for calls in range(4, 400))
     found = next(each for each in every if each.direction("a", "b").p_value is not None)
@@ -301,7 +304,7 @@ def test_evidence_is_kept_though_it_could_not_be_explained():
     assert found.direction("a", "c").p_value is None
 
 
-def test_columns_told_wrongly_are_refused_before_anyone_is_asked():
+def test_wrong_columns_are_rejected_before_the_model_is_called():
     called: list[Any] = []
     columns = Columns(features=Columns.numeric(["a", "b", "c"]).features)
     with pytest.raises(AuditInputError, match="3 are described"):

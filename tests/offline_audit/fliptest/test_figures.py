@@ -1,4 +1,4 @@
-"""Figures of flips show what they are given, and can be saved with nothing to show."""
+"""Figures show the results, and can be saved if there is nothing to show."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def overlapping(figure, labels):
     return any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[i + 1 :])
 
 
-def test_the_first_ten_variables_stand_beside_three_panels(flipset, tmp_path):
+def test_the_first_ten_variables_have_three_panels(flipset, tmp_path):
     report = transparency_report(flipset, "advantaged", COLUMNS, np.ones(17), model)
     figure = saved(draw_transparency(report, "What differs"), tmp_path)
     assert len(figure.axes) == 3
@@ -106,7 +106,7 @@ def test_without_a_model_there_are_two_panels(flipset, tmp_path):
     ]
 
 
-def test_a_withheld_report_says_why(flipset, tmp_path):
+def test_a_suppressed_report_shows_the_reason(flipset, tmp_path):
     report = transparency_report(
         flipset, "advantaged", COLUMNS, np.ones(17), None, smallest_cell=10**6
     )
@@ -130,7 +130,7 @@ def test_marginals_are_shares_of_the_group_and_of_the_flipset(flipset, tmp_path)
     assert [text.get_text() for text in legend.get_texts()] == ["whole group", "flipset"]
 
 
-def test_two_variables_have_two_panels_and_none_says_why(flipset, tmp_path):
+def test_two_variables_have_two_panels_and_none_shows_the_reason(flipset, tmp_path):
     few = Columns.numeric(MANY[:2])
     narrow = Flipset(
         features=flipset.features[:, :2],
@@ -145,9 +145,9 @@ def test_two_variables_have_two_panels_and_none_says_why(flipset, tmp_path):
     assert "fewer than" in figure.texts[-1].get_text()
 
 
-def test_flips_have_a_line_for_each_direction(tmp_path):
+def test_flips_have_one_row_per_direction(tmp_path):
     long = "an attribute: a group of a long name → another group of a long name"
-    rows = [row(), row(name=long, sure=False, advantaged_interval=None, null_bound=None)]
+    rows = [row(), row(name=long, tested=False, advantaged_interval=None, null_bound=None)]
     figure = saved(draw_flips(rows, "Decisions that change"), tmp_path)
     (axes,) = figure.axes
     assert ticks(axes) == ["women → men", long]
@@ -159,12 +159,13 @@ def test_flips_have_a_line_for_each_direction(tmp_path):
     (legend,) = figure.legends
     named = [text.get_text() for text in legend.get_texts()]
     assert len(named) == len(set(named))
-    assert {"advantaged", "disadvantaged", "both", "interval", "advantaged, no test"} <= set(named)
+    expected = {"advantaged", "disadvantaged", "both", "interval", "advantaged, not tested"}
+    assert expected <= set(named)
 
 
-def test_no_directions_leave_a_figure_that_says_so(tmp_path):
+def test_a_figure_without_directions_says_so(tmp_path):
     figure = saved(draw_flips([], "Decisions that change"), tmp_path)
-    assert [text.get_text() for text in figure.texts] == ["nothing to show"]
+    assert [text.get_text() for text in figure.texts] == ["no result"]
 
 
 def test_no_global_state_of_matplotlib_is_used(flipset):

@@ -1,4 +1,4 @@
-"""Members of a flipset beside the rest of their group: differences, tests, counts of few people."""
+"""Members of a flipset compared with the rest of their group: differences, tests, suppression."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ COLUMNS = Columns(
 
 
 def flipset_of(features, members):
-    """Whose counterparts are all decided otherwise, if members, and all alike, if not."""
+    """A flipset in which the decision changes for all counterparts of members only."""
     return Flipset(
         features=features,
         counterparts=features[None],
@@ -45,7 +45,7 @@ def flipset_of(features, members):
 
 
 def drawn(n, seed=0, *, share=0.1, shift=0.0, members=None):
-    """People, of whom members earn more, are part-time more often and work in care."""
+    """Rows whose members earn more, are part-time more often and work in care."""
     rng = np.random.default_rng(seed)
     inside = rng.random(n) < share if members is None else np.arange(n) < members
     sector = rng.choice(4, n, p=[0.4, 0.3, 0.2, 0.1])
@@ -65,7 +65,7 @@ def marginals_of(flipset, **options) -> Any:
     return flipset_marginals(flipset, "advantaged", COLUMNS, **options)
 
 
-def test_figures_are_those_of_the_two_samples():
+def test_figures_match_direct_computation():
     flipset = drawn(4_000, shift=0.5)
     inside = flipset.members("advantaged")
     found = marginals_of(flipset)
@@ -92,7 +92,7 @@ def test_figures_are_those_of_the_two_samples():
     assert sector.p_value == pytest.approx(stats.chi2_contingency(table).pvalue)
 
 
-def test_the_largest_difference_comes_first_and_p_values_allow_for_all_variables():
+def test_variables_are_sorted_and_p_values_adjusted():
     found = marginals_of(drawn(4_000, shift=0.1))
     sizes = [abs(each.difference) for each in found.variables]
     assert sizes == sorted(sizes, reverse=True)
@@ -110,7 +110,7 @@ def test_constant_variables_have_no_test():
         assert (each.difference, each.interval) == (0.0, (0.0, 0.0))
 
 
-def test_intervals_cover_and_tests_reject_as_often_as_they_say():
+def test_intervals_cover_and_tests_reject_at_their_level():
     """Under a shift the intervals cover; without one p-values are below 5% about that often."""
     runs, shift = 400, 0.3
     big = drawn(400_000, seed=10**6, share=0.5, shift=shift)
@@ -130,9 +130,9 @@ def test_intervals_cover_and_tests_reject_as_often_as_they_say():
             low, high = found.of(name).interval
             spread = float(flipset.features[:, column].std(dtype=float))
             hits[name] += low * spread <= gaps[name] <= high * spread
-        alike = marginals_of(drawn(900, seed))
+        equal_groups = marginals_of(drawn(900, seed))
         for name in rejected:
-            rejected[name] += alike.of(name).p_value <= 0.05
+            rejected[name] += equal_groups.of(name).p_value <= 0.05
     least = stats.binom.ppf(1e-4, runs, 0.95)
     # A mean of log-normals from 90 people: about two points below the level.
     assert hits["income"] >= stats.binom.ppf(1e-4, runs, 0.93)
@@ -169,7 +169,7 @@ def test_intervals_of_skewed_means_miss_less_to_one_side_than_welchs():
     assert less.sum() > 3 * np.sqrt(600 * less.var())
 
 
-def test_a_spread_alone_is_seen():
+def test_a_difference_in_spread_is_detected():
     rng = np.random.default_rng(0)
     flipset = drawn(2_000)
     inside = flipset.members("advantaged")
@@ -185,10 +185,10 @@ def test_small_tables_are_tested_exactly():
     table = [[int((half[x] == v).sum()) for v in (0, 1)] for x in (inside, ~inside)]
     assert found.of("part_time").test == "Fisher"
     assert found.of("part_time").p_value == pytest.approx(stats.fisher_exact(table).pvalue)
-    assert found.of("sector").test == "chi-square, tables drawn"
+    assert found.of("sector").test == "chi-square, random tables"
 
 
-def test_drawn_tables_reject_as_often_as_they_say():
+def test_random_tables_reject_at_their_level():
     runs = 300
     ps = [
         marginals_of(drawn(150, seed, members=12), seed=seed).of("sector").p_value
@@ -209,7 +209,7 @@ def test_drawn_tables_reject_as_often_as_they_say():
         (0, 0, "there are no members"),
     ],
 )
-def test_few_members_or_others_are_withheld(n, members, reason):
+def test_few_members_or_others_are_suppressed(n, members, reason):
     found = marginals_of(drawn(n, members=members))
     assert found.reason == reason
     assert found.variables == ()
@@ -225,7 +225,7 @@ def test_few_members_or_others_are_withheld(n, members, reason):
     shift=st.floats(0, 1),
     seed=st.integers(0, 99),
 )
-def test_no_count_is_of_few_people_and_none_is_lost(n, share, smallest, shift, seed):
+def test_no_count_is_small_and_totals_stay(n, share, smallest, shift, seed):
     flipset = drawn(n, seed, share=share, shift=shift)
     found = marginals_of(flipset, smallest_cell=smallest)
     for each in found.variables:
@@ -236,7 +236,7 @@ def test_no_count_is_of_few_people_and_none_is_lost(n, share, smallest, shift, s
         assert sum(b.others for b in each.bins) == found.others
 
 
-def test_few_of_two_values_are_told_as_none():
+def test_a_small_count_of_two_values_is_suppressed():
     flipset = drawn(1_000, members=100)
     flipset.features[:, 2] = np.arange(1_000) < 3
     found = marginals_of(flipset).of("part_time")
@@ -244,12 +244,12 @@ def test_few_of_two_values_are_told_as_none():
     assert [(b.members, b.others) for b in found.bins] == [(100, 900), (0, 0)]
     assert found.coarse
     assert found.p_value < 0.01
-    assert "told as none" in str(marginals_of(flipset))
+    assert "Counts below 10 are suppressed" in str(marginals_of(flipset))
     flipset.features[:, 2] = np.arange(1_000) >= 3
     assert marginals_of(flipset).of("part_time").members == 1.0
 
 
-def test_rare_categories_are_put_together():
+def test_rare_categories_are_merged():
     flipset = drawn(1_000, members=100)
     flipset.features[:, 3:6] = 0
     flipset.features[:, 3] = np.arange(1_000) >= 8
@@ -260,7 +260,7 @@ def test_rare_categories_are_put_together():
     assert found.p_value < 0.01
 
 
-def test_ranges_have_round_ends_that_are_no_ones_value():
+def test_ranges_have_rounded_limits():
     flipset = drawn(4_000, shift=0.5)
     found = marginals_of(flipset)
     assert [b.name for b in found.of("years").bins][:3] == ["< 2", "2", "3"]
@@ -286,12 +286,12 @@ def test_marginals_print_in_a_terminal_and_a_notebook_and_become_json():
     assert max(map(len, printed.splitlines())) <= 100
     assert "sector, members (others): care" in printed
     assert "<b>" not in found._repr_html_()
-    told = json.loads(json.dumps(found.to_dict()))
-    assert told["variables"][0]["name"] == found.variables[0].name
+    data = json.loads(json.dumps(found.to_dict()))
+    assert data["variables"][0]["name"] == found.variables[0].name
     with pytest.raises(KeyError):
         found.of("nothing")
 
 
-def test_widths_that_do_not_agree_are_refused():
-    with pytest.raises(AuditInputError, match="there are 1, but features are 8 wide"):
+def test_different_widths_are_rejected():
+    with pytest.raises(AuditInputError, match="1 columns are described, but features have 8"):
         flipset_marginals(drawn(100), "advantaged", Columns.numeric(["a"]))

@@ -1,4 +1,4 @@
-"""Permuted and resampled flipsets: p-values at their edges, intervals at theirs, maps refitted."""
+"""P-values, standard errors and intervals from permutations and bootstrap samples."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def nulls(by, found, n_resamples):
     return result, method
 
 
-def test_the_found_flipset_counts_among_the_permuted():
+def test_the_observed_flipset_counts_as_a_permutation():
     (one, other), _ = nulls([0.0], (0.3, 0.0), 19)
     assert one.p_value == 1 / 20
     # No flips, and none by chance: as many in every permutation.
@@ -108,7 +108,7 @@ def test_a_p_value_is_exact_for_sizes_that_are_known():
     assert one.bound == 1.0
 
 
-def test_permutations_keep_sizes_and_people_and_differ():
+def test_permutations_keep_group_sizes_and_rows():
     first, second = group(np.arange(12) - 6), group(np.arange(12, 20))
     method = Shift(by=[0.0])
     null_sizes(first, second, method, ONE, Cut(), (0, 0), n_resamples=8, seed=3, tick=nothing)
@@ -126,7 +126,7 @@ def test_permutations_keep_sizes_and_people_and_differ():
     assert all(np.array_equal(a[0], b[0]) for a, b in zip(method.fits, again.fits, strict=True))
 
 
-def test_splits_that_move_nobody_are_not_fitted_and_the_model_is_not_asked():
+def test_identity_maps_are_not_fitted_and_the_model_is_not_called():
     rng = np.random.default_rng(0)
     first, second = group(rng.normal(size=200)), group(rng.normal(size=200))
     model = Cut()
@@ -147,7 +147,7 @@ def test_splits_that_move_nobody_are_not_fitted_and_the_model_is_not_asked():
     assert one.p_value == 1
 
 
-def test_a_shortcut_changes_no_null():
+def test_the_identity_shortcut_does_not_change_the_null_distribution():
     """The same permutations with every map fitted give the same sizes."""
 
     @dataclass
@@ -211,7 +211,7 @@ def test_errors_are_those_of_a_difference_of_rates(method):
     rates = stats.norm.sf([0, -0.6])
     wanted = np.sqrt((rates * (1 - rates) / [900, 600]).sum())
     if method == "gaussian":
-        # Rates of Gaussians are told by means and spreads, which scatter less.
+        # Rates of Gaussians follow from means and spreads, which vary less.
         assert 0.5 * wanted < there.gross < 1.05 * wanted
         return
     # A standard deviation from 40: its own error is a ninth.
@@ -219,15 +219,15 @@ def test_errors_are_those_of_a_difference_of_rates(method):
         assert each == pytest.approx(wanted, rel=3.5 / 9)
 
 
-def test_large_groups_are_told_by_smaller_samples_scaled():
+def test_large_groups_use_smaller_scaled_samples():
     there, _ = spread("quantile", 20_000, 20_000, n_bootstrap=30)
     rates = stats.norm.sf([0, -0.6])
     wanted = np.sqrt((rates * (1 - rates)).sum() / 20_000)
     assert there.gross == pytest.approx(wanted, rel=4 / np.sqrt(2 * 30))
 
 
-def test_people_told_by_one_answer_scatter_as_their_rates_do():
-    """Two draws of each would move all who are alike, or half, or none."""
+def test_standard_errors_with_one_binary_feature_are_those_of_rates():
+    """Two draws per distinct row would move all of its duplicates, or half, or none."""
     rng = np.random.default_rng(3)
     columns = Columns(features=(Feature(name="b", kind="binary"),))
     first, second = (group(rng.random(1_000) < share, 0.5) for share in (0.4, 0.55))
@@ -260,7 +260,7 @@ def test_without_refits_an_interval_is_wilsons(hits, rows, confidence_level):
 
 
 @pytest.mark.parametrize("rows", [40, 400])
-def test_an_error_stands_for_as_many_people_as_would_have_it(rows):
+def test_an_error_sets_the_effective_number_of_rows(rows):
     share = 13 / 40
     error = np.sqrt(share * (1 - share) / rows)
     wanted = stats.binomtest(13 * rows // 40, rows).proportion_ci(method="wilson")
@@ -268,7 +268,7 @@ def test_an_error_stands_for_as_many_people_as_would_have_it(rows):
     assert found == pytest.approx((wanted.low, wanted.high), abs=1e-12)
 
 
-def test_intervals_hold_their_share_and_stay_within_0_and_1():
+def test_intervals_contain_the_share_and_stay_within_0_and_1():
     for share in (0.0, 0.001, 0.5, 0.999, 1.0):
         for error in (None, 0.0, 1e-9, 0.1, 3.0):
             low, high = share_interval(share, error, 200, 0.95)
@@ -276,20 +276,20 @@ def test_intervals_hold_their_share_and_stay_within_0_and_1():
             assert low < high
 
 
-def test_shares_are_of_all_people_alike_or_not():
-    """Half of the people are alike, the other half are not; counted one by one and together."""
+def test_shares_count_duplicates():
+    """Half of the rows are duplicates, the other half are distinct."""
     rng = np.random.default_rng(4)
     columns = Columns(
         features=(Feature(name="b", kind="binary"), Feature(name="x", kind="numeric"))
     )
-    alike, other = (
+    same, other = (
         np.zeros((500, 2)),
         np.column_stack([rng.random(500) < 0.3, rng.normal(size=500)]),
     )
-    rows = np.concatenate([alike, other]).astype(np.float32)
+    rows = np.concatenate([same, other]).astype(np.float32)
     target = np.column_stack([rng.random(1_000) < 0.6, rng.normal(size=1_000)]).astype(np.float32)
     people = group(rows, 0.5)
-    assert people.alike is not None
+    assert people.duplicates is not None
     fitted = map_method("quantile").fit(rows, target, columns)
     model = AuditedModel.from_function(lambda r: r[:, 0] > 0.5)
     flipset, left = counterparts_of(people, fitted, model, 8)
@@ -302,7 +302,7 @@ def test_shares_are_of_all_people_alike_or_not():
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
-def test_people_without_an_answer_count_neither_in_a_flipset_nor_in_its_null(share):
+def test_rows_without_a_decision_count_neither_in_a_flipset_nor_in_its_null(share):
     """Of those transported past the cut, some get none; of everyone, where the share is 1."""
     source = np.linspace(-1, 1, 200)
 

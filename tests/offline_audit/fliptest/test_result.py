@@ -1,4 +1,4 @@
-"""Results as people and programs read them, and what they say when there is little to say."""
+"""Results as text, HTML and JSON, also when there is little to show."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def whole(*directions, **changes):
 NULL = NullSizes(mean=0.01, bound=0.02, n_resamples=19, p_value=0.05)
 
 
-def test_a_p_value_is_there_if_there_is_no_reason_against_it():
+def test_a_reason_removes_the_p_value():
     assert blank().p_value is None
     assert blank(null=NULL).p_value == 0.05
     assert blank(null=NULL, reason="the map fails validation.").p_value is None
 
 
-def test_what_is_rejected_follows_from_level_and_p_value():
+def test_rejected_follows_from_level_and_p_value():
     called = blank(null=NULL)
     found = whole(called, blank(null=dataclasses.replace(NULL, p_value=0.06)), blank())
     assert found.rejected == (called,)
@@ -70,7 +70,7 @@ def test_what_is_rejected_follows_from_level_and_p_value():
     assert whole(invalid).rejected == ()
 
 
-def test_directions_are_found_by_groups_and_label():
+def test_directions_are_looked_up_by_groups_and_label():
     one, other = blank(label=1), blank(label=0)
     found = whole(one, other)
     assert found.direction("a", "b", 0) is other
@@ -81,12 +81,12 @@ def test_directions_are_found_by_groups_and_label():
             found.direction(*wrong)
 
 
-def test_json_holds_figures_and_nobody(result):
+def test_json_has_aggregates_only(result):
     text = json.dumps(result.to_dict(), allow_nan=False)
-    said = json.loads(text)
+    data = json.loads(text)
     assert "flipset" not in text
-    assert "features" not in said["directions"][0]
-    first = said["directions"][0]
+    assert "features" not in data["directions"][0]
+    first = data["directions"][0]
     assert first["p_value"] == result.directions[0].p_value
     assert first["gross"]["value"] == result.directions[0].gross.value
     assert first["rows"] == [N, N]
@@ -94,13 +94,13 @@ def test_json_holds_figures_and_nobody(result):
     assert not [value for value in values if len(value) > 6 and value in text]
 
 
-def test_nobody_shows_in_how_a_result_prints(result):
+def test_printed_results_have_no_rows(result):
     shown = repr(result)
     assert "flipset=" not in shown
     assert str(float(X[3, 0]))[:6] not in shown
 
 
-def test_texts_fit_a_terminal_whatever_groups_are_called(result):
+def test_texts_fit_a_terminal_with_long_group_names(result):
     text = str(result)
     assert max(map(len, text.splitlines())) <= 100
     assert WOMEN in text.replace("\n  ", " ")
@@ -123,7 +123,7 @@ def test_texts_fit_a_terminal_whatever_groups_are_called(result):
     assert "label 1" in lines[3]
 
 
-def test_short_names_are_not_cut():
+def test_short_names_are_not_truncated():
     each = blank(source="woman", target="man", label=0)
     assert "woman → man, label 0" in str(whole(each))
 
@@ -136,43 +136,43 @@ def test_names_are_escaped_in_a_notebook():
     assert "&lt;b&gt;" in html
 
 
-def test_nothing_to_show_is_said(result):
-    assert "nothing to show" in str(blank())
-    assert "no evidence: too few." in str(whole(blank(reason="too few.")))
+def test_a_missing_result_is_reported(result):
+    assert "no result" in str(blank())
+    assert "no p-value: too few." in str(whole(blank(reason="too few.")))
     assert str(whole())
     assert json.dumps(whole().to_dict())
     assert whole().plot().axes
     assert whole(blank()).plot().axes
     assert result.plot().axes
-    # Whoever asks for a figure of a side that was not explained is told so.
+    # A figure of a side without an explanation is an error.
     with pytest.raises(KeyError):
         blank().plot_transparency("advantaged")
 
 
-def test_a_test_that_is_not_complete_says_so_first():
+def test_an_incomplete_test_says_so_first():
     text = str(whole(blank(), complete=False, warnings=("Not complete: gone.",)))
     assert "NOT complete." in " ".join(" ".join(text.splitlines()[:2]).split())
     assert "! Not complete: gone." in text
 
 
-def test_the_null_is_told_as_what_it_is(result):
+def test_the_null_distribution_is_explained(result):
     text = str(result).replace("\n  ", " ")
     assert "flips if both groups had the same features" in text
-    assert "does not ask whether features that do differ may count" in text
+    assert "does not show whether the features that differ are justified" in text
     quiet = str(whole(blank(reason="no.")))
-    assert "By chance" not in quiet
+    assert "null 95%:" not in quiet
 
 
-def test_steps_are_counted_and_never_more_than_there_are():
-    told: list[tuple[str, int, int]] = []
-    with reporting(lambda *step: told.append(step), 3) as reporter:
+def test_progress_never_exceeds_its_total():
+    steps: list[tuple[str, int, int]] = []
+    with reporting(lambda *step: steps.append(step), 3) as reporter:
         reporter.doing("first")
         reporter.step()
         reporter.step(5)
-    assert told == [("first", 0, 3), ("first", 1, 3), ("first", 3, 3)]
+    assert steps == [("first", 0, 3), ("first", 1, 3), ("first", 3, 3)]
 
 
-def test_a_bar_is_drawn_if_it_is_asked_for(capsys, monkeypatch):
+def test_a_progress_bar_is_drawn_on_request(capsys, monkeypatch):
     # As if the tests ran in a terminal.
     monkeypatch.setenv("FORCE_COLOR", "1")
     with reporting(True, 4) as reporter:  # noqa: FBT003 - as users write it
@@ -182,6 +182,6 @@ def test_a_bar_is_drawn_if_it_is_asked_for(capsys, monkeypatch):
         reporter.step()
     with reporting(False, 4) as reporter:  # noqa: FBT003 - as users write it
         reporter.step()
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert "maps" in said.err
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert "maps" in output.err

@@ -1,4 +1,4 @@
-"""A rule names the subgroup where there is one, and is not confirmed where there is none."""
+"""A rule describes an existing subgroup, and is not confirmed if there is none."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scipy import stats
 from monitor import Feature, OneHotGroup, World, decide, train_subgroup_biased
 from monitor.world.classifiers import in_biased_subgroup
 from offline_audit import AuditInputError, Columns
-from offline_audit.fliptest.flipset import Flipset
+from offline_audit.fliptest.flipset import SIDES, Flipset
 from offline_audit.fliptest.rules import Condition
 from offline_audit.fliptest.subgroup import name_subgroup
 
@@ -77,7 +77,7 @@ RULES = {
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_a_rule_that_is_there_is_found_and_confirmed(rule):
+def test_an_existing_rule_is_found_and_confirmed(rule):
     features = people(6_000)
     inside = RULES[rule](features)
     chance = np.random.default_rng(1).random(len(features))
@@ -89,12 +89,12 @@ def test_a_rule_that_is_there_is_found_and_confirmed(rule):
     assert low <= 0.29 <= high
 
 
-def test_figures_of_both_halves_are_counts_of_disjoint_people():
+def test_both_halves_count_disjoint_people():
     features = people(6_000)
     inside = features[:, 2] == 1
     flips = np.random.default_rng(1).random(6_000) < np.where(inside, 0.3, 0.05)
     found = named(flipset_of(features, flips))
-    halves = (found.found, found.tested)
+    halves = (found.fitted, found.tested)
     assert sum(half.inside for half in halves) == inside.sum()
     assert sum(half.outside for half in halves) == (~inside).sum()
     assert sum(half.flips_inside for half in halves) == (flips & inside).sum()
@@ -110,7 +110,7 @@ def test_figures_of_both_halves_are_counts_of_disjoint_people():
     assert not tested.coarse
 
 
-def test_where_flips_are_by_chance_rules_are_seldom_confirmed():
+def test_random_flips_are_confirmed_at_the_level():
     """On the half that it was found on the same rule would look sure far too often."""
     runs, confirmed, fooled = 200, 0, 0
     for seed in range(runs):
@@ -118,8 +118,8 @@ def test_where_flips_are_by_chance_rules_are_seldom_confirmed():
         flips = np.random.default_rng(10_000 + seed).random(1_000) < 0.1
         found = named(flipset_of(features, flips), seed=seed)
         confirmed += found.confirmed
-        if found.found is not None:
-            half = found.found
+        if found.fitted is not None:
+            half = found.fitted
             table = [
                 [half.flips_inside, half.flips_outside],
                 [half.inside - half.flips_inside, half.outside - half.flips_outside],
@@ -129,7 +129,7 @@ def test_where_flips_are_by_chance_rules_are_seldom_confirmed():
     assert fooled > stats.binom.ppf(1 - 1e-4, runs, 0.05)
 
 
-def test_a_rule_that_does_not_hold_again_is_said_to_be_unconfirmed():
+def test_a_rule_that_fails_on_the_other_half_is_not_confirmed():
     features = people(1_000)
     flips = np.random.default_rng(0).random(1_000) < 0.1
     found = next(
@@ -150,7 +150,7 @@ def test_shorter_rules_are_preferred():
     assert named(flipset_of(features, flips)).rule == "part_time = 1"
 
 
-def test_no_more_conditions_than_allowed():
+def test_the_number_of_conditions_is_limited():
     features = people(8_000)
     inside = (features[:, 2] == 1) & (features[:, 1] < 5) & (features[:, 0] < 900)
     found = flipset_of(features, inside)
@@ -159,36 +159,19 @@ def test_no_more_conditions_than_allowed():
     assert {c.variable for c in named(found).conditions} == {"part_time", "years", "income"}
 
 
-def test_most_of_a_persons_counterparts_make_her_a_member():
+def test_membership_follows_from_most_counterparts():
     features = people(4_000)
     inside = features[:, 2] == 1
     flips = np.stack([inside, inside, features[:, 3] == 1])
     assert named(flipset_of(features, flips)).rule == "part_time = 1"
 
 
-def test_either_side_counts_both():
-    features = people(4_000)
-    decisions = np.random.default_rng(0).random(4_000) < 0.5
-    inside = features[:, 2] == 1
-    both = Flipset(
-        features=features,
-        counterparts=features[None],
-        decisions=decisions,
-        counterpart_decisions=(decisions ^ inside)[None],
-    )
-    found = named(both, "either")
-    assert found.rule == "part_time = 1"
-    assert found.tested.share_inside == 1.0
-    assert named(both, "advantaged").tested.share_inside == pytest.approx(0.5, abs=0.1)
-    assert str(found).startswith("Those who flip either way: part_time = 1")
-
-
-@pytest.mark.parametrize(("members", "whom"), [(0, "members"), (19, "members"), (985, "others")])
-def test_too_few_members_or_others_have_no_rule(members, whom):
+@pytest.mark.parametrize(("members", "role"), [(0, "members"), (19, "members"), (985, "others")])
+def test_too_few_members_or_others_have_no_rule(members, role):
     found = named(flipset_of(people(1_000), np.arange(1_000) < members))
-    assert (found.rule, found.found, found.tested, found.p_value) == (None,) * 4
+    assert (found.rule, found.fitted, found.tested, found.p_value) == (None,) * 4
     assert not found.confirmed
-    assert found.reason == f"there are fewer than 20 {whom}"
+    assert found.reason == f"there are fewer than 20 {role}"
     assert not found.holds(people(10), COLUMNS).any()
     assert found.reason in str(found)
 
@@ -197,14 +180,14 @@ def test_an_empty_group_has_no_rule():
     assert named(flipset_of(people(0), np.zeros(0, bool))).reason is not None
 
 
-def test_people_who_are_all_alike_have_no_rule():
+def test_duplicates_only_have_no_rule():
     features = np.ones((400, 7), np.float32)
     features[:, 4:] = 0
     found = named(flipset_of(features, np.arange(400) % 4 == 0))
-    assert found.reason == "no feature tells them from the others"
+    assert found.reason == "no feature separates members from others"
 
 
-def test_few_people_beside_a_rule_are_told_as_none():
+def test_small_counts_of_a_rule_are_suppressed():
     features = people(4_000)
     inside = features[:, 2] == 1
     outside = np.flatnonzero(~inside)[:6]
@@ -212,15 +195,15 @@ def test_few_people_beside_a_rule_are_told_as_none():
     flips[outside] = True
     found = named(flipset_of(features, flips))
     assert found.rule == "part_time = 1"
-    assert found.found.flips_outside == found.tested.flips_outside == 0
-    assert found.found.coarse or found.tested.coarse
-    assert "Fewer than 10 people on a side of the rule are told as none" in str(found)
+    assert found.fitted.flips_outside == found.tested.flips_outside == 0
+    assert found.fitted.coarse or found.tested.coarse
+    assert "Counts below 10 are suppressed" in str(found)
     exact = named(flipset_of(features, flips), smallest_cell=1)
-    assert exact.found.flips_outside + exact.tested.flips_outside == 6
+    assert exact.fitted.flips_outside + exact.tested.flips_outside == 6
     assert exact.p_value == pytest.approx(found.p_value)
 
 
-def test_limits_are_round_and_no_ones_own():
+def test_limits_are_rounded():
     features = people(6_000)
     threshold = float(np.sort(features[:, 0])[2_000])
     found = named(flipset_of(features, features[:, 0] < threshold))
@@ -230,7 +213,7 @@ def test_limits_are_round_and_no_ones_own():
     assert condition.high % 20 == 0
 
 
-def test_a_condition_reads_as_people_write_it():
+def test_conditions_as_text():
     assert str(Condition(variable="a", low=1_000.0)) == "a ≥ 1,000"
     assert str(Condition(variable="a", low=0.5, high=2.0)) == "0.5 ≤ a < 2"
     assert str(Condition(variable="a", among=("1",), without=("0",))) == "a = 1"
@@ -251,19 +234,19 @@ def test_a_subgroup_prints_in_a_terminal_and_a_notebook_and_becomes_json():
     found = name_subgroup(flipset_of(features, features[:, 2] == 1), "advantaged", odd)
     assert max(map(len, str(found).splitlines())) <= 100
     assert "<b>" not in found._repr_html_()
-    told = json.loads(json.dumps(found.to_dict()))
-    assert told["rule"] == found.rule
-    assert told["tested"]["flips_outside"] == 0
+    data = json.loads(json.dumps(found.to_dict()))
+    assert data["rule"] == found.rule
+    assert data["tested"]["flips_outside"] == 0
 
 
-def test_bad_input_is_refused():
-    with pytest.raises(AuditInputError, match="there are 1, but features are 7 wide"):
-        name_subgroup(flipset_of(people(9), np.ones(9, bool)), "either", Columns.numeric(["a"]))
+def test_invalid_input_is_rejected():
+    with pytest.raises(AuditInputError, match="1 columns are described, but features have 7"):
+        name_subgroup(flipset_of(people(9), np.ones(9, bool)), "advantaged", Columns.numeric(["a"]))
     with pytest.raises(AuditInputError, match="most_conditions"):
         named(flipset_of(people(9), np.ones(9, bool)), most_conditions=0)
 
 
-def test_the_same_seed_gives_the_same_rule_and_another_other_halves():
+def test_the_seed_determines_the_halves():
     features = people(2_000)
     flips = np.random.default_rng(0).random(2_000) < 0.1 + 0.1 * (features[:, 2] == 1)
     one = named(flipset_of(features, flips), seed=1)
@@ -272,7 +255,7 @@ def test_the_same_seed_gives_the_same_rule_and_another_other_halves():
 
 
 @pytest.mark.parametrize(("origin", "target"), [("woman", "man"), ("man", "woman")])
-def test_the_self_employed_are_named_where_the_world_treats_them_unfairly(origin, target):
+def test_the_self_employed_are_named_where_the_model_is_biased_against_them(origin, target):
     world = World()
     columns = Columns(features=world.features, one_hot_groups=world.one_hot_groups)
     classifier = train_subgroup_biased(world.people(20_000, seed=1), seed=0)
@@ -285,7 +268,7 @@ def test_the_self_employed_are_named_where_the_world_treats_them_unfairly(origin
         decisions=decide(classifier, own),
         counterpart_decisions=decide(classifier, twins)[None],
     )
-    for side in ("advantaged", "disadvantaged", "either"):
+    for side in SIDES:
         found: Any = name_subgroup(flipset, side, columns, seed=0)
         assert "self_employed = 1" in found.rule
         assert found.confirmed

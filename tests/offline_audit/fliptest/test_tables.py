@@ -1,4 +1,4 @@
-"""People of a file or a window: features, groups and labels as written, whatever is odd."""
+"""Features, groups and labels are read from files and windows, with odd values too."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_labels_are_of_the_favourable_outcome():
     assert np.isnan(read({k: v for k, v in PLAIN.items() if k != "label"}).labels).all()
 
 
-def test_a_group_may_have_the_logs_name_which_goes_first():
+def test_a_group_column_with_the_name_of_the_log_has_precedence():
     values = {**PLAIN, "group_sex": PLAIN["sex"][::-1]}
     assert read(values).groups.tolist() == PLAIN["sex"][::-1]
 
@@ -98,7 +98,7 @@ def test_an_attribute_that_is_a_feature_of_its_name_is_read_as_both(sex):
     assert found.features[:, 1].tolist() == [0, 1, 0, 1, 0, 1]
 
 
-def test_a_feature_beside_its_group_is_taken_as_it_stands():
+def test_a_feature_column_is_used_if_the_group_is_there_too():
     values = {"income": PLAIN["income"], "female": [0, 1, 0, 1, 0, 1], "sex": PLAIN["sex"]}
     found = read(values, spec=seen_sex("female"))
     assert found.groups.tolist() == PLAIN["sex"]
@@ -108,7 +108,7 @@ def test_a_feature_beside_its_group_is_taken_as_it_stands():
 
 
 @pytest.mark.parametrize("dropped", [None, "west"])
-def test_an_attribute_of_one_hot_columns_is_known_from_its_groups(dropped):
+def test_one_hot_columns_of_an_attribute_follow_from_its_groups(dropped):
     town = ["north", "west", "south", "south", "north", "west"]
     found = read({"income": PLAIN["income"], "town": town}, "town", seen_town(dropped))
     hot = [[float(word == each) for each in TOWNS if each != dropped] for word in town]
@@ -116,31 +116,33 @@ def test_an_attribute_of_one_hot_columns_is_known_from_its_groups(dropped):
     assert found.groups.tolist() == town
 
 
-def test_a_group_that_the_manifest_does_not_know_is_not_taken_for_the_first():
+def test_a_group_that_is_not_in_the_manifest_is_rejected():
     values = {"income": PLAIN["income"], "sex": ["man", "female"] * 3}
     with pytest.raises(AuditInputError, match=r"groups of sex: female not in the manifest"):
         read(values, spec=seen_sex("female_sex"))
 
 
-def test_rows_that_lack_something_are_left_out_and_counted():
+def test_incomplete_rows_are_excluded_and_counted():
     values = {**PLAIN, "income": [None, 2.0, float("inf"), float("nan"), 1.0, 1e200]}
     found = read(values)
-    assert found.warnings == ("4 rows without all features are left out.",)
+    assert found.warnings == ("4 rows with missing features are excluded.",)
     assert found.groups.tolist() == ["woman", "man"]
     unknown = read({**PLAIN, "sex": ["man", None, "", "  ", "man", "woman"]})
     assert unknown.groups.tolist() == ["man", "man", "woman"]
     assert unknown.warnings == ()
 
 
-def test_rows_that_no_kind_allows_do_not_end_the_audit():
+def test_rows_with_invalid_values_are_excluded_and_counted():
     """A log holds whatever came; the model decided it, but nobody can be transported from it."""
     values = {**PLAIN, "years": [1, 2.5, 3, 4, 5, 6], "purpose=home": [1, 1, 0, 0, 1, 0]}
     found = read(values)
-    assert found.warnings == ("2 rows that a feature's kind does not allow are left out.",)
+    assert found.warnings == (
+        "2 rows with a value that the feature's kind does not allow are excluded.",
+    )
     assert len(found.features) == 4
 
 
-def test_a_csv_has_blanks_and_numbers(tmp_path):
+def test_blanks_of_a_csv_are_missing_values(tmp_path):
     path = tmp_path / "PEOPLE.CSV"
     csv.write_csv(pa.table({**PLAIN, "sex": ["man", None, "man", "woman", "man", "woman"]}), path)
     found = rows_of_file(path, small_spec(), "sex", favourable=1)
@@ -148,23 +150,23 @@ def test_a_csv_has_blanks_and_numbers(tmp_path):
     np.testing.assert_array_equal(found.labels, [1, np.nan, 1, 0, 1])
 
 
-def test_what_is_no_number_is_told_by_its_column():
-    with pytest.raises(AuditInputError, match="years: numbers are needed") as error:
+def test_a_column_that_is_not_numeric_is_named():
+    with pytest.raises(AuditInputError, match="years: must be a column of numbers") as error:
         read({**PLAIN, "years": ["a few"] * N})
     assert "a few" not in str(error.value)
-    with pytest.raises(AuditInputError, match="label: numbers are needed"):
+    with pytest.raises(AuditInputError, match="label: must be a column of numbers"):
         read({**PLAIN, "label": ["repaid"] * N})
 
 
-def test_a_feature_of_an_attribute_that_is_not_there_is_named():
+def test_a_missing_protected_feature_is_named():
     values = {k: v for k, v in PLAIN.items() if k != "age"}
-    with pytest.raises(AuditInputError, match="feature 'owner' is neither there nor known"):
+    with pytest.raises(AuditInputError, match="feature 'owner' is missing, and no column"):
         read(values)
     with pytest.raises(UnknownColumnError, match="no protected attribute 'height'"):
         read(PLAIN, "height")
 
 
-def test_nobody_is_nobody():
+def test_an_empty_table_has_no_rows():
     empty = pa.table({name: pa.array(values)[:0] for name, values in PLAIN.items()})
     found = rows_of_file(empty, small_spec(), "sex", favourable=1)
     assert found.features.shape == (0, 5)
@@ -186,7 +188,7 @@ def window_rows(window, manifest, attribute="sex", *, rows=10_000, by_label=Fals
     )
 
 
-def test_a_windows_people_are_its_rows(known, window):
+def test_rows_of_a_window_match_the_log(known, window):
     found = window_rows(window, logged())
     wanted = {
         (row["age"], row["income"]): (row["group_sex"], row["label"])
@@ -195,25 +197,25 @@ def test_a_windows_people_are_its_rows(known, window):
     }
     assert len(found.groups) == len(wanted)
     for person, group, label in zip(found.features, found.groups, found.labels, strict=True):
-        told = wanted[tuple(person.tolist())]
-        assert told == (group, None if np.isnan(label) else label)
+        expected = wanted[tuple(person.tolist())]
+        assert expected == (group, None if np.isnan(label) else label)
     assert found.warnings == ()
 
 
-def test_an_attribute_of_the_log_alone_is_read_too(window):
+def test_an_attribute_that_is_only_in_the_log_is_read(window):
     found = window_rows(window, logged(), "ethnicity")
     assert set(found.groups) == {"a", "b", "c"}
 
 
-def test_a_sample_is_of_every_group_and_label(window):
+def test_every_group_and_label_is_sampled(window):
     found = window_rows(window, logged(), rows=40, by_label=True)
     for group in ("female", "male"):
         for label in (0, 1):
             assert ((found.groups == group) & (found.labels == label)).sum() == 40
-    assert found.warnings == ("People are a sample of the window: at most 40 of each group.",)
+    assert found.warnings == ("Rows are a sample of the window: at most 40 per group.",)
 
 
-def test_hashed_features_are_refused_by_name(tmp_path):
+def test_hashed_features_are_rejected_by_name(tmp_path):
     columns = traffic_columns("age", "income", hashed=("income",))
     traffic = traffic_rows(50, columns=columns)
     write_traffic(tmp_path / "log", traffic, columns=columns)

@@ -1,4 +1,4 @@
-"""The transparency report says what the paper's definitions say."""
+"""The transparency report follows the paper's definitions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from offline_audit import AuditInputError, Columns
 from offline_audit.fliptest.flipset import Flipset
 from offline_audit.fliptest.transparency import transparency_report
 from offline_audit.maps.columns import Scaling
-from tests.offline_audit.fliptest.flipping_people import (
+from tests.offline_audit.fliptest.synthetic_flips import (
     COLUMNS,
     SCALE,
     drawn,
@@ -60,7 +60,7 @@ def undone_by(own, other, before):
 
 @pytest.mark.parametrize("side", ["advantaged", "disadvantaged"])
 @pytest.mark.parametrize("draws", [1, 5])
-def test_figures_are_those_of_a_loop_over_all_flips(draws, side):
+def test_figures_match_a_loop_over_all_flips(draws, side):
     flipset = drawn(400, draws, shift=0.2)
     report = report_of(flipset, side, smallest_cell=2)
     part, weight, none = 1 / draws, 0.0, 0.0
@@ -148,7 +148,7 @@ def test_a_category_of_two_has_the_magnitude_and_consistency_of_a_binary(dropped
     assert category.changed == pytest.approx(binary.changed)
 
 
-def test_few_people_are_withheld_and_none_is_no_secret():
+def test_few_people_are_suppressed_and_none_is_reported():
     flipset = drawn(400, 3)
     people = int(flipset.flips("advantaged").any(0).sum())
     report = report_of(flipset, smallest_cell=people + 1)
@@ -165,17 +165,17 @@ def test_few_people_are_withheld_and_none_is_no_secret():
     )
     nobody = report_of(same)
     assert (nobody.people, nobody.members, nobody.share) == (0, 0, 0.0)
-    assert "no one flips this way" in str(nobody)
+    assert "no one flips on this side" in str(nobody)
     empty = Flipset(
         features=flipset.features[:0],
         counterparts=flipset.counterparts[:, :0],
         decisions=flipset.decisions[:0],
         counterpart_decisions=flipset.counterpart_decisions[:, :0],
     )
-    assert report_of(empty).reason == "no one flips this way"
+    assert report_of(empty).reason == "no one flips on this side"
 
 
-def test_rarer_changes_than_the_smallest_cell_are_not_named():
+def test_changes_of_few_people_are_not_named():
     flipset = drawn(150, 1, seed=5)
     report = report_of(flipset, smallest_cell=10)
     commonest = report.of("town")
@@ -184,7 +184,7 @@ def test_rarer_changes_than_the_smallest_cell_are_not_named():
     assert report_of(flipset, smallest_cell=1).of("town").commonest is not None
 
 
-def test_a_scale_of_zero_is_no_division():
+def test_a_scale_of_zero_is_not_a_divisor():
     report: Any = transparency_report(drawn(400, 1), "advantaged", COLUMNS, 0 * SCALE, None)
     assert report.of("income").magnitude == report.of("income").difference
 
@@ -220,22 +220,24 @@ def test_a_report_prints_in_a_terminal_and_a_notebook_and_becomes_json():
     report = transparency_report(flipset, "advantaged", odd, SCALE * [1e5, *[1] * 8], model)
     printed = str(report)
     assert max(map(len, printed.splitlines())) <= 100
-    assert "have the favourable decision and their counterparts do" in " ".join(printed.split())
-    assert "for most of their counterparts" in printed
-    assert "Commonest change: " in " ".join(printed.split())
+    assert "have the favourable decision, but their counterparts do" in " ".join(printed.split())
+    assert "for at least half of their counterparts" in printed
+    assert "Most frequent change: " in " ".join(printed.split())
     assert "<b>" not in report._repr_html_()
     told = json.loads(json.dumps(report.to_dict()))
     assert told["by_undoing"][0] == report.by_undoing[0].name
     assert told["features"][0]["undone"] == report.features[0].undone
 
 
-def test_widths_that_do_not_agree_are_refused():
-    with pytest.raises(AuditInputError, match="there are 9, but features are 9 wide and the scale"):
+def test_different_widths_are_rejected():
+    with pytest.raises(
+        AuditInputError, match="9 columns are described, but features have 9 columns and scale"
+    ):
         transparency_report(drawn(50, 1), "advantaged", COLUMNS, SCALE[:3], None)
 
 
 @pytest.mark.parametrize(("origin", "target"), [("woman", "man"), ("man", "woman")])
-def test_career_gaps_do_it_where_the_world_says_so(origin, target):
+def test_career_gaps_undo_flips_where_the_model_is_biased_by_them(origin, target):
     """The subgroup-biased classifier hears of sex through career gaps alone."""
     world = World()
     columns = Columns(features=world.features, one_hot_groups=world.one_hot_groups)

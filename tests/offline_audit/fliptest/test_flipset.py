@@ -1,4 +1,4 @@
-"""Tie-breaks show whether a flipset is a fact about the groups, or one of many of equal cost."""
+"""Tie-breaks show whether the flipset is identified or depends on the plan."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from offline_audit import Columns
-from offline_audit.fliptest.flipset import DecidedRows
-from offline_audit.fliptest.identification import identify
+from offline_audit.fliptest.flipset import DecidedRows, identify
 from offline_audit.maps.columns import Scaling
 from offline_audit.maps.transport_map import COSTS
 
@@ -33,7 +32,7 @@ def groups():
     return one, other, scaling
 
 
-def test_squared_l1_leaves_the_flipset_open(groups):
+def test_squared_l1_does_not_identify_the_flipset(groups):
     women, men, scaling = groups
     found = identify(women, men, scaling, COSTS["squared_l1"], seed=0)
     assert not found.identified
@@ -42,14 +41,14 @@ def test_squared_l1_leaves_the_flipset_open(groups):
     assert found.most > 1.5 * found.fewest
 
 
-def test_squared_l2_fixes_the_flipset(groups):
+def test_squared_l2_identifies_the_flipset(groups):
     women, men, scaling = groups
     found = identify(women, men, scaling, COSTS["squared_l2"], seed=0)
     assert found.identified
     assert found.most - found.fewest < 0.02
 
 
-def test_no_plan_flips_fewer_than_the_rates_demand(groups):
+def test_no_plan_flips_less_than_the_difference_of_rates(groups):
     women, men, scaling = groups
     found = identify(women, men, scaling, COSTS["l2"], seed=0)
     gap = abs(women.decisions.mean() - men.decisions.mean())

@@ -1,4 +1,4 @@
-"""Made-up people with counterparts, and a model that decides some of them otherwise."""
+"""Synthetic rows with counterparts, and a model whose decision differs for some of them."""
 
 from __future__ import annotations
 

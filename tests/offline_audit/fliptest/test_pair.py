@@ -1,4 +1,4 @@
-"""What contradicts a flipset, what escapes it, and whom its figures count."""
+"""Validation by rates, detectable shares, and rows that figures count."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import pytest
 
 from offline_audit import Columns, flip_test, map_method
 from offline_audit.fliptest.flipset import DecidedRows, Flipset, gross_share
-from offline_audit.fliptest.pair import rate_mismatch, unseen_share
-from offline_audit.fliptest.resampling import bootstrap
+from offline_audit.fliptest.resampling import bootstrap, rate_mismatch, unseen_share
 
 FEW: dict[str, Any] = {"n_resamples": 0, "n_bootstrap": 0, "explain": False, "progress": False}
 
 
-def test_many_small_differences_that_add_up_are_no_evidence_of_few_flips():
+def test_many_small_differences_fail_validation():
     rng = np.random.default_rng(0)
     # Each of sixty features differs by a twentieth of its spread, too little to be moved.
     people = [rng.normal(shift, 1, (2_000, 60)).astype(np.float32) for shift in (0.0, 0.05)]
@@ -44,13 +43,13 @@ def flipset(rate: float, n: int = 1_000) -> Flipset:
 
 
 @pytest.mark.parametrize(("rate", "contradicts"), [(0.5, False), (0.57, False), (0.65, True)])
-def test_the_rate_of_carried_people_is_held_against_the_targets(rate, contradicts):
+def test_the_rate_of_transported_rows_is_compared_with_the_target(rate, contradicts):
     half = np.arange(1_000) < 500
     target = DecidedRows(features=np.zeros((1_000, 1), np.float32), decisions=half)
     assert (rate_mismatch(flipset(rate), target) is not None) == contradicts
 
 
-def test_less_escapes_in_larger_groups_and_more_among_more_features():
+def test_the_detectable_share_depends_on_group_size_and_features():
     assert unseen_share(10_000, 10_000, 5) < unseen_share(1_000, 1_000, 5)
     assert unseen_share(1_000, 1_000, 5) < unseen_share(1_000, 1_000, 50)
     assert unseen_share(2, 2, 5) <= 1
@@ -72,7 +71,7 @@ class HalfSilent:
         return np.where(features[:, 0] % 2 == 0, 1, -1).astype(np.int8)
 
 
-def test_people_without_an_answer_are_counted_neither_found_nor_by_chance():
+def test_rows_without_a_decision_do_not_count_in_the_gross_share():
     people = DecidedRows(
         features=np.arange(100, dtype=np.float32)[:, None], decisions=np.zeros(100, bool)
     )
@@ -121,9 +120,9 @@ def test_a_small_target_makes_the_error_of_a_large_source_large():
     assert found.gross > 0.6 * truth
 
 
-def test_whole_numbers_that_a_float32_cannot_hold_are_refused():
+def test_whole_numbers_too_large_for_float32_are_rejected():
     from offline_audit import AuditInputError
 
     ids = np.arange(2**30, 2**30 + 400)[:, None]
-    with pytest.raises(AuditInputError, match="too long"):
+    with pytest.raises(AuditInputError, match="too large for float32"):
         flip_test(lambda rows: rows[:, 0] > 0, ids, np.repeat(["a", "b"], 200), **FEW)

@@ -1,4 +1,4 @@
-"""FlipTest on a window of a log, on files and on tables: findings with everything they rest on."""
+"""FlipTest on windows, files and tables: findings with their evidence."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def log(tmp_path_factory):
     return root
 
 
-def test_a_window_gives_a_finding_for_each_direction(log, bundle):
+def test_a_window_has_one_finding_per_direction(log, bundle):
     with Window.read(log / "log", log / "outcomes") as window:
         found = findings_of(window, bundle)
     assert [finding.groups for finding in found] == [("female", "male"), ("male", "female")]
@@ -156,7 +156,7 @@ def test_a_window_gives_a_finding_for_each_direction(log, bundle):
     assert "POT" in found.versions
 
 
-def test_evidence_is_json_and_holds_no_person(log, bundle):
+def test_evidence_is_json_without_rows(log, bundle):
     with Window.read(log / "log", log / "outcomes") as window:
         found = findings_of(window, bundle)
     text = json.dumps(found.to_dict())
@@ -166,7 +166,7 @@ def test_evidence_is_json_and_holds_no_person(log, bundle):
     assert "r00001" not in text
 
 
-def test_a_file_and_a_table_give_what_the_window_gives(log, bundle, tmp_path):
+def test_files_and_tables_give_the_findings_of_the_window(log, bundle, tmp_path):
     rows = people()
     table = pa.table(rows)
     pq.write_table(table, tmp_path / "people.parquet")
@@ -188,14 +188,14 @@ def test_flips_within_labels(log, bundle):
     assert all(finding.outcome == "difference" for finding in found)
 
 
-def test_a_smaller_sample_of_the_window_says_so(log, bundle):
+def test_a_sample_of_the_window_is_a_warning(log, bundle):
     with Window.read(log / "log", log / "outcomes") as window:
         found = findings_of(window, bundle, max_rows=300)
     assert found.findings[0].rows == {"female": 300, "male": 300}
     assert any("sample of the window" in warning for warning in found.findings[0].warnings)
 
 
-def test_nothing_known_of_groups_is_not_enough_data(log, bundle):
+def test_unknown_groups_are_not_enough_data(log, bundle):
     with Window.read(log / "log") as window:
         found = findings_of(window, bundle)
     (finding,) = found
@@ -212,7 +212,7 @@ def test_an_audited_model_needs_the_manifest(log, bundle):
     assert len(found) == 2
 
 
-def test_an_attribute_that_is_not_there_is_named(log, bundle):
+def test_an_unknown_attribute_is_named(log, bundle):
     window = Window.read(log / "log", log / "outcomes")
     with window, pytest.raises(UnknownColumnError, match="age"):
         findings_of(window, bundle, ["age"])
@@ -220,7 +220,7 @@ def test_an_attribute_that_is_not_there_is_named(log, bundle):
         findings_of(pa.table(people()), bundle, ["age"])
 
 
-def test_features_that_the_log_does_not_hold_are_named(log, tmp_path, bundle):
+def test_features_missing_from_the_log_are_named(log, tmp_path, bundle):
     columns = TrafficColumns.of(spec(), {"income": "bucket", "owner": "drop"})
     values: dict[str, Any] = {
         name: v for name, v in people().items() if name not in ("sex", "label", "owner")
@@ -234,20 +234,20 @@ def test_features_that_the_log_does_not_hold_are_named(log, tmp_path, bundle):
         findings_of(window, bundle)
 
 
-def test_a_file_without_a_feature_or_a_group_says_which(bundle, tmp_path):
+def test_missing_columns_of_a_file_are_named(bundle, tmp_path):
     table = pa.table(people())
     with pytest.raises(AuditInputError, match="income"):
         findings_of(table.drop_columns("income"), bundle)
     with pytest.raises(AuditInputError, match="group_sex"):
         findings_of(table.drop_columns("sex"), bundle)
     (tmp_path / "broken.parquet").write_bytes(b"no parquet")
-    with pytest.raises(AuditInputError, match="neither Parquet nor CSV"):
+    with pytest.raises(AuditInputError, match="not a readable Parquet or CSV"):
         findings_of(tmp_path / "broken.parquet", bundle)
     with pytest.raises(AuditInputError, match="no such file"):
         findings_of(tmp_path / "absent.parquet", bundle)
 
 
-def test_a_protected_attribute_among_the_features_is_taken_from_the_group(tmp_path):
+def test_a_protected_feature_is_read_from_the_group(tmp_path):
     class Sees(Scores):
         def forward(self, features: torch.Tensor) -> torch.Tensor:
             return super().forward(features) + 0.8 * features[:, 4] - 0.4
@@ -260,7 +260,7 @@ def test_a_protected_attribute_among_the_features_is_taken_from_the_group(tmp_pa
         for f in found.findings[0].evidence["transparency"]["disadvantaged"]["features"]
     }
     assert plain["male"] == max(plain.values())
-    assert any("tell the two groups apart by male" in w for w in found.findings[0].warnings)
+    assert any("do not overlap in male" in w for w in found.findings[0].warnings)
 
 
 def test_the_favourable_decision_may_be_0(tmp_path):

@@ -1,4 +1,4 @@
-"""Tables of any kind become encoded features, and the model gets its own kind of rows back."""
+"""Arrays and data frames become encoded features, and are decoded for the model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from monitor import Feature, OneHotGroup
 from offline_audit import AuditInputError, Columns
-from offline_audit.fliptest.features import read_people
+from offline_audit.fliptest.test import read_features
 from tests.bundles import small_spec
 
 pd: Any = pytest.importorskip("pandas")
@@ -35,38 +35,38 @@ def frame(**more):
 
 
 def decoded(table):
-    people = read_people(table)
+    people = read_features(table)
     return people.decode(people.features)
 
 
-def test_kinds_are_read_off_the_values():
+def test_kinds_are_inferred_from_values():
     table = np.column_stack([INCOME, RNG.integers(-3, 9, N), RNG.integers(0, 2, N)])
-    columns = read_people(table).columns
+    columns = read_features(table).columns
     assert columns.names == ("x0", "x1", "x2")
     assert [v.kind for v in columns.variables] == ["numeric", "integer", "binary"]
-    assert read_people(table, ["a", "b", "c"]).columns.names == ("a", "b", "c")
+    assert read_features(table, ["a", "b", "c"]).columns.names == ("a", "b", "c")
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, np.int8, np.uint16, bool])
-def test_arrays_of_any_number_are_taken_and_left_as_they_are(dtype):
+def test_arrays_of_any_numeric_type_are_accepted_and_not_modified(dtype):
     table = np.array([[0, 1], [1, 0], [1, 1]], dtype)
     kept = table.copy()
-    people = read_people(table)
+    people = read_features(table)
     assert people.features.dtype == np.float32
     assert np.array_equal(people.features, table)
     assert np.array_equal(table, kept)
     assert people.decode(people.features) is people.features
-    assert read_people(table.tolist()).features.shape == (3, 2)
+    assert read_features(table.tolist()).features.shape == (3, 2)
 
 
-def test_a_manifest_says_what_columns_are():
-    people = read_people(ENCODED, small_spec())
+def test_a_manifest_describes_columns():
+    people = read_features(ENCODED, small_spec())
     assert [v.name for v in people.columns.variables] == ["income", "years", "owner", "purpose"]
     assert people.columns.variables[-1].categories == ("car", "home", "other")
 
 
-def test_words_are_one_category_inside_and_words_again_for_the_model():
-    people = read_people(frame())
+def test_text_is_encoded_and_decoded_for_the_model():
+    people = read_features(frame())
     assert people.columns.names == ("income", "job=baker", "job=clerk", "job=smith")
     assert [v.kind for v in people.columns.variables] == ["numeric", "category"]
     assert (people.features[:, 1:].sum(1) == 1).all()
@@ -93,7 +93,7 @@ def test_words_are_one_category_inside_and_words_again_for_the_model():
     ],
     ids=lambda values: str(values.dtype),
 )
-def test_every_column_comes_back_as_it_was(values):
+def test_columns_are_decoded_to_their_values_and_types(values):
     given = frame(more=values)
     back = decoded(given)
     pd.testing.assert_series_equal(back["more"], given["more"])
@@ -102,29 +102,29 @@ def test_every_column_comes_back_as_it_was(values):
 
 def test_columns_of_a_frame_may_have_any_names_and_order():
     given = pd.DataFrame({5: INCOME, ("a", 1): JOB})
-    people = read_people(given)
+    people = read_features(given)
     assert people.columns.names[0] == "5"
     assert list(people.decode(people.features).columns) == [5, ("a", 1)]
 
 
-def test_names_choose_columns_of_a_frame_words_too():
-    people = read_people(frame(age=np.arange(N)), ["job", "income"])
+def test_names_select_columns_of_a_frame():
+    people = read_features(frame(age=np.arange(N)), ["job", "income"])
     assert [v.name for v in people.columns.variables] == ["job", "income"]
     assert list(people.decode(people.features).columns) == ["job", "income"]
 
 
-def test_a_described_frame_is_encoded_and_an_array_for_the_model():
-    """Flags beside numbers, as pandas makes them of categories, are numbers too."""
+def test_a_described_frame_is_read_as_an_encoded_array():
+    """Boolean columns, as pandas makes of categories, count as numbers."""
     names = [feature.name for feature in small_spec().features]
     given = pd.DataFrame(ENCODED, columns=names)
     given["owner"] = given["owner"] == 1
-    people = read_people(given[names[::-1]], small_spec())
+    people = read_features(given[names[::-1]], small_spec())
     np.testing.assert_allclose(people.features, ENCODED, rtol=1e-6)
     assert isinstance(people.decode(people.features), np.ndarray)
     with pytest.raises(AuditInputError, match="no column years"):
-        read_people(given.drop(columns="years"), small_spec())
+        read_features(given.drop(columns="years"), small_spec())
     with pytest.raises(AuditInputError, match="without a description"):
-        read_people(given.assign(years="many"), small_spec())
+        read_features(given.assign(years="many"), small_spec())
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e35])
@@ -141,11 +141,11 @@ def test_a_described_frame_is_encoded_and_an_array_for_the_model():
     ],
     ids=["none", "names", "manifest", "columns"],
 )
-def test_what_is_missing_is_told_by_column_and_row_and_not_by_value(bad, columns, name):
+def test_missing_values_are_reported_by_column_and_row_only(bad, columns, name):
     table = ENCODED.copy()
     table[[7, 11], 1] = bad
     with pytest.raises(AuditInputError, match=rf"2 values missing.* in {name}, row 7;") as error:
-        read_people(table, columns)
+        read_features(table, columns)
     assert "1e+35" not in str(error.value)
 
 
@@ -160,9 +160,9 @@ def test_what_is_missing_is_told_by_column_and_row_and_not_by_value(bad, columns
     ],
     ids=["number", "word", "string", "date", "nullable"],
 )
-def test_what_a_frame_lacks_is_told_by_its_name(column, values):
+def test_missing_values_of_a_frame_are_reported_by_column_and_row(column, values):
     with pytest.raises(AuditInputError, match=rf"{column}.*row 3;"):
-        read_people(frame().assign(**{column: values}))
+        read_features(frame().assign(**{column: values}))
 
 
 def described(*kinds, groups=()):
@@ -171,18 +171,18 @@ def described(*kinds, groups=()):
 
 
 @pytest.mark.parametrize(
-    ("columns", "said"),
+    ("columns", "message"),
     [
-        (described("binary", "numeric"), "row not binary in f0, the first 1"),
-        (described("integer", "numeric"), "row not integer in f0, the first 1"),
+        (described("binary", "numeric"), "row not binary in f0, the first is row 1"),
+        (described("integer", "numeric"), "row not integer in f0, the first is row 1"),
         (
             described("onehot", "onehot", groups=(OneHotGroup(name="g", features=("f0", "f1")),)),
-            "2 rows not one-hot in g, the first 1",
+            "2 rows not one-hot in g, the first is row 1",
         ),
-        (described("onehot", "numeric"), "in one one-hot group"),
+        (described("onehot", "numeric"), "exactly one one-hot group"),
         (
             described("numeric", "numeric", groups=(OneHotGroup(name="g", features=("z",)),)),
-            "in one one-hot group",
+            "exactly one one-hot group",
         ),
         (
             described(
@@ -192,21 +192,21 @@ def described(*kinds, groups=()):
                     OneHotGroup(name="h", features=("f1",)),
                 ),
             ),
-            "in one one-hot group",
+            "exactly one one-hot group",
         ),
         (described("numeric"), "1 are described, but the table has 2"),
         (["a", "a"], "same name"),
-        (["a", ""], "a name or a word is empty"),
+        (["a", ""], "a name or a category is empty"),
     ],
 )
-def test_columns_that_are_not_what_is_told_are_refused(columns, said):
+def test_columns_that_contradict_their_description_are_rejected(columns, message):
     table = np.array([[0, 1], [0.5, 1], [1, 1], [1, 0]])
-    with pytest.raises(AuditInputError, match=said):
-        read_people(table, columns)
+    with pytest.raises(AuditInputError, match=message):
+        read_features(table, columns)
 
 
 @pytest.mark.parametrize(
-    ("table", "said"),
+    ("table", "message"),
     [
         (np.zeros(5), "1 axes"),
         (np.zeros((2, 2, 2)), "3 axes"),
@@ -222,22 +222,22 @@ def test_columns_that_are_not_what_is_told_are_refused(columns, said):
         (None, "table of numbers"),
     ],
 )
-def test_what_is_no_table_is_refused(table, said):
-    if said is None:
-        assert len(read_people(table).columns) == 1 + 3 + N
+def test_invalid_tables_are_rejected(table, message):
+    if message is None:
+        assert len(read_features(table).columns) == 1 + 3 + N
         return
-    with pytest.raises(AuditInputError, match=said):
-        read_people(table)
+    with pytest.raises(AuditInputError, match=message):
+        read_features(table)
 
 
-def test_ids_are_no_categories_and_are_not_told():
+def test_ids_are_rejected_and_not_quoted():
     given = pd.DataFrame({"id": [f"Anna {i}" for i in range(300)]})
-    with pytest.raises(AuditInputError, match="id has 300 different words") as error:
-        read_people(given)
+    with pytest.raises(AuditInputError, match="id has too many distinct values") as error:
+        read_features(given)
     assert "Anna" not in str(error.value)
 
 
-def test_a_word_that_cannot_be_a_name_is_not_told_either():
+def test_an_invalid_category_is_not_quoted():
     with pytest.raises(AuditInputError, match="longer than 200") as error:
-        read_people(frame(note=["secret " * 50] * N))
+        read_features(frame(note=["secret " * 50] * N))
     assert "secret" not in str(error.value)

@@ -1,4 +1,4 @@
-"""The page on FlipTest: examples run and print what it shows, and what it tells of them is true."""
+"""The examples of the page on FlipTest run and print what it shows, and its figures are true."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def near(shown: str, printed: str) -> bool:
     return all(abs(a - b) <= 0.1 + 0.25 * max(abs(a), abs(b)) for a, b in numbers)
 
 
-def stands_in(part: list[str], printed: list[str]) -> bool:
+def occurs_in(part: list[str], printed: list[str]) -> bool:
     starts = range(len(printed) - len(part) + 1)
     return any(
         all(near(a, b) for a, b in zip(part, islice(printed, start, None), strict=False))
@@ -62,7 +62,7 @@ def require_shown(shown: str, printed: str) -> None:
     """Every part of what the page shows is printed; `…` stands for what it leaves out."""
     for part in shown.split("…"):
         if part.strip():
-            assert stands_in(words(part), words(printed)), part
+            assert occurs_in(words(part), words(printed)), part
 
 
 @pytest.fixture(scope="module")
@@ -81,12 +81,12 @@ def test_a_direction_prints_what_the_page_shows(lending):
     require_shown(SHOWN[1], run(CODE[1], lending))
 
 
-def test_another_figure_or_word_than_shown_would_be_noticed(lending):
+def test_a_wrong_figure_or_word_is_detected(lending):
     printed = words(lending["printed"])
     rows = next(line for line in SHOWN[0].splitlines() if line.startswith("woman → man   "))
-    assert stands_in(words(rows), printed)
-    assert not stands_in(words(rows.replace("2.0%", "3.9%")), printed)
-    assert not stands_in(words(rows.replace("woman", "women")), printed)
+    assert occurs_in(words(rows), printed)
+    assert not occurs_in(words(rows.replace("2.0%", "3.9%")), printed)
+    assert not occurs_in(words(rows.replace("woman", "women")), printed)
 
 
 def test_the_flipset_of_the_example_is_the_truth(lending):
@@ -95,8 +95,10 @@ def test_the_flipset_of_the_example_is_the_truth(lending):
     direction = result.direction("woman", "man")
     truth = people.true_flips(model, "sex")[women]
     found = direction.flipset.members("advantaged") | direction.flipset.members("disadvantaged")
-    assert truth.mean() == pytest.approx(told(r"for ([\d.]+)% of women\nthe decision"), abs=0.005)
-    assert truth.sum() == pytest.approx(100 * told(r"holds just these (\d+)"), rel=0.25)
+    assert truth.mean() == pytest.approx(
+        stated(r"for ([\d.]+)% of women\s+the decision"), abs=0.005
+    )
+    assert truth.sum() == pytest.approx(100 * stated(r"holds just these (\d+)"), rel=0.25)
     # One woman in a thousand for another processor's network.
     assert np.mean(found != truth) <= 0.001
 
@@ -104,8 +106,8 @@ def test_the_flipset_of_the_example_is_the_truth(lending):
 def test_rates_of_the_example_differ_by_no_more_than_chance(lending):
     people, result = lending["people"], lending["result"]
     rates = result.direction("woman", "man").rates
-    assert rates[0] == pytest.approx(told(r"granted to ([\d.]+)% of women"), abs=0.01)
-    assert rates[1] == pytest.approx(told(r"of women and ([\d.]+)% of men"), abs=0.01)
+    assert rates[0] == pytest.approx(stated(r"granted to ([\d.]+)% of women"), abs=0.01)
+    assert rates[1] == pytest.approx(stated(r"of women and ([\d.]+)% of men"), abs=0.01)
     groups = {"sex": lending["names"][people.groups["sex"]]}
     decisions = lending["model"](people.features)
     (found,) = permutation_test(metrics=["selection_rate"], groups=groups, decisions=decisions)
@@ -113,14 +115,14 @@ def test_rates_of_the_example_differ_by_no_more_than_chance(lending):
     assert found.p_value > 0.05
 
 
-def told(pattern: str) -> float:
-    """A share that the page tells in percent."""
+def stated(pattern: str) -> float:
+    """A share that the page states in percent."""
     found = re.search(pattern, TEXT)
     assert found is not None, pattern
     return float(found[1]) / 100
 
 
-def test_true_shares_by_ethnicity_are_as_told():
+def test_true_shares_by_ethnicity_match_the_page():
     shown = re.search(r"([\d.]+) and ([\d.]+)% for belu, ([\d.]+) and ([\d.]+)% for cori, "
                       r"([\d.]+) and ([\d.]+)%\s+for dovar", TEXT)  # fmt: skip
     assert shown is not None
@@ -154,7 +156,7 @@ def test_the_example_on_adult_runs(tmp_path, monkeypatch):
     assert share == pytest.approx(other, abs=4.2)
 
 
-def test_the_example_of_an_endpoint_names_options_that_there_are():
+def test_the_example_of_an_endpoint_uses_valid_parameters():
     calls = [node for node in ast.walk(ast.parse(CODE[3])) if isinstance(node, ast.Call)]
     named = {getattr(call.func, "attr", getattr(call.func, "id", "")): call for call in calls}
     for name, function in (("from_endpoint", AuditedModel.from_endpoint), ("flip_test", flip_test)):
@@ -162,7 +164,7 @@ def test_the_example_of_an_endpoint_names_options_that_there_are():
         assert given <= inspect.signature(function).parameters.keys()
 
 
-def test_defaults_and_bars_are_as_told():
+def test_defaults_and_limits_match_the_page():
     parameters = inspect.signature(flip_test).parameters
     named = re.findall(r"`(\w+)=(\d[\d_]*)`", TEXT)
     assert {"n_counterparts", "smallest_group", "smallest_cell", "max_rows"} == {
@@ -172,10 +174,10 @@ def test_defaults_and_bars_are_as_told():
     bar = (
         r"distance of ([\d.]+).*? by ([\d.]+) of its variance.*? AUC of ([\d.]+).*?than (\d) times"
     )
-    told_bars = re.search(bar, TEXT, re.DOTALL)
-    assert told_bars is not None
+    limits = re.search(bar, TEXT, re.DOTALL)
+    assert limits is not None
     bars = validation._KS, validation._REGRESSION, validation._AUC, validation._DISTANCE
-    assert tuple(map(float, told_bars.groups())) == bars
+    assert tuple(map(float, limits.groups())) == bars
 
 
 def test_every_map_is_on_the_page():
@@ -184,7 +186,7 @@ def test_every_map_is_on_the_page():
     assert tuple(rows) == MAPS
 
 
-def test_every_picture_is_there_and_small_and_shown():
+def test_every_figure_exists_and_is_small():
     shown = [PAGE.parent / name for name in re.findall(r"!\[[^]]+\]\(([^)]+)\)", TEXT)]
     assert sorted(shown) == sorted((PAGE.parent / "images").glob("fliptest-*.png"))
     assert len(shown) == 4
@@ -193,7 +195,7 @@ def test_every_picture_is_there_and_small_and_shown():
         assert picture.stat().st_size < 150_000
 
 
-def test_the_script_of_the_pictures_claims_nothing():
+def test_the_script_of_the_figures_has_no_claims():
     scripts = _scripts()
     assert "audits" in scripts
     assert "fliptest_pictures" not in scripts
