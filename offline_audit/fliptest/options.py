@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from offline_audit.criteria import CRITERIA, Criterion
 from offline_audit.errors import AuditInputError
 from offline_audit.groups import word_of
 from offline_audit.maps.transport_map import MapMethod
 from offline_audit.rendering import some
+from offline_audit.validation import require_alpha, require_whole
 
 __all__ = ["Options", "checked_options"]
 
@@ -63,8 +62,6 @@ def checked_options(
     """
     if not any(criterion == each for each in CRITERIA):
         raise AuditInputError(f"criterion: {criterion!r} is none of {some(list(CRITERIA), 9)}")
-    if not isinstance(alpha, int | float) or not 0 < alpha < 1:
-        raise AuditInputError(f"alpha: {alpha!r} is not between 0 and 1")
     return Options(
         criterion=criterion,
         method=method,
@@ -72,7 +69,7 @@ def checked_options(
         n_counterparts=_whole("n_counterparts", n_counterparts, 1),
         n_resamples=_whole("n_resamples", _default(n_resamples, method, _PERMUTATIONS), 0),
         n_bootstrap=_whole("n_bootstrap", _default(n_bootstrap, method, _RESAMPLES), 0),
-        alpha=float(alpha),
+        alpha=require_alpha(alpha),
         max_rows=_whole("max_rows", max_rows, 1),
         smallest_group=_whole("smallest_group", smallest_group, 10),
         smallest_cell=_whole("smallest_cell", smallest_cell, 1),
@@ -90,6 +87,4 @@ def _default(given: Any, method: MapMethod, usual: int) -> Any:
 def _whole(name: str, value: Any, least: int) -> int:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise AuditInputError(f"{name}: a whole number of at least {least} is needed")
-    return int(value)
+    return require_whole(name, value, least)

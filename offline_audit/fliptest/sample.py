@@ -13,11 +13,11 @@ from offline_audit.errors import AuditInputError
 from offline_audit.fliptest.features import People
 from offline_audit.fliptest.flipset import Asked
 from offline_audit.fliptest.options import Options
-from offline_audit.groups import UNKNOWN, require_names, to_codes
+from offline_audit.groups import require_names, require_two_groups, to_codes
 from offline_audit.maps.columns import Columns
 from offline_audit.maps.dependence import category_places
 from offline_audit.rendering import are, count, some
-from offline_audit.validation import MISSING, binary, require_length
+from offline_audit.validation import UNKNOWN, binary, require_length
 
 __all__ = ["Sample", "pair_warnings"]
 
@@ -33,7 +33,7 @@ class Sample:
         attribute: The protected attribute.
         groups: Names, in order.
         codes: Place of each person's group; -1 where it is not known, `[n]`.
-        labels: 0 or 1, and 2 where it is not known, `[n]`; None if none were given.
+        labels: 0 or 1, and -1 where it is not known, `[n]`; None if none were given.
         people: Their features.
         warnings: What is odd about them.
     """
@@ -63,8 +63,7 @@ class Sample:
             attribute, values = str(getattr(groups, "name", None) or "group"), groups
         names, codes = to_codes(values, str(attribute))
         warnings = require_names(names, None, str(attribute))
-        if len(names) < 2:
-            raise AuditInputError(f"groups of {attribute}: two are needed, not {len(names)}")
+        require_two_groups(names, str(attribute))
         told = None
         if needs_labels:
             if labels is None:
@@ -74,7 +73,7 @@ class Sample:
         require_length(lengths | ({} if told is None else {"labels": len(told)}))
         if unknown := int((codes == UNKNOWN).sum()):
             warnings.append(f"{count(unknown, 'row')} without a group {are(unknown)} left out.")
-        if told is not None and (lost := int(((codes != UNKNOWN) & (told == MISSING)).sum())):
+        if told is not None and (lost := int(((codes != UNKNOWN) & (told == UNKNOWN)).sum())):
             warnings.append(f"{count(lost, 'row')} without a label {are(lost)} left out.")
         return cls(
             attribute=str(attribute),
@@ -86,7 +85,7 @@ class Sample:
         )
 
     def rows(self, group: int, label: int | None) -> NDArray[np.intp]:
-        """Members of a group, within an outcome; `MISSING` for those without a label."""
+        """Members of a group, within an outcome; `UNKNOWN` for those without a label."""
         chosen = self.codes == group
         if label is not None:
             assert self.labels is not None
@@ -101,7 +100,7 @@ class Sample:
         rng = np.random.default_rng(options.seed)
         wanted = [(label, options.max_rows) for label in options.labels]
         if self.labels is not None:
-            wanted.append((MISSING, _UNLABELLED))
+            wanted.append((UNKNOWN, _UNLABELLED))
         parts = [
             _some(self.rows(group, label), most, rng)
             for group in range(len(self.groups))
@@ -130,7 +129,7 @@ class Sample:
         """
         if self.labels is None:
             return None
-        members, known = self.codes == group, self.labels != MISSING
+        members, known = self.codes == group, self.labels != UNKNOWN
         if not (members & known).any():
             return f"no label of {self.groups[group]} is known."
         for decision, other in ((0, "favourable"), (1, "unfavourable")):

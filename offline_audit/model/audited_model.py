@@ -25,6 +25,7 @@ from offline_audit.model.outputs import (
     check_favourable,
 )
 from offline_audit.rendering import count
+from offline_audit.validation import require_whole
 
 __all__ = ["AuditedModel"]
 
@@ -103,7 +104,7 @@ class AuditedModel:
         key = ("function", identity, rule.threshold, rule.favourable)
         return cls(
             FunctionModel(
-                as_function(function), rule, batch_rows=_whole("batch_rows", batch_rows, least=1)
+                as_function(function), rule, batch_rows=require_whole("batch_rows", batch_rows, 1)
             ),
             name=identity or f"function {getattr(function, '__name__', type(function).__name__)}",
             cache=None if cache is None else DecisionCache(key, cache),
@@ -139,7 +140,7 @@ class AuditedModel:
         source = FunctionModel(
             bundle_function(bundle),
             rule,
-            batch_rows=_whole("batch_rows", batch_rows, least=1),
+            batch_rows=require_whole("batch_rows", batch_rows, 1),
             width=manifest.width,
         )
         key = ("bundle", bundle.manifest_sha256)
@@ -218,8 +219,8 @@ class AuditedModel:
             version=version,
             rule=rule,
             timeout=_finite("timeout", timeout),
-            batch_rows=_whole("batch_rows", batch_rows, least=1),
-            retries=_whole("retries", retries, least=0),
+            batch_rows=require_whole("batch_rows", batch_rows, 1),
+            retries=require_whole("retries", retries, 0),
             patience=_finite("patience", patience),
             width=None if manifest is None else manifest.width,
         )
@@ -315,12 +316,6 @@ class AuditedModel:
         if self._cache.path is None:
             return f"{told}memory: ask again to go on from there, or give a cache to go on later"
         return f"{told}{self._cache.path}: run again with the same cache to go on from there"
-
-
-def _whole(name: str, value: Any, *, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise AuditInputError(f"{name}: a whole number of at least {least} is needed")
-    return int(value)
 
 
 def _finite(name: str, value: Any) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offline_audit.errors import AuditInputError
-from offline_audit.groups import word_of
+from offline_audit.groups import require_two_groups, word_of
 from offline_audit.permutation.auc_test import compare_auc
 from offline_audit.permutation.compare_ratio import compare_ratio
 from offline_audit.permutation.custom import CustomMetric, compare_custom
@@ -49,9 +49,7 @@ def pairs_of(group_sets: Sequence[GroupSet], reference: Reference) -> list[list[
         AuditInputError: An attribute has fewer than two groups, or the reference is not a group.
     """
     for groups in group_sets:
-        if len(groups.names) < 2:
-            only = f"only {groups.names[0]!r} has rows" if groups.names else "no group is known"
-            raise AuditInputError(f"groups of {groups.attribute}: two groups are needed; {only}")
+        require_two_groups(groups.names, groups.attribute)
     if isinstance(reference, Mapping):
         known = [groups.attribute for groups in group_sets]
         for attribute in reference:

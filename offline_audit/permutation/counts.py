@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from offline_audit.errors import AuditInputError
 from offline_audit.groups import By, crossed_name, word_of
 from offline_audit.permutation.metrics import UNKNOWN_INDEX
-from offline_audit.permutation.permutations import is_whole
 from offline_audit.permutation.rows import ExpectedGroups, require_expected, rows_of
 from offline_audit.rendering import count
-from offline_audit.validation import finite, is_missing
+from offline_audit.validation import finite, is_missing, is_whole
 
 __all__ = ["CountedGroups", "ScoreCounts", "TableCounts"]
 

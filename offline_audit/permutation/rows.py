@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from offline_audit.errors import AuditInputError
 from offline_audit.groups import (
-    UNKNOWN,
     By,
     Crossing,
     requested_crossings,
@@ -21,7 +20,7 @@ from offline_audit.groups import (
 )
 from offline_audit.permutation.metrics import UNKNOWN_INDEX
 from offline_audit.rendering import count
-from offline_audit.validation import binary, finite, require_length, unit_codes
+from offline_audit.validation import UNKNOWN, binary, finite, require_length, unit_codes
 
 __all__ = [
     "ExpectedGroups",
@@ -133,8 +132,7 @@ def rows_of(
 
 
 def _binary_codes(values: Any, name: str) -> Int8:
-    codes = binary(values, name)
-    return np.where((codes == 0) | (codes == 1), codes, UNKNOWN).astype(np.int8)
+    return binary(values, name).astype(np.int8)
 
 
 def expected_names(expected_groups: ExpectedGroups | None, attribute: str) -> list[str] | None:

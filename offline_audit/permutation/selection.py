@@ -13,7 +13,6 @@ from offline_audit.groups import By
 from offline_audit.intervals import rate_ratio_interval, wilson
 from offline_audit.permutation.counts import TableCounts
 from offline_audit.permutation.metrics import UNKNOWN_INDEX
-from offline_audit.permutation.permutations import require_confidence_level
 from offline_audit.permutation.rows import ExpectedGroups, require_expected, rows_of
 from offline_audit.permutation.sources import GroupSet, RowSource, TableSource
 from offline_audit.rendering import (
@@ -26,6 +25,7 @@ from offline_audit.rendering import (
     to_html,
     to_text,
 )
+from offline_audit.validation import require_confidence_level
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -75,8 +75,6 @@ def validate_options(options: Options, sample: Sample) -> None:
         raise AuditInputError(
             f"tolerance: must be at least 0 and below 1, not {options.tolerance:g}"
         )
-    if not 0 < options.alpha < 1:
-        raise AuditInputError(f"alpha: must be between 0 and 1, not {options.alpha:g}")
     if options.bandwidth is not None and not options.bandwidth > 0:
         raise AuditInputError(f"bandwidth: must be positive, not {options.bandwidth:g}")
     for name in ("smallest_cell", "smallest_expected"):

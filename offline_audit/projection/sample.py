@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from offline_audit.errors import AuditInputError
-from offline_audit.groups import UNKNOWN, require_names, to_codes
+from offline_audit.groups import require_names, to_codes
 from offline_audit.rendering import are, count, some
 from offline_audit.validation import (
-    MISSING,
+    UNKNOWN,
     binary,
     numbers_of,
     require_length,
@@ -143,7 +143,7 @@ def _require_one_group(units: NDArray[np.intp], attribute: Attribute) -> None:
 
 def _decisions(values: ArrayLike) -> NDArray[np.int8]:
     codes = binary(values, "decisions")
-    missing = codes == MISSING
+    missing = codes == UNKNOWN
     if missing.any():
         raise AuditInputError(
             f"decisions: {count(int(missing.sum()), 'missing value')}, the first in row "
@@ -153,8 +153,7 @@ def _decisions(values: ArrayLike) -> NDArray[np.int8]:
 
 
 def _labels(values: ArrayLike) -> NDArray[np.int8]:
-    codes = binary(values, "labels")
-    return np.where(codes == MISSING, UNKNOWN, codes).astype(np.int8)
+    return binary(values, "labels").astype(np.int8)
 
 
 def _distances(values: ArrayLike) -> NDArray[np.float64]:

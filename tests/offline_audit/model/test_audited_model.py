@@ -233,7 +233,7 @@ def test_features_that_are_no_rows_are_refused(features, said):
     [
         ({"threshold": float("nan")}, "threshold: a finite number"),
         ({"threshold": "half"}, "threshold: a finite number"),
-        ({"batch_rows": 0}, "batch_rows: a whole number of at least 1"),
+        ({"batch_rows": 0}, "batch_rows: must be a whole number of at least 1"),
         ({"favourable": 2}, "favourable: 2 is neither 0 nor 1"),
         ({"cache": "here"}, "identity: a cache needs it"),
     ],

@@ -136,7 +136,7 @@ def test_how_the_endpoint_decides_has_to_be_told(server, options):
         ({"class_names": ("a", "a")}, "class_names: two different names"),
         ({"threshold": 0.5, "output": "odds"}, "output: 'odds' is none of logit, prob"),
         ({"threshold": 1.5, "output": "logit"}, "threshold: 1.5 is not between 0 and 1"),
-        ({"retries": -1}, "retries: a whole number of at least 0"),
+        ({"retries": -1}, "retries: must be a whole number of at least 0"),
     ],
 )
 def test_options_that_cannot_be_used_are_refused(server, options, said):
