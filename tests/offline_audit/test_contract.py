@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import re
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -53,18 +56,50 @@ def results() -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ENTRIES)
 def test_parameters_have_the_shared_names_in_the_shared_order(name):
-    given = list(inspect.signature(getattr(offline_audit, name)).parameters)
-    assert set(given) - ENTRIES[name] <= {*DATA, *OPTIONS}
+    parameters = list(inspect.signature(getattr(offline_audit, name)).parameters)
+    assert set(parameters) - ENTRIES[name] <= {*DATA, *OPTIONS}
     for shared in (DATA, OPTIONS):
-        present = [parameter for parameter in given if parameter in shared]
+        present = [parameter for parameter in parameters if parameter in shared]
         assert present == sorted(present, key=shared.index)
 
 
 @pytest.mark.parametrize("audit", AUDITS)
 def test_adapters_take_what_audit_window_passes(audit):
-    given = list(inspect.signature(import_module(AUDITS[audit]).findings).parameters)
-    assert given[:2] == ["window", "by"]
-    assert {"model", "alpha", "seed", "progress"} <= set(given)
+    parameters = list(inspect.signature(import_module(AUDITS[audit]).findings).parameters)
+    assert parameters[:2] == ["window", "by"]
+    assert {"model", "alpha", "seed", "progress"} <= set(parameters)
+
+
+CALLS: dict[str, Callable[..., Any]] = {
+    "permutation_test": partial(
+        offline_audit.permutation_test,
+        groups=GROUPS,
+        decisions=DECISIONS,
+        metrics="selection_rate",
+    ),
+    "projection_test": partial(
+        offline_audit.projection_test, groups=GROUPS, decisions=DECISIONS, distances=np.ones(N)
+    ),
+    "flip_test": partial(
+        offline_audit.flip_test, lambda x: x[:, 0] > 0, features=FEATURES, groups=GROUPS
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"alpha": 1.5}, "alpha: must be a number between 0 and 1, not 1.5"),
+        ({"alpha": "5%"}, "alpha: must be a number between 0 and 1, not '5%'"),
+        ({"seed": -1}, "seed: must be a whole number of at least 0, not -1"),
+        ({"groups": GROUPS[1:]}, "arrays have different lengths: "),
+        ({"groups": np.arange(N)}, "400 distinct values (limit 200)"),
+    ],
+)
+def test_invalid_options_have_the_same_message_in_every_audit(name, option, message):
+    with pytest.raises(offline_audit.AuditInputError, match=re.escape(message)):
+        CALLS[name](**option)
 
 
 def test_results_print_and_plot():
@@ -78,8 +113,8 @@ def test_results_print_and_plot():
 
 @pytest.mark.parametrize("audit", ["permutation", "projection"])
 def test_effects_are_signed_and_have_a_unit(window, audit):
-    found = audit_window(window, audit, "sex", progress=False)
-    measured = [finding for finding in found if finding.effect is not None]
+    findings = audit_window(window, audit, "sex", progress=False)
+    measured = [finding for finding in findings if finding.effect is not None]
     assert measured
     for finding in measured:
         assert finding.unit
@@ -110,5 +145,5 @@ def test_a_finding_has_three_outcomes():
             evidence={},
         ).outcome
 
-    found = [outcome(p) for p in (0.01, 0.5, None)]
-    assert found == ["difference", "no difference shown", "not enough data"]
+    outcomes = [outcome(p) for p in (0.01, 0.5, None)]
+    assert outcomes == ["difference", "no difference shown", "not enough data"]
