@@ -1,4 +1,4 @@
-"""Fairness criteria: the outcomes within which groups are compared."""
+"""Fairness criteria: the labels within which the decision rates of groups are compared."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["CRITERIA", "Criterion", "check_criterion", "needs_labels"]
 Criterion = Literal[
     "statistical_parity", "equal_opportunity", "predictive_equality", "equalized_odds"
 ]
-# Labels within which rates must agree; None: all rows, whatever their label.
+# Labels within which rates must be equal; None: all rows, whatever their label.
 CRITERIA: Mapping[str, tuple[int | None, ...]] = {
     "statistical_parity": (None,),
     "equal_opportunity": (1,),

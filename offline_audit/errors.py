@@ -1,18 +1,18 @@
-"""What can go wrong in an audit, by situation.
+"""Errors of the audits, by situation.
 
     OfflineAuditError
-    ├── LogNotFoundError         no log at that path or address
-    ├── LogUnreadableError       an address that cannot be used, or a log that cannot be listed
-    ├── ModelChoiceError         which model, or which version, is left open or is not there
-    ├── SpanError                a span of time that is none
-    ├── EngineError              an engine that fails while it computes
-    ├── AuditInputError          arrays, counts or options that an audit cannot use
+    ├── LogNotFoundError         no log at the path or address
+    ├── LogUnreadableError       an address cannot be used, or a log cannot be listed
+    ├── ModelChoiceError         no model is named and the log has several, or no such model
+    ├── SpanError                invalid span of time
+    ├── EngineError              an engine failed while it ran a query
+    ├── AuditInputError          invalid arrays, counts or options
     │   └── UnknownColumnError   no such protected attribute or column
-    ├── ModelFailedError         a model that gives no decision, whatever it is asked
-    ├── ModelUnreachableError    an endpoint that is down, or too slow, for longer than is waited
-    └── DecisionCacheError       a cache of decisions that is another model's, or cannot be used
+    ├── ModelFailedError         the model returned no decision for any row
+    ├── ModelUnreachableError    an endpoint is down or too slow, and the retries are used up
+    └── DecisionCacheError       a cache of decisions belongs to another model, or is unusable
 
-A log with missing, corrupt or old files is none of these: its window says so in its provenance.
+Missing, corrupt and old files of a log are not errors: the window's provenance reports them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 
 
 class OfflineAuditError(Exception):
-    """Root of the errors that a user of the audits can cause and mend."""
+    """Root of the errors that a caller of the audits can cause and fix."""
 
 
 class LogNotFoundError(OfflineAuditError):
@@ -45,19 +45,19 @@ class LogUnreadableError(OfflineAuditError):
 
 
 class ModelChoiceError(OfflineAuditError):
-    """The log holds several models and none was named, or not the one that was."""
+    """No model is named and the log has several, or there is no such model or version."""
 
 
 class SpanError(OfflineAuditError):
-    """A span of time has no time zone, or ends before it begins."""
+    """A time has no time zone, or the end of a span is not after its start."""
 
 
 class EngineError(OfflineAuditError):
-    """The engine failed while it computed."""
+    """The engine failed while it ran a query."""
 
 
 class AuditInputError(OfflineAuditError):
-    """Invalid input of an audit; the message says which argument, and what to do."""
+    """Invalid input of an audit; the message names the argument and says what to do."""
 
 
 class UnknownColumnError(AuditInputError):
@@ -65,12 +65,12 @@ class UnknownColumnError(AuditInputError):
 
 
 class ModelFailedError(OfflineAuditError):
-    """The model gives no decision, whatever it is asked."""
+    """The model returned no decision for any row."""
 
 
 class ModelUnreachableError(OfflineAuditError):
-    """The endpoint is down, or too slow; what it has decided so far is kept."""
+    """The endpoint is down or too slow; decisions received so far are kept."""
 
 
 class DecisionCacheError(OfflineAuditError):
-    """A file of decisions is another model's, is damaged, or cannot be read or written."""
+    """A cache of decisions belongs to another model, is damaged, or cannot be read or written."""

@@ -1,4 +1,4 @@
-"""Findings: what an audit says of a window, in a form that can be defended, kept and compared."""
+"""Findings: results of audits in one form, with the correction for multiple tests."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Finding:
         statistic: Test statistic.
         p_value: p-value of this test alone; None if there was not enough data.
         adjusted_p_value: p-value corrected for all tests of the same findings.
-        alpha: Significance alpha.
+        alpha: Significance level.
         smallest_detectable_effect: Smallest effect that the test detects with 80% power.
         reason: Why there is no p-value.
         warnings: Caveats.
@@ -105,16 +105,16 @@ class Finding:
 
     @property
     def outcome(self) -> Outcome:
-        """By the adjusted p-value; without any p-value there was not enough data."""
+        """Outcome by the adjusted p-value if there is one; without a p-value, not enough data."""
         p = self.p_value if self.adjusted_p_value is None else self.adjusted_p_value
         if p is None:
             return "not enough data"
         return "difference" if p <= self.alpha else "no difference shown"
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        found: dict[str, Any] = json_ready(self)
-        return {**found, "outcome": self.outcome}
+        """All values in JSON form."""
+        values: dict[str, Any] = json_ready(self)
+        return {**values, "outcome": self.outcome}
 
     def __str__(self) -> str:
         return str(self._alone)
@@ -129,14 +129,14 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """All that was asked of a window, with its correction for many questions.
+    """Findings of one run, corrected for the number of tests.
 
     Attributes:
-        findings: In the order in which they were asked.
-        correction: How their number is allowed for.
-        alpha: At which a difference is called.
-        window: What they were asked of; None for arrays.
-        versions: Of what computed them.
+        findings: Findings in the order of the tests.
+        correction: Correction for multiple tests.
+        alpha: Significance level.
+        window: Window that was audited; None for arrays and files.
+        versions: Versions of the packages that computed the figures.
     """
 
     findings: tuple[Finding, ...]
@@ -155,14 +155,14 @@ class Findings:
         window: WindowFacts | None = None,
         versions: Mapping[str, str] | None = None,
     ) -> Findings:
-        """Findings that were asked together, each with a p-value that allows for the others."""
+        """Correct the p-values of findings for the number of tests."""
         adjusted = adjusted_p_values([finding.p_value for finding in findings], correction)
-        held = tuple(
+        replaced = tuple(
             dataclasses.replace(finding, adjusted_p_value=p, alpha=alpha)
             for finding, p in zip(findings, adjusted, strict=True)
         )
         return cls(
-            findings=held,
+            findings=replaced,
             correction=correction,
             alpha=alpha,
             window=window,
@@ -177,11 +177,11 @@ class Findings:
 
     @property
     def differences(self) -> tuple[Finding, ...]:
-        """Those that hold after correction."""
+        """Findings that are differences after correction."""
         return tuple(finding for finding in self.findings if finding.outcome == "difference")
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """All values in JSON form."""
         return {
             "findings": [finding.to_dict() for finding in self.findings],
             "correction": self.correction,
@@ -192,18 +192,18 @@ class Findings:
         }
 
     def plot(self) -> Figure:
-        """Effects with their intervals, those that had not enough data in gray."""
-        shown = [
+        """Figure of the effects with their intervals; gray without a p-value."""
+        estimates = [
             Estimate(
                 name=f"{finding.metric}: {' – '.join(finding.groups)}",
                 value=finding.effect,
                 interval=finding.interval,
-                sure=finding.p_value is not None,
+                enough_data=finding.p_value is not None,
             )
             for finding in self.findings
             if finding.effect is not None
         ]
-        return interval_figure(shown, "difference (gray: not enough data)")
+        return interval_figure(estimates, "difference (gray: not enough data)")
 
     def __str__(self) -> str:
         return to_text(self._title, self._table, self._notes)
@@ -213,19 +213,18 @@ class Findings:
 
     @property
     def _title(self) -> str:
-        tested = [f for f in self.findings if f.p_value is not None]
-        called, asked = len(self.differences), len(self.findings)
-        told = f"{called} of {len(tested)} tests show a difference at α = {self.alpha:g}"
-        short = asked - len(tested)
-        told += f"; {short} had not enough data" if short else ""
-        return told if self.window is None else f"{self.window}: {told}"
+        tested = sum(f.p_value is not None for f in self.findings)
+        untested = len(self.findings) - tested
+        title = f"{len(self.differences)} of {tested} tests show a difference at α = {self.alpha:g}"
+        title += f"; {untested} had not enough data" if untested else ""
+        return title if self.window is None else f"{self.window}: {title}"
 
     @property
     def _table(self) -> TextTable:
         rows = [_row(finding) for finding in self.findings]
         header: tuple[str, ...] = _HEADER
         if any(finding.share is not None for finding in self.findings):
-            # Only FlipTest has a share whose decision would change; it stands before the effect.
+            # Only FlipTest has a share whose decision would change; its column precedes the effect.
             header = (*header[:4], "would change", *header[4:])
             shares = [percent(finding.share) for finding in self.findings]
             rows = [(*row[:4], share, *row[4:]) for row, share in zip(rows, shares, strict=True)]
@@ -261,7 +260,7 @@ def adjusted_p_values(p_values: Sequence[float | None], method: Correction) -> l
     """p-values corrected for the number of tests.
 
     Args:
-        p_values: p-values; None where there was not enough data, which does not count as a test.
+        p_values: p-values; None if there was not enough data, which does not count as a test.
         method: Correction method.
 
     Raises:
@@ -290,6 +289,7 @@ def _adjusted(p: np.ndarray, method: Correction) -> np.ndarray:
     if method != "holm":
         return np.asarray(false_discovery_control(p, method=method))
     order = np.argsort(p, kind="stable")
+    # Holm: the k-th smallest p-value times m − k + 1, made monotone.
     steps = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
     adjusted = np.empty_like(p)
     adjusted[order] = np.minimum(steps, 1.0)

@@ -1,4 +1,4 @@
-"""Names of protected groups: what is unknown, what looks like a slip of the pen, who is crossed."""
+"""Protected groups of rows: their names and codes, by one attribute or by several crossed."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from numpy.typing import NDArray
 
 from offline_audit.errors import AuditInputError, UnknownColumnError
 from offline_audit.rendering import count, some
-from offline_audit.validation import array_of, is_missing
+from offline_audit.validation import UNKNOWN, array_of, is_missing
 
 __all__ = [
     "MOST_GROUPS",
-    "UNKNOWN",
     "By",
     "Crossing",
     "crossed",
     "crossed_name",
-    "look_alikes",
     "only_labelled_decision",
     "requested_attributes",
     "requested_crossings",
     "require_names",
+    "require_two_groups",
+    "similar_names",
     "to_codes",
     "too_few_groups",
     "uneven_labels",
@@ -33,107 +33,135 @@ __all__ = [
 ]
 
 Int = NDArray[np.int64]
-# Attributes to audit; a tuple stands for the crossing of its attributes, "pairs" for every
-# attribute and every pair of them.
+# Attributes to audit. A tuple means the crossing of its attributes; "pairs" means every attribute
+# and every pair of attributes.
 By = str | tuple[str, ...] | Sequence[str | tuple[str, ...]] | None
 
-# The code of rows whose group is not known.
-UNKNOWN = -1
-# So many groups of one attribute at most: more is a quantity, or an id.
+# Largest number of groups of an attribute; more distinct values suggest a quantity or an id.
 MOST_GROUPS = 200
 _CHUNK = 1_000_000
-# Names shorter than this are codes, which may well differ in one letter.
+# Shorter names are treated as codes, which may well differ in one letter.
 _SHORTEST_NAME = 4
 # Difference of the labelled shares of the two decisions above which labels are uneven.
 _UNEVEN_LABELS = 0.1
 
 
-def to_codes(values: Any, attribute: str) -> tuple[tuple[str, ...], NDArray[np.int64]]:
-    """Names in order, and the place of each row's name among them; −1 where it is not known.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crossing:
+    """Groups of one attribute, or of several crossed.
+
+    Attributes:
+        attribute: Name of the attribute; for several, their names joined by ×.
+        names: Names of the groups.
+        codes: Index of each row's group in `names`, `UNKNOWN` if it is not known, `[n]`.
+    """
+
+    attribute: str
+    names: tuple[str, ...]
+    codes: Int
+
+
+def to_codes(values: Any, attribute: str) -> tuple[tuple[str, ...], Int]:
+    """Sorted names of the groups, and the index of each row's group, `UNKNOWN` if not known.
 
     Raises:
-        AuditInputError: So many groups that the attribute must be something else.
+        AuditInputError: There are too many distinct values, or a name is not text.
     """
-    given = array_of(values, f"groups of {attribute}")
-    if given.dtype.kind in "OSU":
-        distinct, inverse = _distinct_words(given, attribute)
+    array = array_of(values, f"groups of {attribute}")
+    if array.dtype.kind in "OSU":
+        distinct, inverse = _distinct_objects(array, attribute)
     else:
-        found, inverse = np.unique(given, return_inverse=True)
-        distinct = found.tolist()
+        unique, inverse = np.unique(array, return_inverse=True)
+        distinct = unique.tolist()
     try:
         words = ["" if is_missing(value) else word_of(value) for value in distinct]
     except ValueError:
         raise AuditInputError(
-            f"groups of {attribute}: a name is not readable; give text, or bytes of UTF-8"
+            f"groups of {attribute}: a name cannot be decoded; pass text, or bytes in UTF-8"
         ) from None
     names = tuple(sorted({word for word in words if word}))
     if len(names) > MOST_GROUPS:
         raise AuditInputError(
-            f"groups of {attribute}: {len(names):,} different values are no groups; a quantity "
-            "belongs into `correlation_test`, or into bands"
+            f"groups of {attribute}: {len(names):,} distinct values (limit {MOST_GROUPS}); bin the "
+            "column, or use `correlation_test`"
         )
-    place = {name: number for number, name in enumerate(names)}
-    codes = np.array([place.get(word, UNKNOWN) for word in words], dtype=np.int64)
+    index = {name: number for number, name in enumerate(names)}
+    codes = np.array([index.get(word, UNKNOWN) for word in words], dtype=np.int64)
     return names, codes[inverse] if len(inverse) else inverse.astype(np.int64)
 
 
-def _distinct_words(given: NDArray[Any], attribute: str) -> tuple[list[Any], NDArray[np.int64]]:
-    """Values that occur, and the place of each row's; sorting all of them would take longer."""
-    places: dict[Any, int] = {}
-    inverse = np.empty(len(given), np.int64)
+def _distinct_objects(array: NDArray[Any], attribute: str) -> tuple[list[Any], Int]:
+    """Distinct values and the index of each row's value; faster than sorting all rows."""
+    indices: dict[Any, int] = {}
+    inverse = np.empty(len(array), np.int64)
     try:
-        for start in range(0, len(given), _CHUNK):
-            listed = given[start : start + _CHUNK].tolist()
-            found = [places.setdefault(value, len(places)) for value in listed]
-            inverse[start : start + _CHUNK] = found
+        for start in range(0, len(array), _CHUNK):
+            values = array[start : start + _CHUNK].tolist()
+            chunk = [indices.setdefault(value, len(indices)) for value in values]
+            inverse[start : start + _CHUNK] = chunk
     except TypeError:
-        raise AuditInputError(f"groups of {attribute}: one name a row is needed") from None
-    return list(places), inverse
+        raise AuditInputError(f"groups of {attribute}: one name per row is required") from None
+    return list(indices), inverse
 
 
 def require_names(
     names: Iterable[str], expected: Sequence[str] | None, attribute: str
 ) -> list[str]:
-    """Warnings about names that look alike.
+    """Check the names of groups; returns warnings about similar names.
 
     Raises:
-        AuditInputError: A name is none of those expected, or two differ only in case or spaces.
+        AuditInputError: A name is not expected, or two names differ only in case or spaces.
     """
-    found = list(names)
+    listed = list(names)
     if expected is not None:
-        strangers = [name for name in found if name not in expected]
-        if strangers:
+        unexpected = [name for name in listed if name not in expected]
+        if unexpected:
             raise AuditInputError(
-                f"groups of {attribute}: {count(len(strangers), 'name')} not expected: "
-                f"{some([repr(name) for name in strangers], 10)}; expected are {some(expected, 10)}"
+                f"groups of {attribute}: {count(len(unexpected), 'name')} not expected: "
+                f"{some([repr(name) for name in unexpected], 10)}; expected are "
+                f"{some(expected, 10)}"
             )
         return []
-    same = [pair for pair in itertools.combinations(found, 2) if _plain(pair[0]) == _plain(pair[1])]
+    pairs = itertools.combinations(listed, 2)
+    same = [(one, other) for one, other in pairs if _normalized(one) == _normalized(other)]
     if same:
         raise AuditInputError(
-            f"groups of {attribute}: {_pairs(same)} differ only in case or spaces; write them alike"
+            f"groups of {attribute}: {_pairs(same)} differ only in case or spaces; use one spelling"
         )
-    close = look_alikes(found)
-    return [f"Groups of {attribute} look alike: {_pairs(close)}. Are they the same?"] * bool(close)
+    similar = similar_names(listed)
+    if not similar:
+        return []
+    return [f"Groups of {attribute} have similar names: {_pairs(similar)}. Are they the same?"]
 
 
-def look_alikes(names: Sequence[str]) -> list[tuple[str, str]]:
-    """Pairs of names that one letter too many, too few or wrong keeps apart."""
-    return [pair for pair in itertools.combinations(names, 2) if _one_slip(*map(_plain, pair))]
+def similar_names(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Pairs of names that differ by one inserted, deleted, replaced or swapped letter."""
+    pairs = itertools.combinations(names, 2)
+    return [pair for pair in pairs if _one_typo(*map(_normalized, pair))]
 
 
 def too_few_groups(names: Sequence[str], attributes: str | Sequence[str]) -> str | None:
-    """Why groups cannot be compared: fewer than two are known; None if there are two or more.
+    """Reason why groups cannot be compared: fewer than two are known. None if two or more are.
 
     Args:
         names: Names of the known groups.
-        attributes: Protected attribute, or those that are crossed.
+        attributes: Protected attribute, or the attributes of a crossing.
     """
     if len(names) > 1:
         return None
     attribute = attributes if isinstance(attributes, str) else crossed_name(attributes)
     known = f"only {names[0]} is known" if names else "none is known"
     return f"Two groups of {attribute} are needed, and {known}."
+
+
+def require_two_groups(names: Sequence[str], attribute: str) -> None:
+    """Check that there are groups to compare.
+
+    Raises:
+        AuditInputError: Fewer than two groups are known.
+    """
+    if reason := too_few_groups(names, attribute):
+        raise AuditInputError(f"groups: {reason}")
 
 
 def only_labelled_decision(
@@ -176,67 +204,21 @@ def uneven_labels(
 
 
 def crossed_name(names: Iterable[str]) -> str:
-    """Of a group that several attributes define together."""
+    """Name of a crossing of attributes, or of a group of it."""
     return " × ".join(names)
 
 
-def word_of(value: Any) -> str:
-    """A group's name as text; empty if it is blank."""
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    word = value.decode() if isinstance(value, bytes) else str(value)
-    return word if word.strip() else ""
-
-
-def _plain(name: str) -> str:
-    return " ".join(name.casefold().split())
-
-
-def _one_slip(one: str, other: str) -> bool:
-    short, long = sorted((one, other), key=len)
-    if len(short) < _SHORTEST_NAME or len(long) - len(short) > 1:
-        return False
-    start = next((i for i, (a, b) in enumerate(zip(short, long)) if a != b), len(short))  # noqa: B905
-    # A digit that differs is a number, not a slip.
-    if any(ch.isdigit() for ch in (*short[start : start + 1], *long[start : start + 1])):
-        return False
-    rest = short[start + (len(short) == len(long)) :]
-    swapped = len(short) == len(long) and sorted(short) == sorted(long)
-    return rest == long[start + 1 :] or (
-        swapped and sum(a != b for a, b in zip(short, long, strict=True)) == 2
-    )
-
-
-def _pairs(pairs: Sequence[tuple[str, str]]) -> str:
-    return some([f"{one!r} and {other!r}" for one, other in pairs], 10)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Crossing:
-    """Groups of one attribute, or of several together.
-
-    Attributes:
-        attribute: Name of the attribute; of several, their names joined by ×.
-        names: Names of the groups.
-        codes: Index of each row's group in `names`, `[n]`; -1 if unknown.
-    """
-
-    attribute: str
-    names: tuple[str, ...]
-    codes: Int
-
-
 def crossed(parts: Sequence[Crossing]) -> Crossing:
-    """Groups that several attributes define together; only those that occur."""
+    """Crossing of several attributes; only combinations of groups that occur."""
     known = np.all([part.codes != UNKNOWN for part in parts], axis=0)
     sizes = tuple(len(part.names) for part in parts)
     flat = np.ravel_multi_index([np.where(known, part.codes, 0) for part in parts], sizes)
-    found = np.unique(flat[known])
-    codes = np.where(known, np.searchsorted(found, flat), UNKNOWN)
-    places = zip(*(axis.tolist() for axis in np.unravel_index(found, sizes)), strict=True)
+    occurring = np.unique(flat[known])
+    codes = np.where(known, np.searchsorted(occurring, flat), UNKNOWN)
+    combinations = zip(*(axis.tolist() for axis in np.unravel_index(occurring, sizes)), strict=True)
     names = tuple(
-        crossed_name(part.names[place] for part, place in zip(parts, each, strict=True))
-        for each in places
+        crossed_name(part.names[index] for part, index in zip(parts, indices, strict=True))
+        for indices in combinations
     )
     return Crossing(
         attribute=crossed_name(part.attribute for part in parts), names=names, codes=codes
@@ -270,15 +252,45 @@ def requested_attributes(by: By, attributes: Sequence[str]) -> list[tuple[str, .
         return [*single, *itertools.combinations(attributes, 2)]
     entries: Any = [by] if isinstance(by, str | tuple) else by
     if not isinstance(entries, Iterable):
-        raise AuditInputError(
-            "by: an attribute, a tuple of attributes or a list of these is needed"
-        )
+        raise AuditInputError("by: must be an attribute, a tuple of attributes, or a list of these")
     requested = [(entry,) if isinstance(entry, str) else tuple(entry) for entry in entries]
     if not requested or not all(requested):
-        raise AuditInputError("by: at least one attribute is needed")
+        raise AuditInputError("by: at least one attribute is required")
     for name in itertools.chain.from_iterable(requested):
         if name not in attributes:
             raise UnknownColumnError(
-                f"by: no protected attribute {name!r}; there is: {', '.join(attributes) or 'none'}"
+                f"by: no protected attribute {name!r}; choose from "
+                f"{', '.join(attributes) or 'none'}"
             )
     return requested
+
+
+def word_of(value: Any) -> str:
+    """Name of a group as text; empty if it is blank."""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    word = value.decode() if isinstance(value, bytes) else str(value)
+    return word if word.strip() else ""
+
+
+def _normalized(name: str) -> str:
+    return " ".join(name.casefold().split())
+
+
+def _one_typo(one: str, other: str) -> bool:
+    short, long = sorted((one, other), key=len)
+    if len(short) < _SHORTEST_NAME or len(long) - len(short) > 1:
+        return False
+    start = next((i for i, (a, b) in enumerate(zip(short, long)) if a != b), len(short))  # noqa: B905
+    # Names that differ in a digit are numbered, not misspelt.
+    if any(ch.isdigit() for ch in (*short[start : start + 1], *long[start : start + 1])):
+        return False
+    rest = short[start + (len(short) == len(long)) :]
+    swapped = len(short) == len(long) and sorted(short) == sorted(long)
+    return rest == long[start + 1 :] or (
+        swapped and sum(a != b for a, b in zip(short, long, strict=True)) == 2
+    )
+
+
+def _pairs(pairs: Sequence[tuple[str, str]]) -> str:
+    return some([f"{one!r} and {other!r}" for one, other in pairs], 10)

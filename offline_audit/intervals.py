@@ -20,25 +20,31 @@ Interval = tuple[float, float]
 
 
 def quantile(confidence: float) -> float:
-    """Of the normal distribution, two-sided."""
+    """Two-sided quantile of the standard normal distribution, such as 1.96 for 0.95."""
     return float(stats.norm.ppf((1 + confidence) / 2))
 
 
 def wilson(rate: float, n: float, confidence: float) -> Interval:
-    """Wilson's score interval of a rate; `n` may be an effective number of rows."""
+    """Wilson's score interval of a rate.
+
+    Args:
+        rate: Observed rate.
+        n: Number of rows; may be an effective number, which is not whole.
+        confidence: Confidence level.
+    """
     z = quantile(confidence)
     shrunk = 1 + z * z / n
     centre = (rate + z * z / (2 * n)) / shrunk
     half = z / shrunk * math.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n))
-    # At 0 and 1 the ends are exact; rounding must not move them.
+    # At rates of 0 and 1 one end is exact; rounding must not move it.
     low = 0.0 if rate == 0 else max(centre - half, 0.0)
     return low, 1.0 if rate == 1 else min(centre + half, 1.0)
 
 
 def combined(one: float, ends: Interval, other: float, other_ends: Interval) -> Interval:
-    """Of the difference of two estimates with intervals of their own.
+    """Interval of the difference of two estimates, from the interval of each.
 
-    Newcombe's hybrid (Statistics in Medicine 17, 1998, method 10) when the intervals are Wilson's:
+    With Wilson's intervals this is Newcombe's hybrid (Statistics in Medicine 17, 1998, method 10):
     d − √((p₁ − l₁)² + (u₂ − p₂)²) to d + √((u₁ − p₁)² + (p₂ − l₂)²).
     """
     d = one - other
@@ -51,9 +57,10 @@ def combined(one: float, ends: Interval, other: float, other_ends: Interval) -> 
 def rate_ratio_interval(
     hits: float, n: float, other_hits: float, other_n: float, confidence: float
 ) -> Interval | None:
-    """Of hits/n over other_hits/other_n: the difference of logarithms, each from Wilson's ends.
+    """Interval of the ratio of two rates, hits/n over other_hits/other_n; None if the other is 0.
 
-    None where the other rate is zero. (Zou and Donner, Statistics in Medicine 27, 2008, eq. 6.)
+    The difference of the logarithms, with limits from Wilson's intervals of both rates (Zou and
+    Donner, Statistics in Medicine 27, 2008, eq. 6).
     """
     if other_hits == 0:
         return None
@@ -61,6 +68,7 @@ def rate_ratio_interval(
     ends, other_ends = wilson(rate, n, confidence), wilson(other, other_n, confidence)
     above = (math.log(other_ends[1] / other), math.log(other / other_ends[0]))
     if hits == 0:
+        # The logarithm of a rate of 0 is not finite.
         return 0.0, ends[1] / other_ends[0]
     d = math.log(rate / other)
     low = d - math.hypot(math.log(rate / ends[0]), above[0])
@@ -68,13 +76,13 @@ def rate_ratio_interval(
 
 
 def auc_interval(auc: float, variance: float, pairs: float, confidence: float) -> Interval:
-    """Of one AUC, on the scale of its logit, where it is more nearly normal.
+    """Interval of an AUC on the logit scale, where its distribution is closer to normal.
 
     Args:
-        auc: The AUC.
-        variance: DeLong's.
-        pairs: Positives times negatives; an AUC of 0 or 1 is read as half a pair away from it.
-        confidence: Level.
+        auc: AUC.
+        variance: DeLong's variance of the AUC.
+        pairs: Positives times negatives; an AUC of 0 or 1 is moved inwards by half a pair.
+        confidence: Confidence level.
     """
     inside = min(max(auc, 0.5 / pairs), 1 - 0.5 / pairs)
     slope = inside * (1 - inside)
@@ -86,23 +94,24 @@ def auc_interval(auc: float, variance: float, pairs: float, confidence: float) -
 def skewed_t_interval(
     difference: float, variance: float, skewness: float, freedom: float, confidence: float
 ) -> Interval:
-    """Of a difference of means: Welch's, with Hall's transformation inverted for skewness.
+    """Interval of a difference of means: Welch's t with Hall's correction for skewness.
 
     The ends are d − s·h⁻¹(±t), h(T) = ((1 + gT/3)³ − 1)/g + g/6.
 
     Args:
-        difference: d.
-        variance: s².
-        skewness: g, of the studentized difference.
+        difference: Difference of the means, d.
+        variance: Variance of the difference, s².
+        skewness: Skewness of the studentized difference, g.
         freedom: Welch's degrees of freedom.
-        confidence: Level.
+        confidence: Confidence level.
     """
     t = float(stats.t.ppf((1 + confidence) / 2, freedom))
     s = math.sqrt(variance)
-    return difference - s * _unbent(t, skewness), difference - s * _unbent(-t, skewness)
+    return difference - s * _hall_inverse(t, skewness), difference - s * _hall_inverse(-t, skewness)
 
 
-def _unbent(value: float, g: float) -> float:
+def _hall_inverse(value: float, g: float) -> float:
+    """Inverse of h; the identity in the limit of no skewness."""
     if abs(g) < 1e-6:
         return value
     inner = 1 + g * (value - g / 6)
@@ -110,4 +119,5 @@ def _unbent(value: float, g: float) -> float:
 
 
 def _expit(value: float) -> float:
+    # exp overflows below about -709.
     return 1 / (1 + math.exp(-value)) if value > -700 else 0.0

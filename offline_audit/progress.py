@@ -1,4 +1,4 @@
-"""Progress of long computations: a bar on a terminal, or a function of the caller."""
+"""Progress of long computations: a bar on a terminal, or a callback."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 
 __all__ = ["Progress", "Reporter", "reporting"]
 
-# Called with what is being done, the steps done, and the steps in all.
+# Called with the current task, the number of steps done and the total number of steps.
 Progress = Callable[[str, int, int], None]
 
 
@@ -25,7 +25,7 @@ class Reporter:
         self._report()
 
     def rows(self, done: int, total: int) -> None:
-        """Report how many rows the model has decided."""
+        """Report the number of rows that have a decision of the model."""
         self.doing(f"calling the model, {done:,} of {total:,} rows")
 
     def step(self, steps: int = 1) -> None:
@@ -43,9 +43,9 @@ def reporting(progress: Progress | Literal[True, False] | None, total: int) -> I
     """Report the steps of a computation while the context is open.
 
     Args:
-        progress: Function to call; True for a bar on stderr, False for none, None for a bar if
-            stderr is a terminal.
-        total: Number of steps in all.
+        progress: Callback; True for a bar on stderr, False for none, None for a bar if stderr is a
+            terminal.
+        total: Total number of steps.
     """
     if callable(progress):
         yield Reporter(progress, total)
@@ -59,7 +59,7 @@ def reporting(progress: Progress | Literal[True, False] | None, total: int) -> I
     with Bar(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=total)
 
-        def show(what: str, done: int, steps: int) -> None:
-            bar.update(task, description=what, completed=done, total=steps)
+        def show(current: str, done: int, steps: int) -> None:
+            bar.update(task, description=current, completed=done, total=steps)
 
         yield Reporter(show, total)

@@ -1,4 +1,4 @@
-"""Results as people and programs read them: tables in a terminal and a notebook, JSON, figures."""
+"""Rendering of results: numbers as text, tables for terminals and notebooks, JSON, figures."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ __all__ = [
 _NOTHING = "–"
 # Columns of a terminal that text is wrapped to.
 _WIDTH = 100
-# Letters of a line beside a figure.
+# Characters of a label line of a figure.
 _NAME_WIDTH = 28
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextTable:
-    """A small table of words.
+    """A small table of text.
 
     Attributes:
         header: Names of the columns.
-        rows: Each as long as the header.
-        words: How many columns from the left hold words, set to the left; numbers to the right.
+        rows: Rows, as long as the header.
+        words: Number of columns, from the left, that are aligned to the left; others to the right.
     """
 
     header: tuple[str, ...]
@@ -61,24 +61,24 @@ class TextTable:
     def __str__(self) -> str:
         lines = [self.header, *self.rows]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        laid = [self._line(cells, widths) for cells in lines]
-        return "\n".join([laid[0], "  ".join("─" * width for width in widths), *laid[1:]])
+        text = [self._line(cells, widths) for cells in lines]
+        return "\n".join([text[0], "  ".join("─" * width for width in widths), *text[1:]])
 
     def _line(self, cells: Sequence[str], widths: Sequence[int]) -> str:
-        placed = (
-            cell.ljust(width) if place < self.words else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        aligned = (
+            cell.ljust(width) if index < self.words else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(cells, widths, strict=True))
         )
-        return "  ".join(placed).rstrip()
+        return "  ".join(aligned).rstrip()
 
     def to_html(self) -> str:
-        """For a notebook; every word is escaped."""
+        """The table as HTML, with all text escaped."""
         head = "".join(f"<th>{html.escape(name)}</th>" for name in self.header)
         body = "".join(f"<tr>{self._cells(row)}</tr>" for row in self.rows)
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
     def _cells(self, row: Sequence[str]) -> str:
-        sides = ("left" if place < self.words else "right" for place in range(len(row)))
+        sides = ("left" if index < self.words else "right" for index in range(len(row)))
         return "".join(
             f'<td style="text-align:{side}">{html.escape(cell)}</td>'
             for side, cell in zip(sides, row, strict=True)
@@ -86,52 +86,52 @@ class TextTable:
 
 
 def to_text(title: str, table: TextTable | None, notes: Sequence[str] = ()) -> str:
-    """A title, a table and sentences below it, for a terminal."""
+    """A title, a table and notes as text for a terminal."""
     parts = [wrapped(title), *([str(table)] if table else []), *(wrapped(note) for note in notes)]
     return "\n".join(parts)
 
 
 def to_html(title: str, table: TextTable | None, notes: Sequence[str] = ()) -> str:
-    """The same for a notebook."""
-    listed = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
-    below = f"<ul>{listed}</ul>" if notes else ""
-    shown = table.to_html() if table else ""
-    return f"<div><p><strong>{html.escape(title)}</strong></p>{shown}{below}</div>"
+    """A title, a table and notes as HTML for a notebook."""
+    items = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
+    below = f"<ul>{items}</ul>" if notes else ""
+    body = table.to_html() if table else ""
+    return f"<div><p><strong>{html.escape(title)}</strong></p>{body}{below}</div>"
 
 
 def count(n: int, noun: str, plural: str | None = None) -> str:
-    """A number of things: `1 row`, `2,000 rows`."""
+    """A count with its noun: `1 row`, `2,000 rows`."""
     return f"{n:,} {noun if n == 1 else plural or noun + 's'}"
 
 
 def are(n: int) -> str:
-    """The verb after a number of things."""
+    """The verb after a count: `is` or `are`."""
     return "is" if n == 1 else "are"
 
 
 def some(names: Sequence[str], most: int = 3) -> str:
-    """The first of some names, and how many more there are."""
+    """The first names of a list, and the number of the others."""
     shown = ", ".join(names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"
 
 
 def percent(share: float | None) -> str:
-    """A share as people write it."""
+    """A share in percent; a dash for None."""
     return "–" if share is None else f"{100 * share:.1f}%"
 
 
 def size(n: int) -> str:
-    """Bytes in a unit that fits."""
-    found = float(n)
+    """A number of bytes in a suitable unit."""
+    amount = float(n)
     for unit in ("bytes", "kB", "MB", "GB"):
-        if found < 1000:
-            return f"{found:.0f} {unit}" if unit == "bytes" else f"{found:.1f} {unit}"
-        found /= 1000
-    return f"{found:.1f} TB"
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "bytes" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"
 
 
 def duration(seconds: float) -> str:
-    """Seconds in a unit that fits."""
+    """A number of seconds in a suitable unit."""
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if abs(seconds) >= length:
             return f"{seconds / length:.1f} {unit}"
@@ -144,7 +144,13 @@ def moment(time: dt.datetime) -> str:
 
 
 def wrapped(line: str, first: str = "", rest: str = "  ") -> str:
-    """A line broken where a terminal ends, with what stands before it and before what follows."""
+    """A line wrapped to the width of a terminal.
+
+    Args:
+        line: Text of the line.
+        first: Prefix of the first line.
+        rest: Prefix of the following lines.
+    """
     return textwrap.fill(
         line,
         _WIDTH,
@@ -156,22 +162,22 @@ def wrapped(line: str, first: str = "", rest: str = "  ") -> str:
 
 
 def rate(value: float | None) -> str:
-    """A rate or a score, with three decimals."""
+    """A rate or a score with three decimals; a dash for None."""
     return _NOTHING if value is None else f"{value:.3f}"
 
 
 def signed(value: float | None) -> str:
-    """A difference, with its sign."""
+    """A difference with its sign; a dash for None."""
     return _NOTHING if value is None else f"{value:+.3f}"
 
 
 def bounds(interval: tuple[float, float] | None) -> str:
-    """An interval of differences."""
+    """An interval of a difference; a dash for None."""
     return _NOTHING if interval is None else f"{interval[0]:+.3f} to {interval[1]:+.3f}"
 
 
 def p_words(p_value: float | None) -> str:
-    """A p-value as journals print it; very small ones by a bound."""
+    """A p-value without the leading zero, `< .0001` if it is smaller; a dash for None."""
     if p_value is None:
         return _NOTHING
     if p_value < 0.0001:
@@ -181,7 +187,7 @@ def p_words(p_value: float | None) -> str:
 
 
 def json_ready(value: Any) -> Any:
-    """As JSON has it: lists, plain numbers, times as text, None for what is not finite."""
+    """A value in JSON form: lists, numbers, times as text, None for NaN and infinity."""
     if dataclasses.is_dataclass(value):
         fields = dataclasses.fields(value)
         return {field.name: json_ready(getattr(value, field.name)) for field in fields}
@@ -198,50 +204,57 @@ def json_ready(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A figure with its interval, as it is drawn.
+    """An estimate in a figure.
 
     Attributes:
-        name: Beside it.
-        value: Where its point stands.
-        interval: Ends of its line; None for a point alone.
-        sure: False draws it in gray.
+        name: Label.
+        value: Position of the point.
+        interval: Ends of the line; None for the point alone.
+        enough_data: Whether the estimate is reliable; drawn in gray otherwise.
     """
 
     name: str
     value: float
     interval: tuple[float, float] | None
-    sure: bool = True
+    enough_data: bool = True
 
 
 def interval_figure(estimates: Sequence[Estimate], label: str, at: float = 0.0) -> Figure:
-    """Estimates with their intervals, one below the other, and a line at what would be equal."""
-    names = [textwrap.fill(each.name, _NAME_WIDTH) for each in estimates]
+    """Figure of estimates with their intervals, one below the other.
+
+    Args:
+        estimates: Estimates, from the top.
+        label: Label of the horizontal axis.
+        at: Position of a vertical line that marks equality.
+    """
+    names = [textwrap.fill(estimate.name, _NAME_WIDTH) for estimate in estimates]
     lines = sum(1 + name.count("\n") for name in names)
     figure, axes = blank_figure(8.0, 1.2 + 0.4 * max(lines, 1))
     if not estimates:
-        axes.text(0.5, 0.5, "nothing to show", ha="center", va="center")
+        axes.text(0.5, 0.5, "no estimates", ha="center", va="center")
         axes.set_axis_off()
         return figure
-    for place, each in enumerate(estimates):
-        colour = "tab:blue" if each.sure else "tab:gray"
-        axes.plot(each.interval or (each.value,) * 2, [place, place], color=colour, linewidth=2)
-        axes.plot([each.value], [place], "o", color=colour)
+    for index, estimate in enumerate(estimates):
+        colour = "tab:blue" if estimate.enough_data else "tab:gray"
+        ends = estimate.interval or (estimate.value, estimate.value)
+        axes.plot(ends, [index, index], color=colour, linewidth=2)
+        axes.plot([estimate.value], [index], "o", color=colour)
     axes.axvline(at, color="black", linewidth=0.8)
     axes.set_yticks(range(len(estimates)), names, fontsize=8)
-    # The first at the top, with room above and below.
+    # The first estimate at the top, with margins above and below.
     axes.set_ylim(len(estimates) - 0.5, -0.5)
     axes.set_xlabel(label)
     return figure
 
 
 def blank_figure(width: float, height: float) -> tuple[Figure, Axes]:
-    """A figure of one panel that no global state of matplotlib knows of.
+    """A figure with one panel, outside the global state of pyplot.
 
     Args:
-        width: In inches.
-        height: In inches.
+        width: Width in inches.
+        height: Height in inches.
     """
-    # Here, since only those who plot should wait for it.
+    # Imported here, since matplotlib is slow to import and only plots need it.
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")

@@ -1,4 +1,4 @@
-"""From a window of logged traffic to findings: run the audits, then correct for their number."""
+"""Run audits on a window of logged traffic, and correct for the number of tests."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from offline_audit.errors import AuditInputError
 from offline_audit.finding import Correction, Finding, Findings
 from offline_audit.groups import By
 from offline_audit.progress import Progress
+from offline_audit.validation import require_alpha
 from offline_audit.window.window import Window
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AUDITS", "audit_window"]
 
-# Modules with an adapter `findings`, by the name of the audit; loaded when the audit runs.
+# Modules with an adapter `findings`, by name of the audit; imported when the audit runs.
 AUDITS: Mapping[str, str] = {
     "permutation": "offline_audit.permutation.window",
     "projection": "offline_audit.projection.window",
@@ -68,6 +69,7 @@ def audit_window(
         AuditInputError: Unknown audit or option, or input that an audit cannot use.
         UnknownColumnError: The window has no such protected attribute.
     """
+    require_alpha(alpha)
     options = _options(audits)
     findings: list[Finding] = []
     versions = {package: version(package) for package in ("evenhand", "numpy", "scipy")}

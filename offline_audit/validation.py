@@ -1,7 +1,8 @@
-"""Arrays that a caller gives, checked: what is wrong, and where, never whose value it is."""
+"""Checks of arrays and options; messages name the argument and the row, never a person's value."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,179 +12,235 @@ from offline_audit.errors import AuditInputError
 from offline_audit.rendering import count
 
 __all__ = [
-    "MISSING",
+    "UNKNOWN",
     "array_of",
     "binary",
     "finite",
     "is_missing",
+    "is_whole",
     "numbers_of",
+    "require_alpha",
+    "require_confidence_level",
     "require_length",
+    "require_whole",
     "unit_codes",
 ]
 
-# How a label or a decision that is not known is coded, after 0 and 1.
-MISSING = 2
-# Its cube is still a number.
+# Code of an unknown group, label or decision in every array of codes.
+UNKNOWN = -1
+# Largest accepted number: its cube is still finite.
 _LARGEST = 1e100
 
 Int = NDArray[np.int64]
 Float = NDArray[np.float64]
 
 
-def array_of(values: Any, name: str) -> NDArray[Any]:
-    """An array `[n]` in which what is missing still shows.
-
-    numpy makes the word "nan" of NaN among words, and drops masks; so lists that hold more than
-    numbers are read value by value, and what a mask covers becomes None.
+def require_alpha(alpha: Any) -> float:
+    """The significance level, checked.
 
     Raises:
-        AuditInputError: It is not one value a row.
+        AuditInputError: It is not a number between 0 and 1.
+    """
+    if not _is_number(alpha) or not 0 < alpha < 1:
+        raise AuditInputError(f"alpha: must be a number between 0 and 1, not {_shown(alpha)}")
+    return float(alpha)
+
+
+def require_confidence_level(confidence_level: Any) -> float:
+    """The confidence level of an interval, checked.
+
+    Raises:
+        AuditInputError: It is not a number from 0.5 to below 1.
+    """
+    if not _is_number(confidence_level) or not 0.5 <= confidence_level < 1:
+        raise AuditInputError(
+            "confidence_level: must be from 0.5 to below 1, such as 0.95, not "
+            f"{_shown(confidence_level)}"
+        )
+    return float(confidence_level)
+
+
+def require_whole(name: str, value: Any, least: int) -> int:
+    """A whole number, such as a seed or a number of resamples, checked.
+
+    Raises:
+        AuditInputError: It is not a whole number, or is below `least`.
+    """
+    if not is_whole(value) or value < least:
+        raise AuditInputError(
+            f"{name}: must be a whole number of at least {least}, not {_shown(value)}"
+        )
+    return int(value)
+
+
+def is_whole(value: Any) -> bool:
+    """Whether a value is an integer and not a boolean."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def array_of(values: Any, name: str) -> NDArray[Any]:
+    """The values as an array `[n]` in which missing values can still be recognized.
+
+    numpy converts NaN in a list of strings to the string "nan", and drops masks. Therefore lists of
+    strings become arrays of objects, and masked values become None.
+
+    Raises:
+        AuditInputError: There is not one value per row.
     """
     if values is None:
-        raise AuditInputError(f"{name}: one value a row is needed, not None")
+        raise AuditInputError(f"{name}: one value per row is required, not None")
     try:
-        given = np.asarray(values)
+        array = np.asarray(values)
         if isinstance(values, np.ma.MaskedArray):
-            given = _without(given, np.ma.getmaskarray(values))
-        elif given.dtype.kind in "SU" and not isinstance(values, np.ndarray):
-            given = np.asarray(values, dtype=object)
-        elif given.dtype.kind == "U" and (given == "nan").any():
-            # What numpy makes of NaN among words.
-            given = _without(given, given == "nan")
+            array = _with_none(array, np.ma.getmaskarray(values))
+        elif array.dtype.kind in "SU" and not isinstance(values, np.ndarray):
+            array = np.asarray(values, dtype=object)
+        elif array.dtype.kind == "U" and (array == "nan").any():
+            array = _with_none(array, array == "nan")
     except (ValueError, TypeError):
-        raise AuditInputError(f"{name}: one value a row is needed") from None
-    if given.ndim != 1:
+        raise AuditInputError(f"{name}: one value per row is required") from None
+    if array.ndim != 1:
         raise AuditInputError(
-            f"{name}: one value a row is needed, not an array of {given.ndim} axes"
+            f"{name}: one value per row is required, not an array of {array.ndim} axes"
         )
-    return given
+    return array
 
 
-def _without(values: NDArray[Any], lost: NDArray[np.bool_]) -> NDArray[Any]:
-    found = values.astype(object)
-    found[lost] = None
-    return found
+def _with_none(values: NDArray[Any], missing: NDArray[np.bool_]) -> NDArray[Any]:
+    objects = values.astype(object)
+    objects[missing] = None
+    return objects
 
 
 def is_missing(value: Any) -> bool:
-    """None, NaN, NaT and pandas' NA; the last three equal nothing, not even themselves."""
+    """Whether a value is None, NaN, NaT or pandas' NA."""
     if value is None:
         return True
+    # NaN, NaT and NA do not equal themselves.
     equal = value == value
     return equal is not True and not (isinstance(equal, np.bool_) and bool(equal))
 
 
 def binary(values: Any, name: str) -> Int:
-    """Zeros and ones; 2 where None or NaN stands for what is not known.
+    """Zeros and ones, `UNKNOWN` where a value is None or NaN, `[n]`.
 
     Raises:
-        AuditInputError: Anything else is among them.
+        AuditInputError: There is any other value.
     """
-    given = array_of(values, name)
-    if given.dtype.kind in "biu" and len(given) and _all_0_or_1(given):
-        return given.astype(np.int64)
-    numbers = numbers_of(given, name)
+    array = array_of(values, name)
+    if array.dtype.kind in "biu" and len(array) and array.min() >= 0 and array.max() <= 1:
+        return array.astype(np.int64)
+    numbers = numbers_of(array, name)
     missing = np.isnan(numbers)
     wrong = ~missing & (numbers != 0) & (numbers != 1)
     if wrong.any():
         raise AuditInputError(
             f"{name}: {count(int(wrong.sum()), 'value')} neither 0 nor 1, the first in row "
-            f"{int(np.argmax(wrong)):,}; None or NaN stands for what is not known"
+            f"{int(np.argmax(wrong)):,}; use None or NaN for an unknown value"
         )
-    return np.where(missing, MISSING, numbers).astype(np.int64)
+    return np.where(missing, UNKNOWN, numbers).astype(np.int64)
 
 
 def finite(values: Any, name: str, limits: tuple[float, float] | None = None) -> Float:
-    """Numbers, all of them finite and within limits.
+    """Finite numbers within limits, `[n]`.
 
     Raises:
-        AuditInputError: Some are not.
+        AuditInputError: A value is missing, infinite or outside the limits.
     """
     numbers = numbers_of(values, name)
     wrong = ~np.isfinite(numbers)
     if wrong.any():
         raise AuditInputError(
             f"{name}: {count(int(wrong.sum()), 'value')} missing or infinite, the first in row "
-            f"{int(np.argmax(wrong)):,}; leave those rows out, and say so where you report"
+            f"{int(np.argmax(wrong)):,}; exclude those rows, and report that they were excluded"
         )
     if np.abs(numbers).max(initial=0.0) > _LARGEST:
-        raise AuditInputError(f"{name}: numbers beyond 1e100 cannot be squared; give them smaller")
+        raise AuditInputError(f"{name}: numbers beyond 1e100 would overflow; rescale them")
     if limits is not None:
         outside = (numbers < limits[0]) | (numbers > limits[1])
         if outside.any():
             raise AuditInputError(
                 f"{name}: {count(int(outside.sum()), 'value')} outside {limits[0]:g} to "
-                f"{limits[1]:g}, the first in row {int(np.argmax(outside)):,}; "
-                "`score_limits=None` takes any numbers"
+                f"{limits[1]:g}, the first in row {int(np.argmax(outside)):,}; pass "
+                "`score_limits=None` to accept any number"
             )
     return numbers
 
 
 def unit_codes(values: Any) -> Int:
-    """A number from 0 on for each unit, such as a person, that rows belong to.
+    """Code from 0 of the unit, such as a person, that each row belongs to, `[n]`.
 
     Raises:
-        AuditInputError: A row belongs to none.
+        AuditInputError: A row has no unit.
     """
-    given = array_of(values, "units")
-    if given.dtype.kind == "O":
+    array = array_of(values, "units")
+    if array.dtype.kind == "O":
         ids: dict[Any, int] = {}
-        listed = given.tolist()
+        listed = array.tolist()
         try:
-            lost = [place for place, value in enumerate(listed) if is_missing(value)]
+            missing = [row for row, value in enumerate(listed) if is_missing(value)]
             codes = [ids.setdefault(value, len(ids)) for value in listed]
         except (TypeError, ValueError):
-            raise AuditInputError("units: one id a row is needed") from None
-        if lost:
-            raise AuditInputError(f"units: {count(len(lost), 'row')} without, first {lost[0]:,}")
+            raise AuditInputError("units: one id per row is required") from None
+        if missing:
+            raise _units_missing(len(missing), missing[0])
         return np.array(codes, dtype=np.int64)
-    if given.dtype.kind == "f" and np.isnan(given).any():
-        lost_rows = np.isnan(given)
-        raise AuditInputError(
-            f"units: {count(int(lost_rows.sum()), 'row')} without, first {np.argmax(lost_rows):,}"
-        )
-    return np.unique(given, return_inverse=True)[1].astype(np.int64)
+    if array.dtype.kind == "f" and np.isnan(array).any():
+        raise _units_missing(int(np.isnan(array).sum()), int(np.argmax(np.isnan(array))))
+    return np.unique(array, return_inverse=True)[1].astype(np.int64)
+
+
+def _units_missing(rows: int, first: int) -> AuditInputError:
+    return AuditInputError(
+        f"units: {count(rows, 'row')} without a unit, the first is row {first:,}"
+    )
 
 
 def require_length(lengths: dict[str, int]) -> int:
     """The length that all arrays have.
 
     Raises:
-        AuditInputError: They differ, or there are no rows.
+        AuditInputError: The lengths differ, or there are no rows.
     """
     if len(set(lengths.values())) > 1:
-        told = ", ".join(f"{name} {length:,}" for name, length in lengths.items())
-        raise AuditInputError(f"arrays of different length: {told}")
-    found = next(iter(lengths.values()))
-    if found == 0:
-        raise AuditInputError("no rows were given")
-    return found
+        listed = ", ".join(f"{name} {length:,}" for name, length in lengths.items())
+        raise AuditInputError(f"arrays have different lengths: {listed}")
+    length = next(iter(lengths.values()))
+    if length == 0:
+        raise AuditInputError("arrays have no rows; pass at least one row")
+    return length
 
 
 def numbers_of(values: Any, name: str) -> Float:
-    """Numbers, NaN where None stands.
+    """Numbers, NaN where a value is None, `[n]`.
 
     Raises:
-        AuditInputError: Something else is among them, or it is not one value a row.
+        AuditInputError: A value is not a number, or there is not one value per row.
     """
-    given = array_of(values, name)
-    if given.dtype.kind in "biuf":
-        return given.astype(np.float64)
+    array = array_of(values, name)
+    if array.dtype.kind in "biuf":
+        return array.astype(np.float64)
     try:
-        return np.array([_number(value) for value in given.tolist()], dtype=np.float64)
+        return np.array([_number(value) for value in array.tolist()], dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
-        # Not its text, which quotes the value.
+        # The text of the error would quote the value.
         raise AuditInputError(f"{name}: not all values are numbers") from None
 
 
-def _all_0_or_1(values: NDArray[Any]) -> bool:
-    return bool(values.min() >= 0 and values.max() <= 1)
-
-
 def _number(value: Any) -> float:
-    # pandas' NA is no float, and pandas need not be installed.
+    # pandas' NA cannot be converted to float, and pandas need not be installed.
     if value is None or type(value).__name__ == "NAType":
         return float("nan")
     if isinstance(value, str | bytes):
         raise TypeError
     return float(value)
+
+
+def _is_number(value: Any) -> bool:
+    real = isinstance(value, int | float | np.integer | np.floating)
+    return real and not isinstance(value, bool) and not math.isnan(value)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:40]}…"

@@ -10,7 +10,7 @@ import ot
 from numpy.typing import NDArray
 
 from offline_audit.maps.columns import Columns, Scaling, category_codes
-from offline_audit.maps.draws import draws_per_row
+from offline_audit.maps.draws import draws_per_row, duplicate_codes
 from offline_audit.maps.transport_map import Cost, Features, TransportMap
 from offline_audit.rendering import count, some
 

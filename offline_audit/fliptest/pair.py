@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from offline_audit.criteria import CRITERIA, Criterion
 from offline_audit.errors import AuditInputError
 from offline_audit.fliptest.flipset import (
@@ -40,6 +38,7 @@ from offline_audit.maps.transport_map import MapMethod, SparseMethod
 from offline_audit.maps.validation import ValidatedMap, fit_validated
 from offline_audit.progress import Reporter
 from offline_audit.rendering import count, percent
+from offline_audit.validation import require_alpha, require_whole
 
 __all__ = ["Options", "Pair", "checked_options", "pair_steps"]
 
@@ -98,8 +97,6 @@ def checked_options(
         raise AuditInputError(
             f"criterion: unknown criterion {criterion!r}; use one of {', '.join(CRITERIA)}"
         )
-    if not isinstance(alpha, int | float) or not 0 < alpha < 1:
-        raise AuditInputError(f"alpha: {alpha!r} is not between 0 and 1")
     for name, default in _REFITS.items():
         if integers[name] is None:
             integers[name] = default if method.quick else 0
@@ -107,18 +104,10 @@ def checked_options(
         criterion=criterion,
         method=method,
         reference=None if reference is None else word_of(reference),
-        alpha=float(alpha),
+        alpha=require_alpha(alpha),
         explain=bool(explain),
-        **{name: _integer(name, value, _LEAST[name]) for name, value in integers.items()},
+        **{name: require_whole(name, value, _LEAST[name]) for name, value in integers.items()},
     )
-
-
-def _integer(name: str, value: Any, least: int) -> int:
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise AuditInputError(f"{name}: must be a whole number of at least {least}")
-    return int(value)
 
 
 def pair_steps(options: Options) -> int:
@@ -229,7 +218,7 @@ class Pair:
             self.columns,
             self.options.method,
             seed=self.options.seed,
-            tell=tell,
+            progress=tell,
         )
 
     def _estimated(

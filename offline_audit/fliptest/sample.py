@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from monitor.bundle.manifest import BundleSpec, Feature, OneHotGroup
 from offline_audit.errors import AuditInputError
-from offline_audit.groups import require_names, to_codes
+from offline_audit.groups import require_names, require_two_groups, to_codes
 from offline_audit.maps.columns import Columns, Variable
 from offline_audit.maps.transport_map import Features
 from offline_audit.rendering import are, count
@@ -222,7 +222,7 @@ class Sample:
         attribute: Protected attribute.
         groups: Names of the groups, sorted.
         codes: Index of each row's group; -1 if unknown, `[n]`.
-        labels: 0 or 1, and 2 if unknown, `[n]`; None if the criterion does not use labels.
+        labels: 0 or 1, and -1 if unknown, `[n]`; None if the criterion does not use labels.
         table: Features of the rows.
         warnings: Number of excluded rows, and odd names.
     """
@@ -252,8 +252,7 @@ class Sample:
             attribute, values = str(getattr(groups, "name", None) or "group"), groups
         names, codes = to_codes(values, str(attribute))
         warnings = require_names(names, None, str(attribute))
-        if len(names) < 2:
-            raise AuditInputError(f"groups of {attribute}: two are needed, not {len(names)}")
+        require_two_groups(names, str(attribute))
         known_labels = None
         if needs_labels:
             if labels is None:

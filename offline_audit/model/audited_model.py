@@ -26,6 +26,7 @@ from offline_audit.model.decisions import (
 )
 from offline_audit.model.local import FunctionModel, as_function, bundle_function
 from offline_audit.rendering import count
+from offline_audit.validation import require_whole
 
 __all__ = ["AuditedModel"]
 
@@ -105,7 +106,7 @@ class AuditedModel:
         key = ("function", identity, rule.threshold, rule.favourable)
         return cls(
             FunctionModel(
-                as_function(function), rule, batch_rows=_whole("batch_rows", batch_rows, least=1)
+                as_function(function), rule, batch_rows=require_whole("batch_rows", batch_rows, 1)
             ),
             name=identity or f"function {getattr(function, '__name__', type(function).__name__)}",
             cache=None if cache is None else DecisionCache(key, cache),
@@ -139,7 +140,7 @@ class AuditedModel:
         source = FunctionModel(
             bundle_function(bundle),
             rule,
-            batch_rows=_whole("batch_rows", batch_rows, least=1),
+            batch_rows=require_whole("batch_rows", batch_rows, 1),
             width=manifest.width,
         )
         key = ("bundle", bundle.manifest_sha256)
@@ -218,8 +219,8 @@ class AuditedModel:
             version=version,
             rule=rule,
             timeout=_finite("timeout", timeout),
-            batch_rows=_whole("batch_rows", batch_rows, least=1),
-            retries=_whole("retries", retries, least=0),
+            batch_rows=require_whole("batch_rows", batch_rows, 1),
+            retries=require_whole("retries", retries, 0),
             patience=_finite("patience", patience),
             width=None if manifest is None else manifest.width,
         )
@@ -315,12 +316,6 @@ class AuditedModel:
                 f"{cached}memory: call again to continue, or set cache to continue in a later run"
             )
         return f"{cached}{self._cache.path}: run again with the same cache to continue"
-
-
-def _whole(name: str, value: Any, *, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise AuditInputError(f"{name}: must be an integer of at least {least}; got {value!r}")
-    return int(value)
 
 
 def _finite(name: str, value: Any) -> float:

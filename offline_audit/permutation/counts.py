@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from offline_audit.errors import AuditInputError
 from offline_audit.groups import By, crossed_name, word_of
 from offline_audit.permutation.metrics import UNKNOWN_INDEX, Metric
-from offline_audit.permutation.permutations import Exchange, is_whole
+from offline_audit.permutation.permutations import Exchange
 from offline_audit.permutation.rows import rows_of
 from offline_audit.permutation.sources import (
     ExpectedGroups,
@@ -23,7 +23,7 @@ from offline_audit.permutation.sources import (
     require_expected,
 )
 from offline_audit.rendering import count
-from offline_audit.validation import finite, is_missing
+from offline_audit.validation import finite, is_missing, is_whole
 
 if TYPE_CHECKING:
     from offline_audit.window.counts import Cell, ScoreHistogram

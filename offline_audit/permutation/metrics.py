@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offline_audit.errors import AuditInputError
-from offline_audit.groups import UNKNOWN, only_labelled_decision, uneven_labels
+from offline_audit.groups import only_labelled_decision, uneven_labels
+from offline_audit.validation import UNKNOWN
 
 __all__ = [
     "METRICS",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -11,6 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offline_audit.errors import AuditInputError
+from offline_audit.validation import (
+    is_whole,
+    require_alpha,
+    require_confidence_level,
+    require_whole,
+)
 
 __all__ = [
     "Alternative",
@@ -20,10 +25,8 @@ __all__ = [
     "chunks",
     "draw_counts",
     "draw_subsets",
-    "is_whole",
     "p_value_from_resamples",
     "permuted_sums",
-    "require_confidence_level",
     "require_options",
 ]
 
@@ -113,42 +116,19 @@ def require_options(
     """
     if not isinstance(alternative, str) or alternative not in _ALTERNATIVES:
         raise AuditInputError(f"alternative: must be one of {', '.join(_ALTERNATIVES)}")
-    if not is_whole(n_resamples):
-        raise AuditInputError("n_resamples: must be a whole number")
+    require_whole("n_resamples", n_resamples, 0)
     if n_resamples < _SMALLEST_N_RESAMPLES:
         raise AuditInputError(
             f"n_resamples: must be at least {_SMALLEST_N_RESAMPLES}; with fewer, no p-value can be "
             "below 1%"
         )
-    if not is_whole(seed) or seed < 0:
-        raise AuditInputError("seed: must be a whole number, 0 or greater")
+    require_whole("seed", seed, 0)
     if bins is not None and (not is_whole(bins) or 0 < bins < _SMALLEST_BINS or bins < 0):
         raise AuditInputError(
             f"bins: must be None, 0 for no bins, or a whole number of at least {_SMALLEST_BINS}"
         )
-    if not _is_number(alpha) or not 0 < alpha < 1:
-        raise AuditInputError("alpha: must be a number between 0 and 1")
+    require_alpha(alpha)
     require_confidence_level(confidence_level)
-
-
-def require_confidence_level(confidence_level: Any) -> None:
-    """Validate the confidence level of an interval.
-
-    Raises:
-        AuditInputError: It is not a number from 0.5 to below 1.
-    """
-    if not _is_number(confidence_level) or not 0.5 <= confidence_level < 1:
-        raise AuditInputError("confidence_level: must be from 0.5 to below 1, such as 0.95")
-
-
-def is_whole(value: Any) -> bool:
-    """Whether a value is an integer and not a boolean."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
-def _is_number(value: Any) -> bool:
-    real = isinstance(value, int | float | np.integer | np.floating)
-    return real and not isinstance(value, bool) and not math.isnan(value)
 
 
 def chunks(options: PermutationOptions, width: int) -> Iterator[int]:

@@ -313,7 +313,7 @@ class Comparisons:
                 name=f"{comparison.metric}: {comparison.versus}",
                 value=comparison.effect,
                 interval=comparison.interval,
-                sure=comparison.enough_data,
+                enough_data=comparison.enough_data,
             )
             for comparison in self.comparisons
             if comparison.effect is not None

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offline_audit.errors import AuditInputError
-from offline_audit.groups import UNKNOWN, By, Crossing, requested_crossings, to_codes
+from offline_audit.groups import By, Crossing, requested_crossings, to_codes
 from offline_audit.permutation.metrics import UNKNOWN_INDEX, Metric
 from offline_audit.permutation.permutations import Exchange
 from offline_audit.permutation.sources import (
@@ -22,7 +22,7 @@ from offline_audit.permutation.sources import (
     require_expected,
 )
 from offline_audit.rendering import count
-from offline_audit.validation import binary, finite, require_length, unit_codes
+from offline_audit.validation import UNKNOWN, binary, finite, require_length, unit_codes
 
 __all__ = ["RowSource", "Rows", "rows_of"]
 
@@ -125,8 +125,7 @@ def rows_of(
 
 
 def _binary_codes(values: Any, name: str) -> Int8:
-    codes = binary(values, name)
-    return np.where((codes == 0) | (codes == 1), codes, UNKNOWN).astype(np.int8)
+    return binary(values, name).astype(np.int8)
 
 
 def _require_one_group(rows: Rows) -> None:

@@ -13,7 +13,6 @@ from offline_audit.groups import By
 from offline_audit.intervals import rate_ratio_interval, wilson
 from offline_audit.permutation.counts import TableCounts
 from offline_audit.permutation.metrics import UNKNOWN_INDEX
-from offline_audit.permutation.permutations import require_confidence_level
 from offline_audit.permutation.rows import RowSource, rows_of
 from offline_audit.permutation.sources import (
     ExpectedGroups,
@@ -31,6 +30,7 @@ from offline_audit.rendering import (
     to_html,
     to_text,
 )
+from offline_audit.validation import require_confidence_level
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -129,7 +129,7 @@ class SelectionTable:
                 name=f"{row.attribute}: {row.group}",
                 value=row.impact_ratio,
                 interval=row.impact_interval,
-                sure=not row.small,
+                enough_data=not row.small,
             )
             for row in self.table
             if row.impact_ratio is not None

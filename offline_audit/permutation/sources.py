@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offline_audit.errors import AuditInputError
-from offline_audit.groups import require_names, too_few_groups, word_of
+from offline_audit.groups import require_names, require_two_groups, word_of
 from offline_audit.permutation.metrics import UNKNOWN_INDEX, Metric
 from offline_audit.permutation.permutations import Exchange
 
@@ -106,8 +106,7 @@ def pairs_of(group_sets: Sequence[GroupSet], reference: Reference) -> list[list[
         AuditInputError: An attribute has fewer than two groups, or the reference is not a group.
     """
     for groups in group_sets:
-        if reason := too_few_groups(groups.names, groups.attribute):
-            raise AuditInputError(f"groups: {reason}")
+        require_two_groups(groups.names, groups.attribute)
     references = _references(group_sets, reference)
     return [list(_pairs(g, name)) for g, name in zip(group_sets, references, strict=True)]
 

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offline_audit.criteria import CRITERIA, Criterion, needs_labels
-from offline_audit.groups import UNKNOWN, only_labelled_decision, uneven_labels
+from offline_audit.groups import only_labelled_decision, uneven_labels
 from offline_audit.projection.cells import Constraint, Stratum, cells_of
 from offline_audit.projection.sample import Attribute, Sample
 from offline_audit.rendering import are, count, percent, some
+from offline_audit.validation import UNKNOWN
 
 __all__ = [
     "GroupCount",

@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from offline_audit.criteria import CRITERIA, Criterion, check_criterion, needs_labels
 from offline_audit.errors import AuditInputError
-from offline_audit.groups import UNKNOWN, require_names, to_codes
+from offline_audit.groups import require_names, to_codes
 from offline_audit.rendering import are, count, some
 from offline_audit.validation import (
-    MISSING,
+    UNKNOWN,
     binary,
     numbers_of,
     require_length,
@@ -155,7 +155,7 @@ def _require_one_group(units: NDArray[np.intp], attribute: Attribute) -> None:
 def _decisions(values: ArrayLike) -> NDArray[np.int8]:
     """Decisions, validated, `[n]`."""
     codes = binary(values, "decisions")
-    missing = codes == MISSING
+    missing = codes == UNKNOWN
     if missing.any():
         raise AuditInputError(
             f"decisions: {count(int(missing.sum()), 'missing value')}, the first in row "
@@ -166,8 +166,7 @@ def _decisions(values: ArrayLike) -> NDArray[np.int8]:
 
 def _labels(values: ArrayLike) -> NDArray[np.int8]:
     """Labels, validated, -1 if unknown, `[n]`."""
-    codes = binary(values, "labels")
-    return np.where(codes == MISSING, UNKNOWN, codes).astype(np.int8)
+    return binary(values, "labels").astype(np.int8)
 
 
 def _distances(values: ArrayLike) -> NDArray[np.float64]:

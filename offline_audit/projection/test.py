@@ -38,6 +38,7 @@ from offline_audit.projection.sample import (
     validate_options,
 )
 from offline_audit.rendering import are, count
+from offline_audit.validation import require_alpha, require_whole
 
 __all__ = ["projection_test"]
 
@@ -123,10 +124,10 @@ def projection_test(
         favoured=favoured_groups(sample, favoured),
         law=law,
         bandwidth=None if bandwidth is None else number("bandwidth", bandwidth),
-        alpha=number("alpha", alpha),
+        alpha=require_alpha(alpha),
         smallest_expected=number("smallest_expected", smallest_expected),
         smallest_cell=math.ceil(number("smallest_cell", smallest_cell)),
-        seed=int(number("seed", seed)),
+        seed=require_whole("seed", seed, 0),
     )
     validate_options(options, sample)
     warnings = [

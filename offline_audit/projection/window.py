@@ -15,7 +15,6 @@ from monitor.traffic.columns import group_column
 from offline_audit.criteria import CRITERIA, Criterion
 from offline_audit.finding import Finding
 from offline_audit.groups import (
-    UNKNOWN,
     By,
     Crossing,
     crossed,
@@ -27,6 +26,7 @@ from offline_audit.projection.gaps import Effect
 from offline_audit.projection.result import ProjectionResult
 from offline_audit.projection.test import projection_test
 from offline_audit.rendering import are, count
+from offline_audit.validation import UNKNOWN
 from offline_audit.window.provenance import WindowFacts
 from offline_audit.window.window import Window
 

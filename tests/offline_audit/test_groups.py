@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from offline_audit.groups import UNKNOWN, only_labelled_decision, uneven_labels
+from offline_audit.groups import only_labelled_decision, uneven_labels
+from offline_audit.validation import UNKNOWN
 
 
 @pytest.mark.parametrize(

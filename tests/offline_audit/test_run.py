@@ -1,4 +1,4 @@
-"""From windows to findings: the same figures as from rows, and reasons where there are none."""
+"""Findings of a window equal the results on its rows, or have a reason why there is none."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def found(window) -> Findings:
     return audit_window(window, by=["sex", "ethnicity", ("sex", "ethnicity")])
 
 
-def test_rates_are_those_of_the_rows(known, found):
+def test_rates_equal_those_of_the_rows(known, found):
     arrays = {
         "groups": {a: column(known.rows, f"group_{a}") for a in ("sex", "ethnicity")},
         "decisions": column(known.rows, "decision"),
@@ -47,7 +47,7 @@ def test_rates_are_those_of_the_rows(known, found):
         assert same.rows == {one.group.name: one.group.rows, one.other.name: one.other.rows}
 
 
-def test_binned_scores_say_nearly_the_same(known, found):
+def test_binned_scores_give_nearly_the_same_result(known, found):
     rows = [row for row in known.rows if row["score"] is not None]
     direct = permutation_test(
         metrics=["auc", "calibration_gap"],
@@ -67,29 +67,29 @@ def test_crossed_attributes_are_compared_by_rates(found):
     assert "female × a" in {f.groups[0] for f in crossed}
 
 
-def test_every_p_value_allows_for_the_others(found):
+def test_every_p_value_is_corrected_for_the_number_of_tests(found):
     tested = [f for f in found if f.p_value is not None]
     assert len(tested) > 10
     assert all(f.adjusted_p_value >= f.p_value for f in tested)
 
 
-def test_findings_are_json_and_hold_no_row(found, known):
+def test_findings_are_json_and_contain_no_row(found, known):
     text = json.dumps(found.to_dict())
-    said = json.loads(text)
-    assert said["window"]["rows"] == len(known.rows)
-    assert len(said["window"]["sha256"]) == 64
-    assert said["versions"]["numpy"] == np.__version__
+    data = json.loads(text)
+    assert data["window"]["rows"] == len(known.rows)
+    assert len(data["window"]["sha256"]) == 64
+    assert data["versions"]["numpy"] == np.__version__
     assert known.rows[0]["request_id"] not in text
 
 
-def test_the_text_answers_in_a_table_and_says_what_it_guarantees(found):
+def test_the_text_has_a_table_and_the_guarantee(found):
     text = str(found)
     assert "0 of 48 tests show a" in text
     assert "Benjamini" in text
     assert "selection_rate" in found._repr_html_()
 
 
-def test_the_projection_is_that_of_the_rows(known, window):
+def test_the_projection_test_equals_that_of_the_rows(known, window):
     (found,) = audit_window(window, {"projection": {"criteria": ["equalized_odds"]}}, "sex")
     direct = projection_test(
         groups={"sex": column(known.rows, "group_sex")},
@@ -103,7 +103,7 @@ def test_the_projection_is_that_of_the_rows(known, window):
     assert found.evidence["explanation"]["rows_moved"] > 0
 
 
-def test_two_attributes_at_once_are_one_finding(window):
+def test_two_attributes_tested_jointly_are_one_finding(window):
     (found,) = audit_window(
         window,
         {"projection": {"criteria": ["statistical_parity"], "jointly": True}},
@@ -114,20 +114,20 @@ def test_two_attributes_at_once_are_one_finding(window):
     assert {name.split(":")[0] for name in found.rows} == {"sex", "ethnicity"}
 
 
-def turned(table: pa.Table, *names: str) -> pa.Table:
+def swapped(table: pa.Table, *names: str) -> pa.Table:
     """The same rows with 0 for 1 and 1 for 0."""
     for name in names:
-        place = table.schema.get_field_index(name)
+        index = table.schema.get_field_index(name)
         other = pc.subtract(pa.scalar(1, table.schema.field(name).type), table[name])
-        table = table.set_column(place, table.schema.field(name), other)
+        table = table.set_column(index, table.schema.field(name), other)
     return table
 
 
 def test_the_favourable_decision_counts_as_positive(known, tmp_path, window):
     write_traffic(
-        tmp_path / "log", turned(known.traffic, "decision", "score"), favourable=0, lost=None
+        tmp_path / "log", swapped(known.traffic, "decision", "score"), favourable=0, lost=None
     )
-    write_outcomes(tmp_path / "outcomes", turned(known.outcome_rows, "label"))
+    write_outcomes(tmp_path / "outcomes", swapped(known.outcome_rows, "label"))
     with Window.read(tmp_path / "log", tmp_path / "outcomes", SINCE, UNTIL) as other:
         for audit in ("permutation", "projection"):
             pairs = zip(audit_window(window, audit), audit_window(other, audit), strict=True)
@@ -137,29 +137,29 @@ def test_the_favourable_decision_counts_as_positive(known, tmp_path, window):
                 assert same.p_value == pytest.approx(one.p_value, abs=0.02)
 
 
-def test_a_favourable_decision_that_changes_is_refused(known, tmp_path):
+def test_a_change_of_the_favourable_decision_is_an_error(known, tmp_path):
     write_traffic(tmp_path, known.traffic)
     write_traffic(tmp_path, traffic_rows(50, seed=9), segment="s2", version="2", favourable=0)
     with (
         Window.read(tmp_path) as window,
-        pytest.raises(AuditInputError, match="favourable changed within the window"),
+        pytest.raises(AuditInputError, match="favourable decision changed within the window"),
     ):
         audit_window(window)
 
 
 def test_labels_of_one_decision_only_give_a_reason(known, tmp_path):
-    """Loans that were refused have no outcome, so nobody knows the rate among the good risks."""
+    """Refused loans have no outcome, so rates among people with a given label are unknown."""
     granted = known.traffic.filter(pc.equal(known.traffic["decision"], 1))
-    told = known.outcome_rows.join(
+    labelled = known.outcome_rows.join(
         granted.select(["request_id", "row"]), ["request_id", "row"], join_type="left semi"
     )
     rest = known.outcome_rows.join(
         granted.select(["request_id", "row"]), ["request_id", "row"], join_type="left anti"
     )
-    place = rest.schema.get_field_index("label")
-    rest = rest.set_column(place, rest.schema.field("label"), pa.nulls(len(rest), pa.int8()))
+    index = rest.schema.get_field_index("label")
+    rest = rest.set_column(index, rest.schema.field("label"), pa.nulls(len(rest), pa.int8()))
     write_traffic(tmp_path / "log", known.traffic)
-    write_outcomes(tmp_path / "outcomes", pa.concat_tables([told, rest]))
+    write_outcomes(tmp_path / "outcomes", pa.concat_tables([labelled, rest]))
     with Window.read(tmp_path / "log", tmp_path / "outcomes") as window:
         found = {f.metric: f for f in audit_window(window, by=["sex"])}
         assert found["selection_rate"].p_value is not None
@@ -172,7 +172,7 @@ def test_labels_of_one_decision_only_give_a_reason(known, tmp_path):
         assert "not identified" in (odds.reason or "")
 
 
-def test_without_outcomes_there_is_a_reason_and_no_figure(known):
+def test_without_outcomes_there_is_a_reason_and_no_effect(known):
     with Window.read(known.log) as window:
         for audit in ("permutation", "projection"):
             findings = audit_window(window, audit)
@@ -181,7 +181,7 @@ def test_without_outcomes_there_is_a_reason_and_no_figure(known):
             assert all(f.effect is None for f in findings)
 
 
-def test_a_reference_is_compared_with_by_the_attribute_that_has_it(window):
+def test_a_reference_applies_to_the_attribute_that_has_it(window):
     for reference in ("male", {"sex": "male"}):
         found = audit_window(
             window, {"permutation": {"metrics": ["selection_rate"], "reference": reference}}
@@ -195,18 +195,18 @@ def test_a_reference_is_compared_with_by_the_attribute_that_has_it(window):
             )
 
 
-def test_intervals_are_of_95_percent_whatever_the_level(window):
+def test_intervals_have_95_percent_confidence_whatever_the_alpha(window):
     found = [audit_window(window, "projection", by=["sex"], alpha=alpha) for alpha in (0.05, 0.2)]
     assert [f.interval for f in found[0]] == [f.interval for f in found[1]]
     assert {f.alpha for f in found[1]} == {0.2}
 
 
-def test_findings_are_drawn_in_their_order(found):
+def test_the_plot_has_every_finding_with_an_effect(found):
     (axes,) = found.plot().axes
     assert len(axes.get_yticklabels()) == len([f for f in found if f.effect is not None])
 
 
-def test_an_unknown_attribute_or_metric_is_refused(window):
+def test_an_unknown_attribute_or_metric_is_an_error(window):
     with pytest.raises(UnknownColumnError, match="no protected attribute 'age'"):
         audit_window(window, by=["age"])
     with pytest.raises(AuditInputError, match="'tprr'"):

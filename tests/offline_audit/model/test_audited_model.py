@@ -235,7 +235,7 @@ def test_features_that_are_no_rows_are_refused(features, said):
     [
         ({"threshold": float("nan")}, "threshold: must be a finite number"),
         ({"threshold": "half"}, "threshold: must be a finite number"),
-        ({"batch_rows": 0}, "batch_rows: must be an integer of at least 1"),
+        ({"batch_rows": 0}, "batch_rows: must be a whole number of at least 1"),
         ({"favourable": 2}, "favourable: must be 0 or 1; got 2"),
         ({"cache": "here"}, "identity: required with a cache"),
     ],

@@ -136,7 +136,7 @@ def test_how_the_endpoint_decides_has_to_be_told(server, options):
         ({"class_names": ("a", "a")}, "class_names: must be two different names"),
         ({"threshold": 0.5, "output": "odds"}, "output: must be one of logit, prob.*; got 'odds'"),
         ({"threshold": 1.5, "output": "logit"}, "threshold: must be between 0 and 1; got 1.5"),
-        ({"retries": -1}, "retries: must be an integer of at least 0"),
+        ({"retries": -1}, "retries: must be a whole number of at least 0"),
     ],
 )
 def test_options_that_cannot_be_used_are_refused(server, options, said):

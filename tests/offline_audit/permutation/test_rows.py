@@ -111,10 +111,13 @@ def test_masked_decisions_are_unknown_and_masked_scores_are_rejected():
     [
         ([float("nan"), *map(str, range(1, N))], "1 row without"),
         (np.array([float("nan"), *map(str, range(1, N))]), "1 row without"),
-        ([[1, 2]] * N, "one value a row"),
-        ([[1]] * 3 + [[1, 2]] * (N - 3), "one value a row"),
-        (np.array([[1], [2, 3]] * (N // 2), dtype=object), "one id a row"),
-        (np.ma.masked_array(np.arange(N), mask=np.arange(N) == 3), "1 row without, first 3"),
+        ([[1, 2]] * N, "one value per row"),
+        ([[1]] * 3 + [[1, 2]] * (N - 3), "one value per row"),
+        (np.array([[1], [2, 3]] * (N // 2), dtype=object), "one id per row"),
+        (
+            np.ma.masked_array(np.arange(N), mask=np.arange(N) == 3),
+            "1 row without a unit, the first is row 3",
+        ),
     ],
 )
 def test_invalid_units_are_rejected(units, message):
