@@ -285,7 +285,7 @@ def test_many_rows_are_scored_in_parts(sensitivity, monkeypatch):
         assert ours.contributions.shape == theirs.contributions.shape
 
 
-def test_a_model_that_writes_to_its_input_is_judged_too(rows):
+def test_a_model_that_writes_to_its_input_can_be_scored(rows):
     weights = torch.linspace(-1, 1, 26)
     writing = make(classifier=lambda x: x.clamp_(min=0) @ weights)
     plain = make(classifier=lambda x: x.clamp(min=0) @ weights)
