@@ -411,7 +411,7 @@ def test_a_taken_port_is_refused_by_name(lending):
 
 
 def test_a_bundle_that_cannot_score_is_refused(bundle_path):
-    with pytest.raises(BundleError, match="make it with `evenhand fit`"):
+    with pytest.raises(BundleError, match="create the bundle with `evenhand fit`"):
         make(config(bundle_path))
 
 
