@@ -287,7 +287,7 @@ def test_a_drift_reference_of_other_attributes_is_refused(fitted, tmp_path):
         },
         seed=0,
     )
-    with pytest.raises(BundleError, match="other attributes than the manifest's"):
+    with pytest.raises(BundleError, match="other protected attributes"):
         Judge.load(replace(bundle, files=bundle.files | {"drift.npz": other.to_npz()}))
 
 
