@@ -2,10 +2,10 @@
 
 admit → decode → batch → score → apply policy → log → respond → update stream statistics
 
-`infer` is the path of one request; `_process` holds the steps that the requests of a batch share.
-In mode `inline` they run before the responses leave, so policy can act and nothing that was
-answered is missing from the log. In mode `async` the responses hold the classifier's prediction
-only, and the steps run right after; with monitoring `off` the prediction is logged and no more.
+`infer` is the path of one request; `_process` has the steps that the requests of a batch share. In
+mode `inline` they run before the responses leave, so policy can act, and the log contains every
+request that got a response. In mode `async` a response contains the classifier's prediction only,
+and the steps run right after it. In mode `off` predictions are logged without scores.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Features = NDArray[np.float32]
 
 
 class Pipeline:
-    """Answers requests of both transports. Created inside the event loop that it runs in.
+    """Processes requests of both transports. Created inside the event loop that it runs in.
 
     Attributes:
         model: Name and version of the served model.

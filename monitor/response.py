@@ -139,11 +139,11 @@ class ResponseBuilder:
         self,
     ) -> Mapping[str, Callable[[str, ScoringResult, Withheld], OutputTensor]]:
         """Outputs besides the classifier's own, and the methods that write them."""
-        found: dict[str, Callable[[str, ScoringResult, Withheld], OutputTensor]] = {
+        writers: dict[str, Callable[[str, ScoringResult, Withheld], OutputTensor]] = {
             "decision": self._decision
         }
         if self._inline:
-            found |= {
+            writers |= {
                 "verdict": self._verdict,
                 "action": self._action,
                 "p_value": self._p_value,
@@ -151,8 +151,8 @@ class ResponseBuilder:
                 "expected_change": self._of_column,
             }
             if self._scorer.has_gradient:
-                found |= {"sensitivity": self._sensitivity, "contributions": self._contributions}
-        return found
+                writers |= {"sensitivity": self._sensitivity, "contributions": self._contributions}
+        return writers
 
     def _decision(self, name: str, result: ScoringResult, withheld: Withheld) -> OutputTensor:
         classes = np.array(self._spec.decision.class_names, object)
@@ -190,8 +190,8 @@ class ResponseBuilder:
         self, result: ScoringResult, withheld: Withheld, columns: list[int]
     ) -> NDArray[np.float32]:
         """Columns of the scores, NaN where they are unknown or withheld."""
-        found = None if result.scores is None else result.scores[:, columns]
-        return _masked(found, (len(result), len(columns)), withheld).astype(np.float32)
+        values = None if result.scores is None else result.scores[:, columns]
+        return _masked(values, (len(result), len(columns)), withheld).astype(np.float32)
 
     def _contributions(self, name: str, result: ScoringResult, withheld: Withheld) -> OutputTensor:
         shape = (len(result), len(self._spec.protected_attributes), self._spec.width)
@@ -282,10 +282,10 @@ def _masked(
     values: NDArray[np.floating] | None, shape: tuple[int, ...], withheld: Withheld
 ) -> NDArray[np.floating]:
     """A copy with NaN for withheld rows; all NaN where the values are unknown."""
-    found = np.full(shape, np.nan) if values is None else values.copy()
+    masked = np.full(shape, np.nan) if values is None else values.copy()
     if withheld is not None:
-        found[withheld] = np.nan
-    return found
+        masked[withheld] = np.nan
+    return masked
 
 
 def _fallback_row(

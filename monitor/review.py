@@ -83,17 +83,17 @@ class ReviewLog:
         }
 
     def _by_attribute(self, result: ScoringResult) -> dict[str, object]:
-        found: dict[str, object] = {}
+        attributes: dict[str, object] = {}
         for index, name in enumerate(self._attributes):
             if result.p_values is not None and result.contributions is not None:
                 top = self._top.of(result.contributions[0, index])
                 called = result.called is not None and bool(result.called[0, index])
-                found[name] = {
+                attributes[name] = {
                     "called": called,
                     "p_value": float(result.p_values[0, index]),
                     "top_features": {feature: round(share, 4) for feature, share in top},
                 }
-        return found
+        return attributes
 
     def _append(self, data: bytes, now: dt.datetime) -> None:
         if self._bytes + len(data) > self._max_bytes:

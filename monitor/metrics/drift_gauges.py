@@ -56,12 +56,12 @@ class DriftGauges(Collector):
             for end, words in (("low", "Lower"), ("high", "Upper"))
         )
         for name in self._attributes:
-            found = self._drift.share(name)
+            flip_share = self._drift.share(name)
             baseline = self._drift.reference.shares[name].share
             for window, mean, band in (
-                ("all", found.share, found.band),
-                ("rolling", found.rolling_share, found.rolling_band),
-                ("baseline", baseline, found.baseline),
+                ("all", flip_share.share, flip_share.band),
+                ("rolling", flip_share.rolling_share, flip_share.rolling_band),
+                ("baseline", baseline, flip_share.baseline),
             ):
                 if mean is not None:
                     share.add_metric((name, window), mean)
@@ -86,11 +86,11 @@ class DriftGauges(Collector):
             "Predictions without a finite score since the start of the detector.",
             labels=labels,
         )
-        for watcher, found in self._drift.evidence.items():
-            if (where := self._labels(watcher)) is not None:
-                log_sr.add_metric(where, found.log_sr)
-                log_e.add_metric(where, found.log_e_value)
-                unusable.add_metric(where, found.unusable)
+        for watcher, evidence in self._drift.evidence.items():
+            if (labels_of := self._labels(watcher)) is not None:
+                log_sr.add_metric(labels_of, evidence.log_sr)
+                log_e.add_metric(labels_of, evidence.log_e_value)
+                unusable.add_metric(labels_of, evidence.unusable)
         yield from (log_sr, log_e, unusable)
         yield GaugeMetricFamily(
             "evenhand_drift_log_sr_bound",
@@ -105,13 +105,13 @@ class DriftGauges(Collector):
             "the detector share shows unfairness.",
             labels=("detector", "attribute", "cause"),
         )
-        latched = {found.watcher: found for found in self._drift.alarms}
+        latched = {raised.watcher: raised for raised in self._drift.alarms}
         watchers = [Watcher("share", name) for name in self._drift.reference.shares]
         for watcher in (*watchers, *self._drift.evidence):
-            if (where := self._labels(watcher)) is not None:
-                found = latched.get(watcher)
-                cause = "" if found is None else found.cause
-                alarm.add_metric((*where, cause), float(found is not None))
+            if (labels_of := self._labels(watcher)) is not None:
+                raised = latched.get(watcher)
+                cause = "" if raised is None else raised.cause
+                alarm.add_metric((*labels_of, cause), float(raised is not None))
         return alarm
 
     def _labels(self, watcher: Watcher) -> tuple[str, str] | None:

@@ -52,15 +52,15 @@ class LogCounters(Collector):
 
     @staticmethod
     def _recorded(outcomes: OutcomeLog) -> Metric:
-        found = CounterMetricFamily(
+        family = CounterMetricFamily(
             "evenhand_outcomes",
             "Outcomes by source and result.",
             labels=("source", "result"),
         )
         for source in get_args(Source):
-            found.add_metric((source, "recorded"), outcomes.recorded[source])
-            found.add_metric((source, "refused"), outcomes.refused[source])
-        return found
+            family.add_metric((source, "recorded"), outcomes.recorded[source])
+            family.add_metric((source, "refused"), outcomes.refused[source])
+        return family
 
 
 def _counter(name: str, words: str, value: float) -> Metric:
@@ -68,10 +68,10 @@ def _counter(name: str, words: str, value: float) -> Metric:
 
 
 def _lost(log: str, words: str, lost: Counter[Cause]) -> Metric:
-    found = CounterMetricFamily(f"evenhand_{log}_lost_rows", words, labels=("cause",))
+    family = CounterMetricFamily(f"evenhand_{log}_lost_rows", words, labels=("cause",))
     for cause in get_args(Cause):
-        found.add_metric((cause,), lost[cause])
-    return found
+        family.add_metric((cause,), lost[cause])
+    return family
 
 
 def _kept(log: str, spool: Spool) -> Iterable[Metric]:

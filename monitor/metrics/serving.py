@@ -106,7 +106,7 @@ class ServingMetrics:
         )
         self.not_scored = Counter(
             "evenhand_not_judged",
-            "Rows answered without scores, because async_rows was reached or monitoring failed.",
+            "Rows without scores, because async_rows was reached or monitoring failed.",
             registry=registry,
         )
         self.state_saves = Counter(
@@ -230,5 +230,5 @@ class ServingMetrics:
 def _quantiles(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     # Scores are sorted; no interpolation, since some logs are −∞.
     indices = np.minimum((np.array(_QUANTILES) * len(scores)).astype(int), len(scores) - 1)
-    found: NDArray[np.float64] = scores[indices]
-    return found
+    quantiles: NDArray[np.float64] = scores[indices]
+    return quantiles

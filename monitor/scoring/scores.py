@@ -68,7 +68,7 @@ class ScoreColumns:
 
     @classmethod
     def of(cls, groups: Mapping[str, int]) -> Self:
-        """Columns for protected attributes, given their numbers of groups in manifest order."""
+        """Columns for protected attributes, from their numbers of groups in manifest order."""
         start, attributes = 3, {}
         for name, count in groups.items():
             stop = start + 4 + count

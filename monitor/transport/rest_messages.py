@@ -199,14 +199,14 @@ def unpacked(body: bytes, encoding: str, most: int) -> bytes:
         raise BadRequestError(f"content encoding {encoding!r:.40} is unknown; use gzip or deflate")
     unpacker = zlib.decompressobj(zlib.MAX_WBITS | (32 if encoding == "gzip" else 0))
     try:
-        found = unpacker.decompress(body, most + 1)
+        unpacked_body = unpacker.decompress(body, most + 1)
     except zlib.error:
         raise BadRequestError(f"the body is not {encoding}") from None
-    if len(found) > most:
+    if len(unpacked_body) > most:
         raise TooLargeError(f"the request decompresses to more than {most} bytes")
     if not unpacker.eof or unpacker.unused_data:
         raise BadRequestError(f"the body is not one complete {encoding} stream")
-    return found
+    return unpacked_body
 
 
 def _header_length(text: str | None, size: int) -> int:
@@ -249,10 +249,10 @@ def _flat(data: list[Any], shape: Sequence[int], label: str) -> list[Any]:
 
 
 def _flag(parameters: Parameters | None, name: str, *, otherwise: bool) -> bool:
-    found = (parameters or {}).get(name, otherwise)
-    if type(found) is not bool:
+    value = (parameters or {}).get(name, otherwise)
+    if type(value) is not bool:
         raise BadRequestError(f"parameter {name!r} must be true or false")
-    return found
+    return value
 
 
 def _listed(tensor: OutputTensor) -> list[Any]:

@@ -146,11 +146,15 @@ def _json_body(model: type[BaseModel]) -> dict[str, Any]:
     schema = model.model_json_schema()
     parts = schema.pop("$defs", {})
 
-    def whole(found: Any) -> Any:
-        if isinstance(found, dict):
-            if "$ref" in found:
-                return whole(parts[found["$ref"].rpartition("/")[2]])
-            return {key: whole(value) for key, value in found.items()}
-        return [whole(value) for value in found] if isinstance(found, list) else found
+    def whole(schema_part: Any) -> Any:
+        if isinstance(schema_part, dict):
+            if "$ref" in schema_part:
+                return whole(parts[schema_part["$ref"].rpartition("/")[2]])
+            return {key: whole(value) for key, value in schema_part.items()}
+        return (
+            [whole(value) for value in schema_part]
+            if isinstance(schema_part, list)
+            else schema_part
+        )
 
     return {"required": True, "content": {"application/json": {"schema": whole(schema)}}}

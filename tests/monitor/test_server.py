@@ -133,7 +133,7 @@ def test_no_label_comes_from_a_request(lending):
     assert "person-" not in text
 
 
-def test_async_answers_first_and_judges_all_the_same(lending):
+def test_async_responds_first_and_scores_afterwards(lending):
     async def use(server: Server):
         async with client(server) as asking:
             found = await asking.predict(ROWS)
@@ -158,7 +158,7 @@ def test_async_drops_and_counts_what_there_is_no_room_for(lending):
     assert served(lending, use, monitoring={"mode": "async", "async_rows": 10}) == 300
 
 
-def test_off_predicts_and_judges_nothing(lending, library):
+def test_off_predicts_without_scores(lending, library):
     async def use(server: Server):
         async with client(server) as asking:
             found = await asking.predict(ROWS)
@@ -410,8 +410,8 @@ def test_a_taken_port_is_refused_by_name(lending):
     served(lending, use)
 
 
-def test_a_bundle_that_cannot_judge_is_refused(bundle_path):
-    with pytest.raises(BundleError, match="make it with `evenhand fit`"):
+def test_a_bundle_that_cannot_score_is_refused(bundle_path):
+    with pytest.raises(BundleError, match="create the bundle with `evenhand fit`"):
         make(config(bundle_path))
 
 

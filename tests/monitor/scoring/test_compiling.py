@@ -201,5 +201,5 @@ def test_what_torch_cannot_compile_is_told(monkeypatch):
 
 
 def test_nothing_is_compiled_for_what_this_machine_cannot_try():
-    with pytest.raises(KernelError, match="tried before it is stored"):
+    with pytest.raises(KernelError, match="tested before it is stored"):
         compile_kernel(sensitivity(loaded(seeded("MLP"))), Target("2.6.0", HERE.level))

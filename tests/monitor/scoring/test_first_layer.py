@@ -192,7 +192,7 @@ def test_every_kind_of_output_is_cut(output):
         assert torch.equal(cut.tail(cut.head(ROWS)), classifier.logit(ROWS))
 
 
-def test_rows_that_are_not_one_hot_are_judged_alike_with_and_without_the_cut():
+def test_rows_that_are_not_one_hot_get_the_same_scores_with_and_without_the_split():
     """Smoothed, doubled or missing categories: whatever they mean, they mean one thing."""
     malformed = ROWS[:60].clone()
     columns = [i for i, f in enumerate(spec().features) if f.kind == "onehot"]

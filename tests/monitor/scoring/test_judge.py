@@ -1,4 +1,4 @@
-"""Compiled code judges where it may and can, and uncompiled code wherever it does not."""
+"""Compiled code scores predictions if it may and can run; otherwise uncompiled code does."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def with_files(bundle: Bundle, **kernels: bytes) -> Bundle:
     return replace(bundle, files=files | kernels)
 
 
-def test_a_pinned_bundle_is_judged_by_compiled_code(fitted, caplog):
+def test_a_pinned_bundle_is_scored_by_compiled_code(fitted, caplog):
     judge = Judge.load(pinned(fitted))
     assert judge.kernel is not None
     assert judge.no_kernel_reason == ""
@@ -86,7 +86,7 @@ def test_wrong_features_get_the_same_error_with_and_without_a_kernel(fitted, row
         judge.scores(rows)
 
 
-def test_no_rows_are_judged_too(fitted):
+def test_zero_rows_can_be_scored(fitted):
     judge = Judge.load(pinned(fitted))
     assert len(judge.scores(ROWS[:0]).logit) == 0
 
@@ -233,7 +233,7 @@ def test_a_lesser_kernel_serves_where_the_best_is_broken(fitted, monkeypatch):
     assert judge.kernel.target.level == "avx2"
 
 
-def test_bundle_compile_refuses_what_judges_nothing(tmp_path, bundle_path):
+def test_bundle_compile_refuses_a_bundle_that_cannot_score(tmp_path, bundle_path):
     (bundle_path / "maps.npz").write_bytes(b"x")
     done = evenhand("bundle", "compile", bundle_path)
     assert done.exit_code == 2
@@ -287,7 +287,7 @@ def test_a_drift_reference_of_other_attributes_is_refused(fitted, tmp_path):
         },
         seed=0,
     )
-    with pytest.raises(BundleError, match="other attributes than the manifest's"):
+    with pytest.raises(BundleError, match="other protected attributes"):
         Judge.load(replace(bundle, files=bundle.files | {"drift.npz": other.to_npz()}))
 
 

@@ -148,7 +148,7 @@ def test_parts_join_to_the_whole(judge):
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
-def test_a_classifier_of_another_precision_answers_and_is_judged(dtype, judge):
+def test_a_classifier_of_another_precision_is_served_and_scored(dtype, judge):
     class Other(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -264,11 +264,11 @@ def test_gradients_are_taken_whatever_the_caller_switched_off(sensitivity, rows,
     assert not expected.requires_grad
 
 
-def test_many_rows_are_judged_some_at_once(sensitivity, monkeypatch):
-    """As many counterfactuals are held in memory as are allowed, however many groups there are."""
+def test_many_rows_are_scored_in_parts(sensitivity, monkeypatch):
+    """The number of counterfactuals in memory is limited, for any number of groups."""
     rows = torch.from_numpy(WORLD.people(300, seed=9).features)
     whole = sensitivity.scores(rows)
-    monkeypatch.setattr("monitor.scoring.sensitivity._MOST_COUNTERFACTUALS", 600)
+    monkeypatch.setattr("monitor.scoring.sensitivity._MAX_COUNTERFACTUALS", 600)
     assert sensitivity.max_rows == 600 // 18
     sizes = []
 
@@ -285,7 +285,7 @@ def test_many_rows_are_judged_some_at_once(sensitivity, monkeypatch):
         assert ours.contributions.shape == theirs.contributions.shape
 
 
-def test_a_model_that_writes_to_its_input_is_judged_too(rows):
+def test_a_model_that_writes_to_its_input_can_be_scored(rows):
     weights = torch.linspace(-1, 1, 26)
     writing = make(classifier=lambda x: x.clamp_(min=0) @ weights)
     plain = make(classifier=lambda x: x.clamp(min=0) @ weights)
