@@ -116,12 +116,12 @@ def require_options(
     """
     if not isinstance(alternative, str) or alternative not in _ALTERNATIVES:
         raise AuditInputError(f"alternative: must be one of {', '.join(_ALTERNATIVES)}")
-    require_whole("n_resamples", n_resamples, 0)
-    if n_resamples < _SMALLEST_N_RESAMPLES:
+    if is_whole(n_resamples) and n_resamples < _SMALLEST_N_RESAMPLES:
         raise AuditInputError(
             f"n_resamples: must be at least {_SMALLEST_N_RESAMPLES}; with fewer, no p-value can be "
             "below 1%"
         )
+    require_whole("n_resamples", n_resamples, _SMALLEST_N_RESAMPLES)
     require_whole("seed", seed, 0)
     if bins is not None and (not is_whole(bins) or 0 < bins < _SMALLEST_BINS or bins < 0):
         raise AuditInputError(
