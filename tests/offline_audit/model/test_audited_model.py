@@ -1,4 +1,4 @@
-"""Decisions of a function or a bundle: whatever it answers, in batches, with rows that fail."""
+"""Decisions of functions, modules and bundles: outputs, batches and rows that fail."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.bundles import WIDTH, small_spec
 
 ROWS = np.random.default_rng(3).normal(size=(500, 4)).astype(np.float32)
 GRANTED = (ROWS[:, 0] >= 0).astype(np.int8)
-# What no message may hold.
+# A value that no message may contain.
 SECRET = 77_123.0
 
 
@@ -27,7 +27,7 @@ def grants(rows):
 
 
 class Counted:
-    """A function that remembers how many rows each call had, and fails where it is told to."""
+    """A function that records the number of rows of each call, and fails on selected rows."""
 
     def __init__(self, fails=lambda rows: np.zeros(len(rows), bool)) -> None:
         self.fails, self.calls, self.alone = fails, list[int](), list[bytes]()
@@ -52,35 +52,37 @@ class Counted:
     ],
     ids=["booleans", "integers", "a column", "a list", "objects", "a tensor"],
 )
-def test_decisions_are_read_in_whatever_form_they_come(answer):
+def test_decisions_are_read_in_any_form(answer):
     found = AuditedModel.of(answer).decide(ROWS)
     assert found.dtype == np.int8
     np.testing.assert_array_equal(found, GRANTED)
 
 
-def test_scores_decide_from_the_threshold_on():
+def test_scores_at_the_threshold_are_positive():
     scores = np.array([0.2, 0.7, 0.7, 0.9], np.float32)
     rows = scores[:, None]
     model = AuditedModel.from_function(lambda rows: rows[:, 0], threshold=0.7)
     assert model.decide(rows).tolist() == [0, 1, 1, 1]
-    turned = AuditedModel.from_function(lambda rows: rows[:, 0], threshold=0.7, favourable=0)
-    assert turned.decide(rows).tolist() == [1, 0, 0, 0]
+    reversed_model = AuditedModel.from_function(
+        lambda rows: rows[:, 0], threshold=0.7, favourable=0
+    )
+    assert reversed_model.decide(rows).tolist() == [1, 0, 0, 0]
 
 
-def test_the_other_decision_may_be_the_favourable_one():
+def test_class_0_may_be_favourable():
     model = AuditedModel.from_function(grants, favourable=0)
     np.testing.assert_array_equal(model.decide(ROWS), 1 - GRANTED)
 
 
-def test_scores_without_a_threshold_are_refused_and_none_is_guessed():
+def test_scores_without_a_threshold_are_refused():
     model = AuditedModel.of(lambda rows: np.full(len(rows), SECRET))
-    with pytest.raises(AuditInputError, match="numbers other than 0 and 1") as told:
+    with pytest.raises(AuditInputError, match="numbers other than 0 and 1") as raised:
         model.decide(ROWS)
-    assert "77" not in str(told.value)
+    assert "77" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         (lambda rows: np.zeros(len(rows) - 1), r"array of shape \[499\] for 500 rows"),
         (lambda rows: np.zeros((len(rows), 2)), "return only the column of class 1"),
@@ -89,25 +91,27 @@ def test_scores_without_a_threshold_are_refused_and_none_is_guessed():
         (lambda rows: ["granted"] * len(rows), "not all values are numbers"),
     ],
 )
-def test_answers_that_are_not_one_number_a_row_are_refused(answer, said):
-    with pytest.raises(AuditInputError, match=said):
+def test_outputs_that_are_not_one_number_per_row_are_refused(answer, message):
+    with pytest.raises(AuditInputError, match=message):
         AuditedModel.of(answer).decide(ROWS)
 
 
-def test_scores_that_are_no_numbers_are_no_decisions():
+def test_nan_scores_give_no_decision():
     def scores(rows):
         return np.where(rows[:, 1] > 1, np.nan, np.where(rows[:, 2] > 1, np.inf, rows[:, 0]))
 
     model = AuditedModel.from_function(scores, threshold=0.0)
-    found, lost = model.decide(ROWS), ROWS[:, 1] > 1
-    assert 0 < lost.sum() < 500
-    np.testing.assert_array_equal(found == -1, lost)
-    assert (found[~lost & (ROWS[:, 2] > 1)] == 1).all()
-    assert model.failures.not_a_number == model.failures.undecided == lost.sum()
-    assert model.warnings == (f"{lost.sum()} rows got no decision: their scores were not numbers",)
+    codes, is_nan = model.decide(ROWS), ROWS[:, 1] > 1
+    assert 0 < is_nan.sum() < 500
+    np.testing.assert_array_equal(codes == -1, is_nan)
+    assert (codes[~is_nan & (ROWS[:, 2] > 1)] == 1).all()
+    assert model.failures.not_a_number == model.failures.undecided == is_nan.sum()
+    assert model.warnings == (
+        f"{is_nan.sum()} rows got no decision: their scores were not numbers",
+    )
 
 
-def test_a_function_cannot_change_what_it_is_asked_about():
+def test_a_function_cannot_modify_the_callers_rows():
     def spoils(rows):
         rows[:] = 0
         return np.ones(len(rows))
@@ -117,21 +121,21 @@ def test_a_function_cannot_change_what_it_is_asked_about():
     np.testing.assert_array_equal(given, ROWS)
 
 
-def test_batches_are_bounded_and_told_of():
-    function, told = Counted(), []
+def test_batches_are_bounded_and_progress_is_reported():
+    function, reports = Counted(), []
     model = AuditedModel.from_function(function, batch_rows=200)
-    model.decide(ROWS, progress=lambda done, rows: told.append((done, rows)))
+    model.decide(ROWS, progress=lambda done, rows: reports.append((done, rows)))
     assert function.calls == [200, 200, 100]
-    assert told == [(0, 500), (200, 500), (400, 500), (500, 500)]
+    assert reports == [(0, 500), (200, 500), (400, 500), (500, 500)]
 
 
-def test_no_rows_get_no_decisions_and_ask_nothing():
+def test_no_rows_need_no_call():
     function = Counted()
     assert AuditedModel.of(function).decide(np.zeros((0, 4))).shape == (0,)
     assert function.calls == []
 
 
-def test_rows_on_which_the_model_fails_are_found_and_counted():
+def test_failing_rows_are_isolated_and_counted():
     bad = np.zeros(500, bool)
     bad[[0, 17, 18, 250, 499]] = True
     rows = ROWS.copy()
@@ -139,7 +143,7 @@ def test_rows_on_which_the_model_fails_are_found_and_counted():
     function = Counted(lambda rows: rows[:, 3] == SECRET)
     model = AuditedModel.of(function)
     np.testing.assert_array_equal(model.decide(rows), np.where(bad, -1, GRANTED))
-    # One way down through the halves for each of them, at most.
+    # At most one path through the halves per failing row.
     assert len(function.calls) < 5 * 2 * np.ceil(np.log2(500))
     assert model.failures.errored == model.failures.undecided == 5
     assert model.failures.rows == 500
@@ -150,19 +154,19 @@ def test_rows_on_which_the_model_fails_are_found_and_counted():
     assert model.failures.since(before).warnings == ()
 
 
-def test_many_rows_in_a_row_may_fail_if_the_model_works_on_others():
-    """Such as all of one category, in data that are sorted by it."""
+def test_many_consecutive_rows_may_fail_if_the_model_works_on_others():
+    """Such as all rows of one category in sorted data."""
     bad = (np.arange(500) >= 100) & (np.arange(500) < 300)
     rows = ROWS.copy()
     rows[bad, 3] = SECRET
     function = Counted(lambda rows: rows[:, 3] == SECRET)
     found = AuditedModel.from_function(function, batch_rows=50).decide(rows)
     np.testing.assert_array_equal(found, np.where(bad, -1, GRANTED))
-    # Of 4 batches 99 calls each: after every 64 it is seen whether the model still works.
+    # 4 batches of 99 calls, and one check that the model still works after every 64 refusals.
     assert len(function.calls) == 6 + 4 * 99 + 4 * 99 // 64
 
 
-def test_a_model_that_answers_in_between_is_not_doubted():
+def test_scattered_failures_need_no_check_of_the_model():
     rows, bad = ROWS.copy(), np.arange(500) % 5 == 3
     rows[bad, 3] = SECRET
     function = Counted(lambda rows: rows[:, 3] == SECRET)
@@ -171,7 +175,7 @@ def test_a_model_that_answers_in_between_is_not_doubted():
     assert len(function.alone) == len(set(function.alone))
 
 
-def test_rows_are_whole_for_the_halves_of_a_batch_that_failed():
+def test_halves_of_a_failed_batch_get_unmodified_rows():
     def spoils(rows):
         one = len(rows) == 1
         found = grants(rows)
@@ -184,12 +188,12 @@ def test_rows_are_whole_for_the_halves_of_a_batch_that_failed():
 
 
 @pytest.mark.parametrize("count", [1, 3, 500])
-def test_a_model_that_fails_on_everything_is_an_error_and_soon(count):
+def test_a_model_that_fails_on_every_row_is_an_early_error(count):
     function = Counted(lambda rows: np.ones(len(rows), bool))
     rows = np.full((count, 4), SECRET, np.float32)
-    with pytest.raises(ModelFailedError, match=r"no decision for the first .*ValueError") as told:
+    with pytest.raises(ModelFailedError, match=r"no decision for the first .*ValueError") as raised:
         AuditedModel.of(function).decide(rows)
-    assert "77123" not in "".join(traceback.format_exception(told.value))
+    assert "77123" not in "".join(traceback.format_exception(raised.value))
     assert len(function.calls) <= 64
 
 
@@ -201,7 +205,7 @@ def test_a_model_that_decides_nothing_is_an_error():
         model.decide(ROWS)
 
 
-def test_a_model_that_stops_to_work_is_an_error_and_soon():
+def test_a_model_that_stops_working_is_an_early_error():
     function = Counted()
     function.fails = lambda rows: np.full(len(rows), len(function.calls) > 3)
     model = AuditedModel.from_function(function, batch_rows=100)
@@ -210,7 +214,7 @@ def test_a_model_that_stops_to_work_is_an_error_and_soon():
     assert len(function.calls) == 3 + 64 + 1
 
 
-def test_an_order_to_stop_is_obeyed():
+def test_a_keyboard_interrupt_is_not_caught():
     def stops(rows):
         raise KeyboardInterrupt
 
@@ -219,19 +223,19 @@ def test_an_order_to_stop_is_obeyed():
 
 
 @pytest.mark.parametrize(
-    ("features", "said"),
+    ("features", "message"),
     [
         (np.zeros(4), r"must have shape \[n, d\]; got 1 axes"),
         ([["a", "b"]], r"must be an array of numbers \[n, d\]"),
     ],
 )
-def test_features_that_are_no_rows_are_refused(features, said):
-    with pytest.raises(AuditInputError, match=said):
+def test_features_of_another_shape_or_type_are_refused(features, message):
+    with pytest.raises(AuditInputError, match=message):
         AuditedModel.of(grants).decide(features)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"threshold": float("nan")}, "threshold: must be a finite number"),
         ({"threshold": "half"}, "threshold: must be a finite number"),
@@ -240,24 +244,24 @@ def test_features_that_are_no_rows_are_refused(features, said):
         ({"cache": "here"}, "identity: required with a cache"),
     ],
 )
-def test_options_that_cannot_be_used_are_refused(options, said):
-    with pytest.raises(AuditInputError, match=said):
+def test_invalid_options_are_refused(options, message):
+    with pytest.raises(AuditInputError, match=message):
         AuditedModel.from_function(grants, **options)
 
 
-def test_what_cannot_be_called_is_refused():
+def test_an_object_that_is_not_callable_is_refused():
     with pytest.raises(AuditInputError, match=r"a function from rows .* got dict"):
         AuditedModel.of(cast("Any", {}))
 
 
-def test_a_model_that_is_one_already_is_left_as_it_is():
+def test_an_audited_model_is_returned_unchanged():
     model = AuditedModel.of(grants)
     assert AuditedModel.of(model) is model
     assert repr(model) == "AuditedModel(function grants)"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_a_module_is_called_with_tensors_as_it_takes_them(dtype):
+def test_a_module_is_called_in_its_own_precision(dtype):
     module = nn.Linear(4, 1, dtype=dtype).eval()
     with torch.no_grad():
         module.weight[:] = torch.tensor([[1.0, 0, 0, 0]])
@@ -293,7 +297,7 @@ class Ending(nn.Module):
 
 @pytest.mark.parametrize("favourable", [0, 1])
 @pytest.mark.parametrize("output", ["logit", "probability", "two_logits", "two_probabilities"])
-def test_a_bundle_decides_as_its_own_classifier_does(tmp_path, output, favourable):
+def test_a_bundle_agrees_with_its_classifier(tmp_path, output, favourable):
     spec = small_spec(
         classifier=ClassifierFile(output=output),
         decision=Decision(threshold=0.45, favourable=favourable, class_names=("no", "yes")),
@@ -311,12 +315,12 @@ def test_a_bundle_decides_as_its_own_classifier_does(tmp_path, output, favourabl
         assert model.warnings == ()
 
 
-def test_a_bundle_takes_rows_of_its_own_width_only(bundle_path):
+def test_a_bundle_refuses_rows_of_another_width(bundle_path):
     with pytest.raises(AuditInputError, match="features: got 4 columns; the model takes 5"):
         AuditedModel.of(bundle_path).decide(ROWS)
 
 
-def test_what_a_bundle_cannot_score_is_no_decision(bundle_path):
+def test_rows_that_a_bundle_cannot_score_get_no_decision(bundle_path):
     model = AuditedModel.of(bundle_path)
     rows = probe_features(Bundle.read(bundle_path).manifest, 10)
     rows[4, 0] = np.nan

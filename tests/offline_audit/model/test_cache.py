@@ -1,4 +1,4 @@
-"""What a model has decided is not asked again, by this run or the next, and by no other model."""
+"""Cached decisions are reused by this run and the next, and never by another model."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ GRANTED = (ROWS[:, 0] >= 0).astype(np.int8)
 HEADER, RECORD = 34, 17
 
 
-class Asked:
-    """A function that remembers every row it was asked about, and may stop after some calls."""
+class Recorded:
+    """A function that records its rows, and may be interrupted after some calls."""
 
     def __init__(self, stops_after: int | None = None) -> None:
         self.rows, self.calls, self.stops_after = list[bytes](), 0, stops_after
@@ -39,8 +39,8 @@ def cached(function, path: Path, identity: str = "loans 3", **options) -> Audite
     )
 
 
-def test_the_next_run_asks_nothing_again(tmp_path):
-    first, second = Asked(), Asked()
+def test_the_next_run_reuses_all_decisions(tmp_path):
+    first, second = Recorded(), Recorded()
     before = cached(first, tmp_path / "cache").decide(ROWS)
     after = cached(second, tmp_path / "cache").decide(ROWS)
     assert len(first.rows) == len(ROWS)
@@ -48,39 +48,39 @@ def test_the_next_run_asks_nothing_again(tmp_path):
     np.testing.assert_array_equal(before, after)
 
 
-def test_a_run_that_stopped_half_way_is_gone_on_with(tmp_path):
-    first, second = Asked(stops_after=4), Asked()
+def test_an_interrupted_run_is_resumed(tmp_path):
+    first, second = Recorded(stops_after=4), Recorded()
     with pytest.raises(KeyboardInterrupt):
         cached(first, tmp_path / "cache").decide(ROWS)
     assert first.calls == 4
-    told = []
-    found = cached(second, tmp_path / "cache").decide(ROWS, progress=lambda *at: told.append(at))
+    reports = []
+    found = cached(second, tmp_path / "cache").decide(ROWS, progress=lambda *at: reports.append(at))
     np.testing.assert_array_equal(found, GRANTED)
     assert len(second.rows) == 600
     assert not set(first.rows) & set(second.rows)
-    assert told[0] == (400, 1_000)
-    assert told[-1] == (1_000, 1_000)
+    assert reports[0] == (400, 1_000)
+    assert reports[-1] == (1_000, 1_000)
 
 
-def test_rows_that_are_there_twice_are_asked_once(tmp_path):
+def test_duplicate_rows_are_decided_once(tmp_path):
     rows = ROWS[np.random.default_rng(5).integers(50, size=1_000)]
-    function = Asked()
+    function = Recorded()
     found = cached(function, tmp_path / "cache").decide(rows)
     np.testing.assert_array_equal(found, rows[:, 0] >= 0)
     assert len(function.rows) == len(set(function.rows)) == 50
 
 
-def test_zeros_of_either_sign_are_two_rows(tmp_path):
-    """A model may tell them apart, so a cache has to."""
+def test_zeros_of_different_sign_are_different_rows(tmp_path):
+    """A model may distinguish them, so the cache must."""
     rows = np.array([[0.0], [-0.0]], np.float32)
     model = cached(lambda rows: np.signbit(rows[:, 0]), tmp_path / "cache")
     assert model.decide(rows).tolist() == [0, 1]
 
 
-def test_rows_without_a_decision_are_asked_again_by_the_next_run_only(tmp_path):
+def test_rows_without_a_decision_are_tried_again_by_the_next_run_only(tmp_path):
     rows = ROWS.copy()
     rows[[7, 500], 1] = 20.0
-    function = Asked()
+    function = Recorded()
     model = cached(function, tmp_path / "cache")
     found = model.decide(rows)
     assert np.flatnonzero(found == -1).tolist() == [7, 500]
@@ -88,32 +88,32 @@ def test_rows_without_a_decision_are_asked_again_by_the_next_run_only(tmp_path):
     np.testing.assert_array_equal(model.decide(rows), found)
     assert function.rows == []
     assert model.failures.errored == 4
-    again = Asked()
+    again = Recorded()
     cached(again, tmp_path / "cache").decide(rows)
     assert set(again.rows) == {rows[7].tobytes(), rows[500].tobytes()}
 
 
 @pytest.mark.parametrize("left", range(1, RECORD))
-def test_a_record_that_was_torn_is_dropped_and_written_anew(tmp_path, left):
+def test_a_partial_record_is_dropped_and_rewritten(tmp_path, left):
     path = tmp_path / "cache"
-    cached(Asked(), path).decide(ROWS[:10])
+    cached(Recorded(), path).decide(ROWS[:10])
     path.write_bytes(path.read_bytes()[: HEADER + 9 * RECORD + left])
-    function = Asked()
+    function = Recorded()
     np.testing.assert_array_equal(cached(function, path).decide(ROWS[:20]), GRANTED[:20])
     assert function.rows == [row.tobytes() for row in ROWS[9:20]]
     assert path.stat().st_size == HEADER + 20 * RECORD
-    again = Asked()
+    again = Recorded()
     cached(again, path).decide(ROWS[:20])
     assert again.calls == 0
 
 
 @pytest.mark.parametrize("size", [0, 1, HEADER - 1])
-def test_a_header_that_was_torn_is_written_anew(tmp_path, size):
+def test_a_partial_header_is_rewritten(tmp_path, size):
     path = tmp_path / "cache"
-    cached(Asked(), path)
+    cached(Recorded(), path)
     path.write_bytes(path.read_bytes()[:size])
-    cached(Asked(), path).decide(ROWS)
-    again = Asked()
+    cached(Recorded(), path).decide(ROWS)
+    again = Recorded()
     cached(again, path).decide(ROWS)
     assert again.calls == 0
 
@@ -122,13 +122,13 @@ def test_a_header_that_was_torn_is_written_anew(tmp_path, size):
     "changes", [{"identity": "loans 4"}, {"threshold": 0.5}, {"favourable": 0}], ids=str
 )
 def test_the_cache_of_another_model_is_refused(tmp_path, changes):
-    cached(Asked(), tmp_path / "cache").decide(ROWS)
+    cached(Recorded(), tmp_path / "cache").decide(ROWS)
     with pytest.raises(DecisionCacheError, match="belongs to another model"):
-        cached(Asked(), tmp_path / "cache", **changes)
+        cached(Recorded(), tmp_path / "cache", **changes)
 
 
-def test_digests_of_another_model_are_others():
-    """So that even records that were moved would not answer."""
+def test_digests_differ_between_models():
+    """Records copied from the cache of another model would not match."""
     one, other = DecisionCache(["loans", "3"]), DecisionCache(["loan", "s3"])
     assert not set(one.digests(ROWS)) & set(other.digests(ROWS))
     assert len(set(one.digests(ROWS))) == len(ROWS)
@@ -145,7 +145,7 @@ def test_a_bundle_of_other_bytes_is_another_model(bundle_path, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"income,sex\n", "not a cache of decisions"),
         (b"income,sex\n" * 10, "not a cache of decisions"),
@@ -155,48 +155,48 @@ def test_a_bundle_of_other_bytes_is_another_model(bundle_path, tmp_path):
         ),
     ],
 )
-def test_what_is_no_cache_is_refused_and_left_alone(tmp_path, content, said):
+def test_a_file_that_is_not_a_cache_is_refused_unmodified(tmp_path, content, message):
     path = tmp_path / "cache"
     path.write_bytes(content)
-    with pytest.raises(DecisionCacheError, match=said):
-        cached(Asked(), path)
+    with pytest.raises(DecisionCacheError, match=message):
+        cached(Recorded(), path)
     assert path.read_bytes() == content
 
 
 def test_a_damaged_cache_is_refused(tmp_path):
     path = tmp_path / "cache"
-    cached(Asked(), path).decide(ROWS[:10])
+    cached(Recorded(), path).decide(ROWS[:10])
     data = bytearray(path.read_bytes())
     data[HEADER + RECORD - 1] = 7
     path.write_bytes(data)
     with pytest.raises(DecisionCacheError, match="damaged"):
-        cached(Asked(), path)
+        cached(Recorded(), path)
 
 
-def test_a_cache_is_its_owners_only_and_holds_no_row(tmp_path):
+def test_a_cache_is_readable_by_its_owner_only_and_contains_no_row(tmp_path):
     path = tmp_path / "new" / "cache"
-    cached(Asked(), path).decide(ROWS)
+    cached(Recorded(), path).decide(ROWS)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     data = path.read_bytes()
     assert len(data) == HEADER + len(ROWS) * RECORD
     assert not [row for row in ROWS if row[:1].tobytes() + row[1:2].tobytes() in data]
 
 
-def test_two_runs_at_the_same_time_spoil_nothing(tmp_path):
+def test_two_runs_may_share_a_cache_at_the_same_time(tmp_path):
     path = tmp_path / "cache"
-    one, other = cached(Asked(), path), cached(Asked(), path)
+    one, other = cached(Recorded(), path), cached(Recorded(), path)
     for start in range(0, 1_000, 100):
         one.decide(ROWS[start : start + 60])
         other.decide(ROWS[start + 40 : start + 100])
-    again = Asked()
+    again = Recorded()
     np.testing.assert_array_equal(cached(again, path).decide(ROWS), GRANTED)
     assert again.calls == 0
 
 
-def test_a_cache_that_cannot_be_written_is_told_of(tmp_path):
+def test_a_cache_that_cannot_be_written_is_an_error(tmp_path):
     with pytest.raises(DecisionCacheError, match="cannot be used: Is a directory"):
-        cached(Asked(), tmp_path)
-    model = cached(Asked(), tmp_path / "cache")
+        cached(Recorded(), tmp_path)
+    model = cached(Recorded(), tmp_path / "cache")
     (tmp_path / "cache").unlink()
     with pytest.raises(DecisionCacheError, match="cannot be used: No such file"):
         model.decide(ROWS)

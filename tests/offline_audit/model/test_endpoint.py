@@ -1,4 +1,4 @@
-"""Decisions through an endpoint that refuses, withholds, is busy or away; by a client that acts."""
+"""Decisions of an endpoint that refuses, withholds, is busy or unavailable; with a fake client."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ SECRET = 77_123.0
 
 
 class Server:
-    """What stands behind every client: what it says, and what it was asked."""
+    """The server behind the fake clients: its responses, and the requests it received."""
 
     def __init__(self) -> None:
         self.asked, self.waits = list[int](), list[float]()
         self.connections = self.open = 0
         self.named = True
         self.fails: dict[str, Callable[..., Any]] = {}
-        self.troubles: list[str] = []
+        self.temporary_errors: list[str] = []
         self.held: Callable[..., Any] | None = None
 
     def predict(self, rows):
         self.asked.append(len(rows))
-        if self.troubles:
-            raise EndpointError(self.troubles.pop(0), f"near {SECRET}")
+        if self.temporary_errors:
+            raise EndpointError(self.temporary_errors.pop(0), f"near {SECRET}")
         for status, fails in self.fails.items():
             if fails(rows).any():
                 raise EndpointError(status, f"near {SECRET}")
@@ -74,19 +74,19 @@ def endpoint(**options) -> AuditedModel:
     return AuditedModel.from_endpoint("here:1", model="loans", **options)
 
 
-def test_decisions_come_in_batches_and_are_asked_for_once(server):
-    model, told = endpoint(), []
-    found = model.decide(ROWS, progress=lambda *at: told.append(at))
+def test_decisions_are_requested_in_batches_and_once_per_row(server):
+    model, reports = endpoint(), []
+    found = model.decide(ROWS, progress=lambda *at: reports.append(at))
     np.testing.assert_array_equal(found, GRANTED)
     assert server.asked == [1_000, 1_000, 500]
-    assert told[-1] == (2_500, 2_500)
+    assert reports[-1] == (2_500, 2_500)
     np.testing.assert_array_equal(model.decide(ROWS[::-1]), GRANTED[::-1])
     assert len(server.asked) == 3
     assert server.open == 0
     assert repr(model) == "AuditedModel(loans 3 at here:1)"
 
 
-def test_wide_rows_are_sent_in_messages_that_servers_take(server):
+def test_messages_with_wide_rows_stay_within_the_limit_of_servers(server):
     rows = np.zeros((3_000, 2_000), np.float32)
     rows[:, 0] = np.arange(3_000)
     endpoint().decide(rows)
@@ -95,7 +95,7 @@ def test_wide_rows_are_sent_in_messages_that_servers_take(server):
 
 
 @pytest.mark.parametrize("favourable", [0, 1])
-def test_names_and_scores_mean_the_same(server, favourable):
+def test_names_and_scores_give_the_same_decisions(server, favourable):
     by_name = endpoint(favourable=favourable).decide(ROWS)
     server.named = False
     by_score = endpoint(
@@ -105,7 +105,7 @@ def test_names_and_scores_mean_the_same(server, favourable):
     np.testing.assert_array_equal(by_score, by_name)
 
 
-def test_a_manifest_says_how_the_endpoint_decides(server):
+def test_a_manifest_provides_the_decision_rule(server):
     server.named = False
     rows = np.zeros((100, 5), np.float32)
     rows[:, 0] = np.linspace(-1, 1, 100)
@@ -125,13 +125,13 @@ def test_a_manifest_says_how_the_endpoint_decides(server):
     ],
     ids=str,
 )
-def test_how_the_endpoint_decides_has_to_be_told(server, options):
+def test_an_incomplete_decision_rule_is_refused(server, options):
     with pytest.raises(AuditInputError, match="decision rule is incomplete"):
         endpoint(**options)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"class_names": ("a", "a")}, "class_names: must be two different names"),
         ({"threshold": 0.5, "output": "odds"}, "output: must be one of logit, prob.*; got 'odds'"),
@@ -139,12 +139,12 @@ def test_how_the_endpoint_decides_has_to_be_told(server, options):
         ({"retries": -1}, "retries: must be a whole number of at least 0"),
     ],
 )
-def test_options_that_cannot_be_used_are_refused(server, options, said):
-    with pytest.raises(AuditInputError, match=said):
+def test_invalid_options_are_refused(server, options, message):
+    with pytest.raises(AuditInputError, match=message):
         endpoint(**options)
 
 
-def test_answers_that_are_not_what_was_told_of_them_are_refused(server):
+def test_responses_that_do_not_match_the_rule_are_refused(server):
     with pytest.raises(AuditInputError, match="decisions other than 'no' and 'yes'"):
         endpoint(class_names=("no", "yes")).decide(ROWS)
     server.named = False
@@ -153,7 +153,7 @@ def test_answers_that_are_not_what_was_told_of_them_are_refused(server):
 
 
 @pytest.mark.parametrize("status", ["INVALID_ARGUMENT", "INTERNAL", "UNKNOWN"])
-def test_rows_that_the_endpoint_refuses_are_found(server, status):
+def test_refused_rows_are_isolated(server, status):
     rows, bad = ROWS.copy(), [3, 4, 1_700]
     rows[bad, 2] = SECRET
     server.fails = {status: lambda rows: rows[:, 2] == SECRET}
@@ -165,7 +165,7 @@ def test_rows_that_the_endpoint_refuses_are_found(server, status):
     assert server.waits == []
 
 
-def test_predictions_that_are_withheld_by_an_error_are_found(server):
+def test_rows_withheld_by_an_error_are_isolated(server):
     server.fails = {"FAILED_PRECONDITION": lambda rows: rows[:, 1] > 2}
     model = endpoint()
     held = ROWS[:, 1] > 2
@@ -175,7 +175,7 @@ def test_predictions_that_are_withheld_by_an_error_are_found(server):
     assert model.warnings == (f"{held.sum()} rows got no decision: policy withheld them",)
 
 
-def test_refusals_of_two_kinds_are_told_apart(server):
+def test_two_kinds_of_refusals_are_counted_separately(server):
     server.fails = {
         "FAILED_PRECONDITION": lambda rows: rows[:, 1] > 2,
         "INVALID_ARGUMENT": lambda rows: rows[:, 1] < -2,
@@ -199,7 +199,7 @@ def masked(rows, score, names):
 
 
 def replaced(rows, score, names):
-    """As a sidecar answers that has a fallback, or that asks for a review."""
+    """Responses of a sidecar with a fallback, or with a review queue."""
     held = rows[:, 1] > 1
     return (
         np.where(held, 1.0, score),
@@ -212,7 +212,7 @@ def replaced(rows, score, names):
 @pytest.mark.parametrize(
     "options", [{}, {"class_names": None, "threshold": 0.5, "output": "logit"}]
 )
-def test_what_stands_in_for_a_withheld_prediction_is_no_decision(server, form, options):
+def test_a_substitute_for_a_withheld_prediction_is_not_a_decision(server, form, options):
     server.held = form
     model = endpoint(**options)
     held = ROWS[:, 1] > 1
@@ -220,7 +220,7 @@ def test_what_stands_in_for_a_withheld_prediction_is_no_decision(server, form, o
     assert model.failures.withheld == model.failures.undecided == held.sum()
 
 
-def test_scores_that_are_no_numbers_are_not_called_withheld(server):
+def test_nan_scores_are_not_counted_as_withheld(server):
     server.held = lambda rows, score, names: (
         np.where(rows[:, 1] > 1, np.nan, score),
         np.where(rows[:, 1] > 1, "unknown", names),
@@ -232,7 +232,7 @@ def test_scores_that_are_no_numbers_are_not_called_withheld(server):
         assert model.failures.not_a_number == model.failures.undecided > 0
 
 
-def test_an_endpoint_that_withholds_everything_is_an_error_and_soon(server):
+def test_an_endpoint_that_withholds_every_row_is_an_early_error(server):
     server.fails = {"FAILED_PRECONDITION": lambda rows: np.ones(len(rows), bool)}
     with pytest.raises(ModelFailedError, match="FAILED_PRECONDITION"):
         endpoint().decide(ROWS)
@@ -244,8 +244,8 @@ def test_an_endpoint_that_withholds_everything_is_an_error_and_soon(server):
 
 
 @pytest.mark.parametrize("status", ["NOT_FOUND", "UNIMPLEMENTED", "PERMISSION_DENIED"])
-def test_a_call_that_no_row_can_mend_is_not_tried_again(server, status):
-    server.troubles = [status]
+def test_a_final_error_is_not_retried(server, status):
+    server.temporary_errors = [status]
     with pytest.raises(
         ModelFailedError, match=f"{status}; check that it serves model 'loans', version 3"
     ):
@@ -253,28 +253,33 @@ def test_a_call_that_no_row_can_mend_is_not_tried_again(server, status):
     assert len(server.asked) == 1
 
 
-def test_troubles_that_pass_are_waited_for_longer_each_time(server):
-    server.troubles = ["UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "UNAVAILABLE"]
+def test_temporary_errors_are_retried_with_backoff(server):
+    server.temporary_errors = [
+        "UNAVAILABLE",
+        "DEADLINE_EXCEEDED",
+        "RESOURCE_EXHAUSTED",
+        "UNAVAILABLE",
+    ]
     np.testing.assert_array_equal(endpoint().decide(ROWS), GRANTED)
     assert server.asked == [1_000] * 6 + [500]
     limits = [(0.125, 0.25), (0.25, 0.5), (0.5, 1.0), (1.0, 2.0)]
     assert all(low <= wait <= high for wait, (low, high) in zip(server.waits, limits, strict=True))
-    # A new connection each time, of which none is left open.
+    # A new connection for each attempt, all closed.
     assert (server.connections, server.open) == (5, 0)
 
 
-def test_waiting_is_bounded_by_number_and_by_time(server):
-    server.troubles = ["UNAVAILABLE"] * 1_000
+def test_retries_are_limited_in_number_and_time(server):
+    server.temporary_errors = ["UNAVAILABLE"] * 1_000
     with pytest.raises(ModelUnreachableError, match="UNAVAILABLE on 4 attempts"):
         endpoint(retries=3).decide(ROWS)
     with pytest.raises(ModelUnreachableError, match="UNAVAILABLE on 1 attempt"):
         endpoint(patience=0.01).decide(ROWS)
-    with pytest.raises(ModelUnreachableError) as told:
+    with pytest.raises(ModelUnreachableError) as raised:
         endpoint(retries=0).decide(ROWS)
-    assert "77" not in str(told.value)
+    assert "77" not in str(raised.value)
 
 
-def test_the_next_run_goes_on_from_where_the_endpoint_went_away(server, tmp_path):
+def test_the_next_run_resumes_after_an_outage(server, tmp_path):
     cache = tmp_path / "cache"
     server.fails = {"UNAVAILABLE": lambda rows: np.full(len(rows), len(server.asked) > 2)}
     with pytest.raises(
@@ -287,7 +292,7 @@ def test_the_next_run_goes_on_from_where_the_endpoint_went_away(server, tmp_path
     assert server.asked == [500]
 
 
-def test_the_same_model_goes_on_without_a_file(server):
+def test_the_same_model_resumes_from_memory(server):
     model = endpoint(retries=0)
     server.fails = {"UNAVAILABLE": lambda rows: np.full(len(rows), len(server.asked) > 2)}
     with pytest.raises(ModelUnreachableError, match="cached in memory: call again to continue"):
@@ -297,7 +302,7 @@ def test_the_same_model_goes_on_without_a_file(server):
     assert server.asked == [500]
 
 
-def test_halves_that_were_answered_before_the_endpoint_went_away_are_kept(server, tmp_path):
+def test_halves_decided_before_an_outage_are_cached(server, tmp_path):
     rows = ROWS.copy()
     rows[999, 2] = SECRET
     server.fails = {
@@ -308,7 +313,7 @@ def test_halves_that_were_answered_before_the_endpoint_went_away_are_kept(server
         endpoint(cache=tmp_path / "cache", retries=0).decide(rows)
 
 
-def test_a_cache_knows_the_endpoint_the_model_and_the_version(server, tmp_path):
+def test_a_cache_is_bound_to_endpoint_model_and_version(server, tmp_path):
     endpoint(cache=tmp_path / "cache").decide(ROWS)
     with pytest.raises(DecisionCacheError, match="another model, version, endpoint or threshold"):
         endpoint(cache=tmp_path / "cache", version="4")
@@ -316,7 +321,7 @@ def test_a_cache_knows_the_endpoint_the_model_and_the_version(server, tmp_path):
         endpoint(cache=tmp_path / "other", version="")
 
 
-def test_a_named_identity_goes_on_at_another_address(server, tmp_path):
+def test_a_named_identity_resumes_at_another_address(server, tmp_path):
     cache = tmp_path / "cache"
     endpoint(cache=cache, identity="loans, third", version="").decide(ROWS)
     server.asked.clear()

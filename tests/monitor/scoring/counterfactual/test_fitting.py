@@ -1,4 +1,4 @@
-"""Which features differ: the same answers as scipy's tests, one split after another."""
+"""Tests of which features differ agree with scipy, and fitted maps move those features."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def people(seed: int, n: int = 400) -> np.ndarray:
     category = rng.integers(0, 4, n)[:, None] == np.arange(3)
     columns = [
         rng.normal(size=n),
-        # Half of the people share one value.
+        # Half of the rows share one value.
         np.maximum(rng.normal(size=n), 0),
         rng.poisson(3, n),
         rng.random(n) < 0.3,
@@ -56,8 +56,8 @@ def by_scipy(features: np.ndarray, first: np.ndarray) -> list[bool]:
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.25])
-def test_every_split_is_judged_as_scipy_judges_it(shift):
-    called = 0
+def test_every_split_agrees_with_scipy(shift):
+    rejections = 0
     for seed in range(60):
         features = people(seed)
         rng = np.random.default_rng(1000 + seed)
@@ -70,9 +70,9 @@ def test_every_split_is_judged_as_scipy_judges_it(shift):
         ordered, groups = ready.between(first, LEVEL)
         expected = by_scipy(features, first)
         assert [*ordered, *groups] == expected
-        called += sum(expected)
-    # Both answers occur, or equality would say little.
-    assert 0 < called < 60 * 5
+        rejections += sum(expected)
+    # Both results occur, so that the comparison is not vacuous.
+    assert 0 < rejections < 60 * 5
 
 
 def test_a_split_does_not_depend_on_earlier_ones():
@@ -114,7 +114,7 @@ def test_a_rare_binary_feature_moves_where_its_share_differs(here, there):
     assert fit_transport_maps(rows, groups, KINDS, DROPPED, 2).ordered_moves[0, 1, 2]
 
 
-def test_equal_distributions_are_called_different_as_seldom_as_stated():
+def test_equal_distributions_are_rejected_at_the_stated_level():
     rng, moved = np.random.default_rng(2), 0
     for _ in range(150):
         rows = np.zeros((600, 5), np.float32)
@@ -129,6 +129,6 @@ def test_equal_distributions_are_called_different_as_seldom_as_stated():
     assert moved < 15
 
 
-def test_a_group_without_members_is_refused():
+def test_a_group_without_members_is_an_error():
     with pytest.raises(FitError, match="at least 2 members"):
         fit_transport_maps(np.zeros((9, 5), np.float32), np.zeros(9, np.int8), KINDS, DROPPED, 2)

@@ -1,4 +1,4 @@
-"""Look-ups without search give what a search gives."""
+"""Lookup tables agree with a search."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def transported(lookup, values, uniforms):
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10_000), spread=st.floats(0.1, 60))
 def test_discrete_values_keep_their_rank_exactly(seed, spread):
-    """From two values to a hundred and more, values that nobody here has included."""
+    """From two to more than a hundred values, with values that the source does not have."""
     rng = np.random.default_rng(seed)
     here, there = (
         np.sort(np.round(rng.normal(shift, spread, GRID))).astype(np.float32) for shift in (0, 1)
@@ -43,7 +43,7 @@ def test_discrete_values_keep_their_rank_exactly(seed, spread):
 
 @pytest.mark.parametrize("law", ["normal", "lognormal", "uniform", "bimodal"])
 def test_continuous_values_keep_their_rank(law):
-    """Within what interpolating between a part of the grid costs."""
+    """Within the error of interpolation between some points of the grid."""
     rng = np.random.default_rng(3)
     draw = {
         "normal": lambda: rng.normal(0, 2, 40_000),
@@ -59,7 +59,7 @@ def test_continuous_values_keep_their_rank(law):
         ordered(here, there, smooth=True), torch.from_numpy(values)[:, None], torch.zeros(2_002, 1)
     )[:, 0].numpy()
     exact = np.array([transport.continuous(float(v), here, there) for v in values])
-    # In steps of rank among those who are there, a part in 32 at the most and far less in general.
+    # Errors of rank in the target: at most half an interval between stops, far less on average.
     ranks = [np.interp(v, there, grid) for v in (found, exact)]
     assert np.abs(ranks[0] - ranks[1]).max() < 1 / 64
     assert np.abs(ranks[0] - ranks[1]).mean() < 1 / 1000
@@ -67,7 +67,7 @@ def test_continuous_values_keep_their_rank(law):
 
 
 def test_a_peak_among_continuous_values_is_spread_over_its_ranks():
-    """A quarter of the group stands at zero and is carried to a quarter of the other."""
+    """A quarter of the group has value zero and is transported to a quarter of the other group."""
     rng = np.random.default_rng(4)
     here = np.sort(np.where(np.arange(GRID) < GRID // 4, 0, rng.uniform(0, 10, GRID)))
     there = np.linspace(100, 200, GRID)
@@ -78,8 +78,8 @@ def test_a_peak_among_continuous_values_is_spread_over_its_ranks():
 
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10_000), size=st.integers(2, 40))
-def test_categories_are_drawn_by_the_coupling_that_moves_least(seed, size):
-    """Over evenly spaced uniforms each category comes up as often as the coupling says."""
+def test_categories_follow_the_coupling_of_least_mass(seed, size):
+    """Over evenly spaced uniforms each category has the share of the coupling."""
     rng = np.random.default_rng(seed)
     shares = rng.dirichlet(np.full(size, 0.7), 2)
     shares[:, 0] = 0  # no dropped category
@@ -102,8 +102,8 @@ def test_categories_are_drawn_by_the_coupling_that_moves_least(seed, size):
         assert np.abs(found - expected).max() < tolerance
 
 
-def test_categories_are_read_and_written_as_they_stand():
-    """Two groups with columns in any order; a dropped category, and rows that name none or two."""
+def test_categories_are_read_and_written():
+    """Columns in any order, a dropped category, and rows with no or several categories."""
     categories = [torch.tensor([3, 0]), torch.tensor([1, 4, 2])]
     shares = [
         torch.tensor([[0.2, 0.3, 0.5], [0.5, 0.3, 0.2]]),
@@ -127,8 +127,8 @@ def test_categories_are_read_and_written_as_they_stand():
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 3e38, -3e38])
-def test_no_value_points_outside_a_table(value):
-    """Native code would read whatever is there."""
+def test_no_value_indexes_outside_a_table(value):
+    """Compiled code would read arbitrary memory."""
     rng = np.random.default_rng(5)
     for smooth in (True, False):
         lookup = ordered(rng.normal(size=GRID), rng.normal(size=GRID), smooth=smooth)

@@ -1,4 +1,4 @@
-"""Transport maps carry one group onto the other, keep every kind, and never change their mind."""
+"""Transport maps match marginals, preserve kinds, and give the same row the same result."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ def maps(people, attribute):
     )
 
 
-def carried(maps, features, source, target, shift=0.0):
+def transported(maps, features, source, target, shift=0.0):
     uniforms = shifted_uniforms(row_uniforms(features, maps.n_uniforms), shift)
     return maps.apply(features, source, target, uniforms)
 
 
-def test_a_group_carried_to_another_has_the_others_marginals(maps, attribute):
+def test_a_transported_group_has_the_targets_marginals(maps, attribute):
     fresh = WORLD.people(60_000, seed=22)
     groups = fresh.groups[attribute.name]
     last = len(attribute.groups) - 1
     for source, target in ((0, last), (last, 0)):
         here = torch.from_numpy(fresh.features[groups == source])
         there = fresh.features[groups == target]
-        moved = carried(maps, here, source, target).numpy()
+        moved = transported(maps, here, source, target).numpy()
         for column in range(25):
             # Two-sample KS at 5σ, plus the grid of 513 points and the fit's own sampling error.
             bound = 2.5 * np.sqrt(1 / len(here) + 1 / len(there)) + 0.02
@@ -61,7 +61,7 @@ def test_a_group_carried_to_another_has_the_others_marginals(maps, attribute):
 
 
 def test_every_feature_keeps_its_kind(maps, people):
-    moved = carried(maps, torch.from_numpy(people.features[:5000]), 0, 1).numpy()
+    moved = transported(maps, torch.from_numpy(people.features[:5000]), 0, 1).numpy()
     names = [feature.name for feature in WORLD.features]
     for feature, column in zip(WORLD.features, moved.T, strict=True):
         if feature.kind == "integer":
@@ -72,16 +72,16 @@ def test_every_feature_keeps_its_kind(maps, people):
         assert (moved[:, [names.index(n) for n in group.features]].sum(1) == 1).all()
 
 
-def test_what_does_not_differ_between_groups_stays(maps, people):
+def test_features_that_do_not_differ_stay(maps, people):
     features = torch.from_numpy(people.features[:5000])
-    moved = carried(maps, features, 0, 1)
-    still = torch.from_numpy(WORLD.legitimate)
-    # One test in a hundred finds a difference where there is none.
-    assert (moved == features)[:, still].all(0).float().mean() > 0.8
-    assert (moved != features)[:, ~still].any()
+    moved = transported(maps, features, 0, 1)
+    unaffected = torch.from_numpy(WORLD.legitimate)
+    # The tests have a level of 1%.
+    assert (moved == features)[:, unaffected].all(0).float().mean() > 0.8
+    assert (moved != features)[:, ~unaffected].any()
 
 
-def test_a_numeric_proxy_is_carried_to_its_true_counterfactual(people):
+def test_a_numeric_proxy_is_transported_to_its_true_counterfactual(people):
     maps = fit_transport_maps(
         people.features, people.groups["ethnicity"], WORLD.features, WORLD.one_hot_groups, 4
     )
@@ -89,29 +89,29 @@ def test_a_numeric_proxy_is_carried_to_its_true_counterfactual(people):
     fresh = WORLD.people(20_000, seed=23)
     mine = fresh.groups["ethnicity"] == 0
     truth = fresh.counterfactual("ethnicity", "dovar")[mine, column]
-    found = carried(maps, torch.from_numpy(fresh.features[mine]), 0, 3)[:, column].numpy()
+    found = transported(maps, torch.from_numpy(fresh.features[mine]), 0, 3)[:, column].numpy()
     assert np.median(np.abs(found / truth - 1)) < 0.02
 
 
-def test_a_row_gets_the_same_answer_alone_in_any_batch_and_in_any_order(maps, people):
+def test_a_row_gets_the_same_result_alone_and_in_any_batch(maps, people):
     features = torch.from_numpy(people.features[:300])
-    whole = carried(maps, features, 1, 0, shift=0.4)
-    alone = torch.cat([carried(maps, row[None], 1, 0, shift=0.4) for row in features])
+    whole = transported(maps, features, 1, 0, shift=0.4)
+    alone = torch.cat([transported(maps, row[None], 1, 0, shift=0.4) for row in features])
     order = torch.randperm(300, generator=torch.Generator().manual_seed(0))
     assert torch.equal(whole, alone)
-    assert torch.equal(whole[order], carried(maps, features[order], 1, 0, shift=0.4))
+    assert torch.equal(whole[order], transported(maps, features[order], 1, 0, shift=0.4))
 
 
-def test_the_input_is_left_as_it_is(maps, people):
+def test_the_input_is_not_modified(maps, people):
     features = torch.from_numpy(people.features[:100].copy())
-    carried(maps, features, 0, 1)
+    transported(maps, features, 0, 1)
     assert torch.equal(features, torch.from_numpy(people.features[:100]))
 
 
-def test_maps_survive_being_stored(maps, people):
+def test_stored_maps_give_the_same_results(maps, people):
     again = TransportMaps.from_arrays(maps.to_arrays())
     features = torch.from_numpy(people.features[:200])
-    assert torch.equal(carried(again, features, 0, 1), carried(maps, features, 0, 1))
+    assert torch.equal(transported(again, features, 0, 1), transported(maps, features, 0, 1))
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_maps_survive_being_stored(maps, people):
         ("shares_1", lambda a: a * np.nan),
     ],
 )
-def test_stored_maps_that_make_no_sense_are_refused(maps, name, spoil):
+def test_inconsistent_stored_maps_are_refused(maps, name, spoil):
     arrays = maps.to_arrays()
     with pytest.raises((ValueError, KeyError)):
         TransportMaps.from_arrays(arrays | {name: spoil(arrays[name])})
@@ -151,12 +151,12 @@ def test_uniforms_of_rows_are_uniform_and_independent():
     assert ((uniforms >= 0) & (uniforms < 1)).all()
 
 
-def test_zero_and_minus_zero_are_one_value():
+def test_zero_and_negative_zero_have_the_same_uniforms():
     zeros = torch.zeros(1, 3)
     assert torch.equal(row_uniforms(zeros, 4), row_uniforms(-zeros, 4))
 
 
-def test_draws_go_round_the_circle():
+def test_shifted_uniforms_wrap_around():
     first = row_uniforms(torch.arange(150.0).reshape(50, 3), 2)
     draws = torch.stack([shifted_uniforms(first, shift) for shift in (0, 1 / 3, 2 / 3)])
     assert ((draws >= 0) & (draws < 1)).all()
@@ -175,7 +175,7 @@ DROPPED = (OneHotGroup(name="c", features=("c=1", "c=2"), dropped="other"),)
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10_000), shift=st.floats(-3, 3), share=st.floats(0.02, 0.98))
-def test_kinds_are_kept_whatever_the_data(seed, shift, share):
+def test_kinds_are_preserved_for_any_data(seed, shift, share):
     rng = np.random.default_rng(seed)
     groups = (rng.random(400) < 0.4).astype(np.int8)
     groups[:2] = [0, 1]
@@ -193,11 +193,11 @@ def test_kinds_are_kept_whatever_the_data(seed, shift, share):
         ]
     ).astype(np.float32)
     maps = fit_transport_maps(rows, groups, KINDS, DROPPED, 2)
-    # People from nowhere near the data, too.
+    # Rows far outside the data, too.
     rows[:20, 0] *= 100
     features = torch.from_numpy(rows)
     for source in (0, 1):
-        moved = carried(maps, features, source, 1 - source).numpy()
+        moved = transported(maps, features, source, 1 - source).numpy()
         assert np.isfinite(moved).all()
         assert np.array_equal(moved[:, 1], np.round(moved[:, 1]))
         assert set(np.unique(moved[:, 2:])) <= {0, 1}
