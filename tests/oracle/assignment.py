@@ -10,7 +10,7 @@ Float = NDArray[np.float64]
 
 
 def cheapest_assignment(costs: Float) -> float:
-    """Mean cost of the best way to pair as many with as many, `[n, n]`."""
+    """Mean cost of the best assignment, from costs `[n, n]`."""
     return float(costs[linear_sum_assignment(costs)].mean())
 
 

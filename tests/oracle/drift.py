@@ -12,7 +12,7 @@ POWERS = (0.1, 0.3, 0.5, 0.7, 0.9)
 
 
 def bin_of(edges: Sequence[float], score: float) -> int:
-    """How many edges do not exceed the score."""
+    """Number of edges that do not exceed the score."""
     return bisect.bisect_right(edges, score)
 
 

@@ -1,4 +1,4 @@
-"""A FlipTest of one feature, one person at a time: rank for rank, ties shared in parts."""
+"""FlipTest of one feature, one row at a time: equal ranks correspond, ties are split."""
 
 from __future__ import annotations
 

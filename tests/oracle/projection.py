@@ -14,7 +14,7 @@ Array = NDArray[np.float64]
 
 
 def contrasts(groups: Sequence[Array], tolerance: float, favoured: int | None = None) -> Array:
-    """φ of Definition 1 times N: one row a bounded difference of rates, `[constraints, n]`."""
+    """φ of Definition 1 times N: one row per bounded difference of rates, `[constraints, n]`."""
     rows = []
     for codes in groups:
         present = np.unique(codes)

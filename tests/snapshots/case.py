@@ -1,4 +1,4 @@
-"""Cases of the snapshots: what a result prints and what it holds, on small fixed inputs."""
+"""Snapshot cases: printed text and data of a result, on small fixed inputs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MASKED_WORDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What a result prints, and what it holds.
+    """Printed text and data of a result.
 
     Attributes:
         text: As printed; None if it prints nothing of its own.
@@ -46,7 +46,7 @@ class Shown:
 
 
 def case(made: Callable[[], Any]) -> Callable[[], Any]:
-    """Name a case after its function, and mask what differs from run to run."""
+    """Name a case after its function, and mask values that differ between runs."""
 
     @functools.cache
     def shown() -> Shown:
@@ -79,7 +79,7 @@ def _masked(value: Any) -> Any:
 
 
 def _of_model(value: Any) -> bool:
-    """Versions of a model, and places, are fixed; versions of packages are not."""
+    """Mask versions of packages; versions of models and paths are fixed."""
     return isinstance(value, list)
 
 

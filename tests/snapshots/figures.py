@@ -1,4 +1,4 @@
-"""Numbers of a result without their names: they outlive renaming and rewording."""
+"""Numbers of a result without their names, which stay the same under renaming and rewording."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NUMBER = re.compile(r"(?<![\w.])[+\-−]?(?:\d[\d,]*\d|\d)?\.?\d+(?:[eE][+-]?\d
 
 
 def plain(value: Any) -> Any:
-    """As JSON has it, floats rounded; of dataclasses, arrays and tensors too."""
+    """Plain JSON data with rounded floats, from dataclasses, arrays and tensors as well."""
     if isinstance(value, Enum):
         return value.name
     if value is None or isinstance(value, bool | str):
@@ -41,7 +41,7 @@ def plain(value: Any) -> Any:
 
 
 def rounded(value: float) -> int | float | str:
-    """To 9 significant digits; whole numbers as they are, and words for what is not finite."""
+    """Round to 9 significant digits; keep integers, and name values that are not finite."""
     if isinstance(value, int):
         return value
     if not math.isfinite(value):

@@ -1,4 +1,4 @@
-"""Where snapshots are kept, and what is kept of a case."""
+"""Paths and contents of the snapshot files."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ PACKAGES = ("monitor", "offline_audit")
 
 
 def figures_of(shown: Shown) -> dict[str, Any]:
-    """Numbers alone: of the data where there is some, of the printed text otherwise."""
+    """Numbers of the data, or of the printed text if there are no data."""
     if shown.data is not None:
         return {"of": "data", "figures": numeric_leaves(shown.data)}
     return {"of": "text", "figures": numbers_in(shown.text or "")}
 
 
 def as_json(value: Any) -> str:
-    """In the layout of the files."""
+    """Text of a snapshot file."""
     return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def public_names() -> str:
-    """`__all__` of the two packages, one name a line."""
+    """`__all__` of the two packages, one name per line."""
     return "".join(
         f"{package} {name}\n"
         for package in PACKAGES

@@ -1,4 +1,4 @@
-"""Rewrite what is printed and held: `python -m tests.snapshots.update [case …]`.
+"""Rewrite frozen texts and data: `python -m tests.snapshots.update [case …]`.
 
 Figures are written once, for a case that has none, and never again.
 """
