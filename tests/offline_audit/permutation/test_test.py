@@ -87,8 +87,8 @@ def test_an_invalid_argument_is_named_in_the_error(metric, columns, message):
 @pytest.mark.parametrize(
     ("groups", "message"),
     [
-        (["female"] * N, "two groups are needed; only 'female'"),
-        ([None] * N, "two groups are needed; no group is known"),
+        (["female"] * N, "Two groups of group are needed, and only female is known"),
+        ([None] * N, "Two groups of group are needed, and none is known"),
         ([], "arrays have no rows"),
         (np.where(np.arange(N) < 3, "Female ", GROUPS), "differ only in case or spaces"),
         (np.linspace(18, 70, 201), "arrays have different lengths|distinct values"),

@@ -32,8 +32,8 @@ REFUSED: dict[str, dict[str, Any]] = {
         "decisions": changed(DECISIONS, 7, 2)
     },
     "decisions: not all values are numbers": {"decisions": changed(DECISIONS, 7, "yes")},
-    "decisions: one value a row": {"decisions": DECISIONS[:, None]},
-    "no rows were given": {"decisions": [], "distances": [], "groups": []},
+    "decisions: one value per row": {"decisions": DECISIONS[:, None]},
+    "arrays have no rows": {"decisions": [], "distances": [], "groups": []},
     "different length: decisions 400, distances 399": {"distances": DISTANCES[1:]},
     "distances: 1 value is NaN, the first in row 3": {"distances": changed(DISTANCES, 3, math.nan)},
     "distances: 1 value is negative, the first in row 3": {
@@ -56,7 +56,7 @@ REFUSED: dict[str, dict[str, Any]] = {
         "groups": changed(GROUPS, 9, "c"),
         "expected_groups": ["a", "b"],
     },
-    "2,000 different values are no groups": {
+    "2,000 distinct values": {
         "groups": RNG.random(2_000),
         "decisions": RNG.integers(0, 2, 2_000),
         "distances": RNG.random(2_000),
