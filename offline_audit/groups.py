@@ -211,7 +211,8 @@ def crossed_name(names: Iterable[str]) -> str:
 def crossed(parts: Sequence[Crossing]) -> Crossing:
     """Crossing of several attributes; only combinations of groups that occur."""
     known = np.all([part.codes != UNKNOWN for part in parts], axis=0)
-    sizes = tuple(len(part.names) for part in parts)
+    # At least 1, since an attribute may have no known group at all.
+    sizes = tuple(max(len(part.names), 1) for part in parts)
     flat = np.ravel_multi_index([np.where(known, part.codes, 0) for part in parts], sizes)
     occurring = np.unique(flat[known])
     codes = np.where(known, np.searchsorted(occurring, flat), UNKNOWN)

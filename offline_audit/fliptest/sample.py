@@ -253,13 +253,13 @@ class Sample:
         names, codes = to_codes(values, str(attribute))
         warnings = require_names(names, None, str(attribute))
         require_two_groups(names, str(attribute))
-        known_labels = None
-        if needs_labels:
-            if labels is None:
-                raise AuditInputError("labels: required for this criterion")
-            known_labels = binary(labels, "labels")
+        if needs_labels and labels is None:
+            raise AuditInputError("labels: required for this criterion")
+        known_labels = None if labels is None else binary(labels, "labels")
         lengths = {"features": len(table.features), f"groups of {attribute}": len(codes)}
         require_length(lengths | ({} if known_labels is None else {"labels": len(known_labels)}))
+        if not needs_labels:
+            known_labels = None
         if n := int((codes == UNKNOWN).sum()):
             warnings.append(f"{count(n, 'row')} without a group {are(n)} excluded.")
         if known_labels is not None:

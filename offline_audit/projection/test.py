@@ -126,7 +126,7 @@ def projection_test(
         bandwidth=None if bandwidth is None else number("bandwidth", bandwidth),
         alpha=require_alpha(alpha),
         smallest_expected=number("smallest_expected", smallest_expected),
-        smallest_cell=math.ceil(number("smallest_cell", smallest_cell)),
+        smallest_cell=require_whole("smallest_cell", smallest_cell, 1),
         seed=require_whole("seed", seed, 0),
     )
     validate_options(options, sample)

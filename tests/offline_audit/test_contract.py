@@ -92,6 +92,7 @@ LABELS = (RNG.random(N) < 0.5).astype(int)
 FEATURES = RNG.normal(size=(N, 2)) + (GROUPS == "b")[:, None]
 DISTANCES = np.abs(RNG.normal(size=N))
 AGES = RNG.normal(40, 10, N)
+SCORES = RNG.random(N)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,12 +103,14 @@ class Entry:
         data: Arguments of a small valid call.
         own: Parameters that no other audit has.
         quick: Options that make a call fast.
+        long: Arguments that make a call long enough to report progress.
         compares_groups: Whether it compares groups.
     """
 
     data: dict[str, Any]
     own: set[str] = field(default_factory=set)
     quick: dict[str, Any] = field(default_factory=dict)
+    long: dict[str, Any] = field(default_factory=dict)
     compares_groups: bool = True
 
 
@@ -116,6 +119,7 @@ ENTRIES = {
         data={"groups": GROUPS, "decisions": DECISIONS, "metrics": "selection_rate"},
         own={"exchange", "studentized", "score_limits", "bins"},
         quick={"n_resamples": 99},
+        long={"metrics": "mean_score", "scores": SCORES},
     ),
     "selection_table": Entry(data={"groups": GROUPS, "decisions": DECISIONS}),
     "correlation_test": Entry(
@@ -303,7 +307,7 @@ def test_input_is_not_changed(name):
 )
 def test_progress_receives_task_steps_done_and_steps_in_all(name):
     reports: list[tuple[str, int, int]] = []
-    called(name, progress=lambda *report: reports.append(report))
+    called(name, progress=lambda *report: reports.append(report), **ENTRIES[name].long)
     assert reports
     for task, done, total in reports:
         assert isinstance(task, str)

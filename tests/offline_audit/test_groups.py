@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from offline_audit.groups import only_labelled_decision, uneven_labels
+from offline_audit.groups import Crossing, crossed, only_labelled_decision, uneven_labels
 from offline_audit.validation import UNKNOWN
 
 
@@ -37,3 +37,11 @@ def test_labels_are_uneven_if_their_shares_differ_by_more_than_a_tenth():
 def test_a_difference_that_chance_explains_is_not_uneven():
     rows, labelled = np.array([[10, 10], [1_000, 1_000]]), np.array([[5, 7], [500, 700]])
     assert uneven_labels(rows, labelled, standard_errors=3).tolist() == [False, True]
+
+
+def test_a_crossing_with_an_attribute_without_known_groups_has_no_groups():
+    known = Crossing(attribute="sex", names=("a", "b"), codes=np.array([0, 1, 1]))
+    unknown = Crossing(attribute="age", names=(), codes=np.full(3, UNKNOWN))
+    result = crossed([known, unknown])
+    assert (result.attribute, result.names) == ("sex × age", ())
+    assert result.codes.tolist() == [UNKNOWN] * 3

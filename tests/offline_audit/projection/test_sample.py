@@ -34,7 +34,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "decisions: not all values are numbers": {"decisions": changed(DECISIONS, 7, "yes")},
     "decisions: one value per row": {"decisions": DECISIONS[:, None]},
     "arrays have no rows": {"decisions": [], "distances": [], "groups": []},
-    "different length: decisions 400, distances 399": {"distances": DISTANCES[1:]},
+    "different lengths: decisions 400, distances 399": {"distances": DISTANCES[1:]},
     "distances: 1 value is NaN, the first in row 3": {"distances": changed(DISTANCES, 3, math.nan)},
     "distances: 1 value is negative, the first in row 3": {
         "distances": changed(DISTANCES, 3, -1.0)
@@ -47,10 +47,10 @@ REFUSED: dict[str, dict[str, Any]] = {
     "criterion: unknown criterion 'parity'; use one of statistical_parity": {"criterion": "parity"},
     "law: unknown law 'wald'; use one of": {"law": "wald"},
     "tolerance: must be at least 0 and below 1, not -0.1": {"tolerance": -0.1},
-    "alpha: must be between 0 and 1, not 1": {"alpha": 1.0},
+    "alpha: must be a number between 0 and 1, not 1": {"alpha": 1.0},
     "bandwidth: must be positive, not -1": {"law": "kernel", "bandwidth": -1.0},
     "groups: at least one protected attribute": {"groups": {}},
-    "different length: .* groups of group 399": {"groups": GROUPS[1:]},
+    "different lengths: .* groups of group 399": {"groups": GROUPS[1:]},
     r"'A ' and 'a' differ only in case or spaces": {"groups": changed(GROUPS, 9, "A ")},
     r"1 name not expected: 'c'; expected are a, b": {
         "groups": changed(GROUPS, 9, "c"),
@@ -67,7 +67,7 @@ REFUSED: dict[str, dict[str, Any]] = {
         "groups": {"x": GROUPS, "y": GROUPS},
         "favoured": "a",
     },
-    "units: 1 row without, first 4": {"units": changed(np.arange(N), 4, None)},
+    "units: 1 row without a unit, the first is row 4": {"units": changed(np.arange(N), 4, None)},
     "units: 2 units with rows in more than one group of group": {
         "units": np.repeat(np.arange(N // 2), 2),
         "groups": np.array(["a", "b", "b", "a"] + ["a"] * (N - 4)),
@@ -76,10 +76,10 @@ REFUSED: dict[str, dict[str, Any]] = {
         "distances": changed(DISTANCES, 3, 1e307)
     },
     "tolerance: not all values are numbers": {"tolerance": "x"},
-    "alpha: not all values are numbers": {"alpha": "x"},
-    "alpha: must be one finite number": {"alpha": [0.1, 0.2]},
+    "alpha: must be a number between 0 and 1, not .x": {"alpha": "x"},
+    "alpha: must be a number between 0 and 1, not .0": {"alpha": [0.1, 0.2]},
     "smallest_expected: must be one finite number": {"smallest_expected": math.nan},
-    "smallest_cell: must be one finite number": {"smallest_cell": math.inf},
+    "smallest_cell: must be a whole number of at least 1, not inf": {"smallest_cell": math.inf},
     "bandwidth: not all values are numbers": {"law": "kernel", "bandwidth": "x"},
     "expected_groups: there is no attribute sex": {"expected_groups": {"sex": ["a", "b"]}},
     "expected_groups: pass a list of names": {"expected_groups": "ab"},
