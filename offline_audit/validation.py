@@ -66,7 +66,9 @@ def require_whole(name: str, value: Any, least: int) -> int:
     Raises:
         AuditInputError: It is not a whole number, or is below `least`.
     """
-    if not is_whole(value) or value < least:
+    # As in scipy, 100.0 is a whole number too.
+    whole = is_whole(value) or (isinstance(value, float) and value.is_integer())
+    if not whole or value < least:
         raise AuditInputError(
             f"{name}: must be a whole number of at least {least}, not {_shown(value)}"
         )

@@ -97,10 +97,13 @@ def correlation_test(
             reason = f"not enough data: {n} rows; at least {SMALLEST_UNITS} are needed"
         else:
             options = PermutationOptions(
-                alternative=alternative, n_resamples=n_resamples, seed=seed, studentized=studentized
+                alternative=alternative,
+                n_resamples=int(n_resamples),
+                seed=int(seed),
+                studentized=studentized,
             )
             observed = float(_statistic(u, v[None, :], options)[0])
-            with reporting(progress, n_resamples) as reporter:
+            with reporting(progress, int(n_resamples)) as reporter:
                 reporter.doing(f"permuting {of}")
                 options = dataclasses.replace(options, step=reporter.step)
                 null_distribution = _null_distribution(u, v, options)

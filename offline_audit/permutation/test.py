@@ -154,8 +154,8 @@ def permutation_test(
         confidence_level=confidence_level,
         options=PermutationOptions(
             alternative=alternative,
-            n_resamples=n_resamples,
-            seed=seed,
+            n_resamples=int(n_resamples),
+            seed=int(seed),
             studentized=studentized,
             bins=bins,
         ),

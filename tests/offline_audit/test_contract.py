@@ -238,6 +238,16 @@ def test_invalid_arguments_are_refused_by_name(name, parameter):
         assert parameter in str(error.value).partition(";")[0]
 
 
+@pytest.mark.parametrize(
+    ("name", "parameter"),
+    [case for case in entry_parameters() if case[1] in ("n_resamples", "seed")],
+)
+def test_whole_floats_are_whole_numbers(name, parameter):
+    number = ENTRIES[name].quick.get(parameter, 7)
+    with_float = called(name, **{parameter: float(number)})
+    assert with_float.to_dict() == called(name, **{parameter: number}).to_dict()
+
+
 @pytest.mark.parametrize("parameter", ["alpha", "confidence_level", "seed"])
 def test_the_same_mistake_gives_the_same_message(parameter):
     for value in INVALID[parameter]:

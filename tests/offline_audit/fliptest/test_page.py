@@ -172,7 +172,7 @@ def test_defaults_and_limits_match_the_page():
     }
     assert all(parameters[name].default == int(value) for name, value in named)
     bar = (
-        r"distance of ([\d.]+).*? by ([\d.]+) of its variance.*? AUC of ([\d.]+).*?than (\d) times"
+        r"distance of ([\d.]+).*?\sby ([\d.]+) of its variance.*? AUC of ([\d.]+).*?than (\d) times"
     )
     limits = re.search(bar, TEXT, re.DOTALL)
     assert limits is not None

@@ -154,7 +154,7 @@ def test_few_people_are_suppressed_and_none_is_reported():
     report = report_of(flipset, smallest_cell=people + 1)
     assert (report.people, report.members, report.share, report.asked) == (None, None, None, 0)
     assert report.features == report.by_undoing == report.by_magnitude == ()
-    assert report.reason == f"fewer than {people + 1} people flip this way"
+    assert report.reason == f"fewer than {people + 1} people flip on this side"
     assert str(people) not in str(report).replace(str(people + 1), "")
     assert report_of(flipset, smallest_cell=people).features
     same = Flipset(
