@@ -32,7 +32,7 @@ SCALE = np.array([2.0, 0.8, 0.8, 3.0, 0.5, 0.8, 0.7, 0.7, 1.0])
 
 
 def rows_of(income, sector, years, part_time, town):
-    """Encoded people, `[..., 9]`."""
+    """Encoded rows, `[..., 9]`."""
     shape = np.shape(income)
     rows = np.zeros((*shape, 9), np.float32)
     rows[..., 0], rows[..., 3], rows[..., 4], rows[..., 8] = income, years, part_time, 7.5
@@ -44,18 +44,18 @@ def rows_of(income, sector, years, part_time, town):
 
 
 def score(rows):
-    places = rows[:, 1] + 0.6 * rows[:, 2] - 0.5 * rows[:, 6] - 0.2 * rows[:, 7]
-    return rows[:, 0] - 2 * rows[:, 4] + places + 0.3 * rows[:, 3] - 1.5
+    category_terms = rows[:, 1] + 0.6 * rows[:, 2] - 0.5 * rows[:, 6] - 0.2 * rows[:, 7]
+    return rows[:, 0] - 2 * rows[:, 4] + category_terms + 0.3 * rows[:, 3] - 1.5
 
 
 def model(rows):
     return (score(rows) >= 0).astype(np.int8)
 
 
-def drawn(n, draws, seed=0, shift=1.0):
-    """People and counterparts who earn less, are part-time more often and change categories."""
+def draw_flipset(n, draws, seed=0, shift=1.0):
+    """Rows whose counterparts have less income, more part-time work and other categories."""
     rng = np.random.default_rng(seed)
-    person = rng.normal(size=n)
+    person_effect = rng.normal(size=n)
     income = rng.gamma(4.0, 0.5, n)
     sector, town = rng.choice(3, n, p=[0.2, 0.3, 0.5]), rng.choice(3, n)
     years, part_time = rng.poisson(2, n), rng.random(n) < 0.3
@@ -63,7 +63,7 @@ def drawn(n, draws, seed=0, shift=1.0):
     moves = rng.random(size) < 0.4
     own = rows_of(income, sector, years, part_time, town)
     others = rows_of(
-        income - shift * rng.gamma(1.5, 0.3, size) * np.exp(0.3 * person),
+        income - shift * rng.gamma(1.5, 0.3, size) * np.exp(0.3 * person_effect),
         np.where(moves, rng.choice(3, size, p=[0.5, 0.3, 0.2]), sector),
         np.maximum(years + rng.integers(-1, 2, size), 0),
         np.where(moves, rng.random(size) < 0.6, part_time),
@@ -73,10 +73,10 @@ def drawn(n, draws, seed=0, shift=1.0):
         features=own,
         counterparts=others,
         decisions=model(own) == 1,
-        counterpart_decisions=np.stack([model(each) == 1 for each in others]),
+        counterpart_decisions=np.stack([model(draw) == 1 for draw in others]),
     )
 
 
 def report_of(flipset, side="advantaged", decide=model, **options) -> Any:
-    """Of any type, so that tests need not ask what a report leaves open."""
+    """Typed as Any, so that tests can read optional fields without narrowing."""
     return transparency_report(flipset, side, COLUMNS, SCALE, decide, **options)

@@ -19,7 +19,7 @@ X = RNG.normal(size=(3 * N, 2)) + np.outer(np.repeat([0, 1, 2], N), [1.0, 0.0])
 TWO = slice(0, 2 * N)
 
 
-def flips(model, features, groups, **options):
+def quick_flip_test(model, features, groups, **options):
     """A quick test with some options changed."""
     return flip_test(model, features, groups, **{**QUICK, **options})
 
@@ -28,8 +28,8 @@ def decide(rows):
     return rows[:, 0] > 0.5
 
 
-def asked(**options):
-    return flips(decide, X[TWO], GROUP[TWO], **options)
+def flip_test_of_two_groups(**options):
+    return quick_flip_test(decide, X[TWO], GROUP[TWO], **options)
 
 
 @pytest.mark.parametrize(
@@ -69,12 +69,12 @@ def asked(**options):
 )
 def test_invalid_options_are_rejected_by_name(options, message):
     with pytest.raises(AuditInputError, match=message):
-        asked(**options)
+        flip_test_of_two_groups(**options)
 
 
 def test_seeds_of_any_size_are_accepted():
-    assert asked(seed=2**60 + 1).seed == 2**60 + 1
-    assert asked(seed=np.int64(7), n_resamples=9.0).seed == 7
+    assert flip_test_of_two_groups(seed=2**60 + 1).seed == 2**60 + 1
+    assert flip_test_of_two_groups(seed=np.int64(7), n_resamples=9.0).seed == 7
 
 
 @pytest.mark.parametrize(
@@ -95,34 +95,36 @@ def test_seeds_of_any_size_are_accepted():
 )
 def test_invalid_features_and_groups_are_rejected(features, groups, message):
     with pytest.raises(AuditInputError, match=message):
-        flips(decide, features, groups)
+        quick_flip_test(decide, features, groups)
 
 
 def test_labels_of_another_length_are_rejected():
     with pytest.raises(AuditInputError, match="labels 299"):
-        asked(labels=np.ones(2 * N - 1), criterion="equal_opportunity")
+        flip_test_of_two_groups(labels=np.ones(2 * N - 1), criterion="equal_opportunity")
 
 
 def test_rows_without_a_group_are_excluded_and_counted():
     groups = GROUP[TWO].astype(object)
     groups[::10] = None
-    result = flips(decide, X[TWO], groups)
+    result = quick_flip_test(decide, X[TWO], groups)
     assert result.warnings == ("30 rows without a group are excluded.",)
     assert result.direction("a", "b").rows == (135, 135)
 
 
 def test_a_small_group_has_a_reason_and_other_pairs_are_tested():
     few = np.r_[: 2 * N, 2 * N : 2 * N + 40]
-    result = flips(decide, X[few], GROUP[few])
+    result = quick_flip_test(decide, X[few], GROUP[few])
     assert len(result.directions) == 6
-    for each in result:
-        if "c" in (each.source, each.target):
-            assert each.p_value is None
-            assert each.reason == "c has 40 rows; at least 100 are required (`smallest_group`)."
-            assert each.gross is None
-            assert each.rates[0] is not None
+    for direction in result:
+        if "c" in (direction.source, direction.target):
+            assert direction.p_value is None
+            assert (
+                direction.reason == "c has 40 rows; at least 100 are required (`smallest_group`)."
+            )
+            assert direction.gross is None
+            assert direction.rates[0] is not None
         else:
-            assert each.p_value is not None
+            assert direction.p_value is not None
     assert result.complete
     json.dumps(result.to_dict(), allow_nan=False)
     assert "c has 40 rows" in str(result)
@@ -131,33 +133,33 @@ def test_a_small_group_has_a_reason_and_other_pairs_are_tested():
 
 def test_equal_groups_have_no_flips():
     same = np.tile(X[:N], (2, 1))
-    result = flips(decide, same, GROUP[TWO], explain=True)
-    for each in result:
-        assert each.gross.value == 0
-        assert each.p_value == 1
-        assert each.gross.interval[0] == 0
-        assert 0 < each.gross.interval[1] < 0.05
-        assert np.array_equal(each.flipset.counterparts[0], each.flipset.features)
+    result = quick_flip_test(decide, same, GROUP[TWO], explain=True)
+    for direction in result:
+        assert direction.gross.value == 0
+        assert direction.p_value == 1
+        assert direction.gross.interval[0] == 0
+        assert 0 < direction.gross.interval[1] < 0.05
+        assert np.array_equal(direction.flipset.counterparts[0], direction.flipset.features)
     assert str(result)
-    assert all(str(each) for each in result)
+    assert all(str(direction) for direction in result)
     assert result.rejected == ()
 
 
 def test_a_constant_model_has_no_flips():
-    result = flips(lambda rows: np.ones(len(rows)), X[TWO], GROUP[TWO])
-    for each in result:
-        assert each.rates == (1.0, 1.0)
-        assert each.gross.value == 0
-        assert each.p_value == 1
+    result = quick_flip_test(lambda rows: np.ones(len(rows)), X[TWO], GROUP[TWO])
+    for direction in result:
+        assert direction.rates == (1.0, 1.0)
+        assert direction.gross.value == 0
+        assert direction.p_value == 1
 
 
-def test_a_feature_constant_in_one_group_is_a_warning():
+def test_a_feature_constant_in_one_group_gives_a_warning():
     table = X[TWO].copy()
     table[:N, 1] = 3.0
-    result = flips(decide, table, GROUP[TWO])
+    result = quick_flip_test(decide, table, GROUP[TWO])
     assert any("x1 is constant in a" in w for w in result.direction("a", "b").warnings)
-    back = result.direction("b", "a")
-    assert (back.flipset.counterparts[:, :, 1] == 3.0).all()
+    reverse = result.direction("b", "a")
+    assert (reverse.flipset.counterparts[:, :, 1] == 3.0).all()
 
 
 def test_rows_of_categories_in_one_group_only_are_counted():
@@ -165,7 +167,7 @@ def test_rows_of_categories_in_one_group_only_are_counted():
     town = np.where(RNG.random(2 * N) < 0.5, "hill", "dale")
     town[:20] = "isle"
     frame = pd.DataFrame({"x": X[TWO, 0], "town": town})
-    result = flips(lambda f: (f["x"] > 0.5).to_numpy(), frame, GROUP[TWO])
+    result = quick_flip_test(lambda f: (f["x"] > 0.5).to_numpy(), frame, GROUP[TWO])
     (warning,) = result.direction("a", "b").warnings
     assert warning.startswith("a: 20 rows with a category of town that does not occur in b")
     assert result.direction("b", "a").warnings == ()
@@ -174,74 +176,77 @@ def test_rows_of_categories_in_one_group_only_are_counted():
     assert transported[:, :20, 3].max() == 0
 
 
-def refuses(rows):
+def refuses_some_rows(rows):
     if (rows[:, 1] > 2).any():
         raise ValueError("someone has 2.71828")
     return decide(rows)
 
 
 def test_rows_on_which_the_model_fails_are_excluded_and_counted():
-    result = flips(refuses, X[TWO], GROUP[TWO])
+    result = quick_flip_test(refuses_some_rows, X[TWO], GROUP[TWO])
     failed = [(X[TWO, 1] > 2)[part].sum() for part in (slice(0, N), slice(N, 2 * N))]
     assert sum(failed) > 2
     assert result.direction("a", "b").rows == (N - failed[0], N - failed[1])
     (warning,) = result.warnings
     assert warning.endswith("rows got no decision: the model failed on them (ValueError)")
     assert "2.71828" not in str(result)
-    assert all(each.p_value is not None for each in result)
+    assert all(direction.p_value is not None for direction in result)
 
 
 def test_rows_whose_counterparts_get_no_decision_are_excluded_and_counted():
-    """The model refuses what only counterparts are: some of them, or all."""
+    """The model fails on rows that occur only as counterparts: on some of them, or on all."""
     known = {row.tobytes() for row in X[TWO].astype(np.float32)}
 
-    def refuses_strangers(rows, share):
-        strange = [row.tobytes() not in known and row[0] % 1 < share for row in rows]
-        if any(strange):
-            raise KeyError("who?")
+    def refuses_counterparts(rows, share):
+        unseen = [row.tobytes() not in known and row[0] % 1 < share for row in rows]
+        if any(unseen):
+            raise KeyError("unknown row")
         return decide(rows)
 
-    some = flips(lambda r: refuses_strangers(r, 0.1), X[TWO], GROUP[TWO])
-    each = some.direction("a", "b")
-    lost = N - len(each.flipset)
-    assert f"Excluded: {lost} rows, as the model did not decide on a counterpart." in each.warnings
-    assert each.p_value is not None
-    assert 0.7 * N < len(each.flipset) < N
-    none = flips(lambda r: refuses_strangers(r, 1.1), X[TWO], GROUP[TWO])
-    for each in none:
-        assert each.reason == "the model did not decide on any counterpart."
-        assert each.p_value is None
-        assert each.gross is None
-        assert each.null is None
+    some = quick_flip_test(lambda r: refuses_counterparts(r, 0.1), X[TWO], GROUP[TWO])
+    direction = some.direction("a", "b")
+    n_excluded = N - len(direction.flipset)
+    assert (
+        f"Excluded: {n_excluded} rows, as the model did not decide on a counterpart."
+        in direction.warnings
+    )
+    assert direction.p_value is not None
+    assert 0.7 * N < len(direction.flipset) < N
+    none = quick_flip_test(lambda r: refuses_counterparts(r, 1.1), X[TWO], GROUP[TWO])
+    for direction in none:
+        assert direction.reason == "the model did not decide on any counterpart."
+        assert direction.p_value is None
+        assert direction.gross is None
+        assert direction.null is None
     json.dumps(none.to_dict(), allow_nan=False)
     assert "the model did not decide on any counterpart" in str(none)
 
 
 def test_a_model_without_any_decision_is_an_error():
     with pytest.raises(ModelFailedError, match="ZeroDivisionError"):
-        flips(lambda rows: 1 / 0, X[TWO], GROUP[TWO])
+        quick_flip_test(lambda rows: 1 / 0, X[TWO], GROUP[TWO])
     with pytest.raises(ModelFailedError, match="not numbers"):
-        flips(lambda rows: np.full(len(rows), np.nan), X[TWO], GROUP[TWO])
+        quick_flip_test(lambda rows: np.full(len(rows), np.nan), X[TWO], GROUP[TWO])
     with pytest.raises(AuditInputError, match="shape"):
-        flips(lambda rows: np.ones(3), X[TWO], GROUP[TWO])
+        quick_flip_test(lambda rows: np.ones(3), X[TWO], GROUP[TWO])
     with pytest.raises(AuditInputError, match="model: must be a function"):
-        flips(3, X[TWO], GROUP[TWO])
+        quick_flip_test(3, X[TWO], GROUP[TWO])
 
 
 class Failing:
-    """A model whose endpoint goes down, or which breaks, after so many calls."""
+    """A model that raises an error after a number of calls."""
 
     width = None
 
     def __init__(self, calls, error):
-        self.calls, self.error, self.made = calls, error, 0
+        self.calls, self.error, self.n_calls = calls, error, 0
 
     def batch_rows(self, width):
         return 65_536
 
     def decide(self, rows):
-        self.made += 1
-        if self.made > self.calls:
+        self.n_calls += 1
+        if self.n_calls > self.calls:
             raise self.error("the endpoint is unavailable")
         return decide(rows).astype(np.int8)
 
@@ -251,8 +256,8 @@ class Failing:
 
 def failing_after(calls, error=ModelUnreachableError, **options):
     source = Failing(calls, error)
-    model = AuditedModel(source, name="far away")
-    return source, flips(model, X, GROUP, **options)
+    model = AuditedModel(source, name="remote")
+    return source, quick_flip_test(model, X, GROUP, **options)
 
 
 def test_an_unreachable_model_is_an_error():
@@ -264,49 +269,49 @@ def test_an_unreachable_model_is_an_error():
 def test_results_before_a_failure_of_the_model_are_returned(error):
     source, whole = failing_after(10**9, error)
     assert whole.complete
-    first = flips(AuditedModel(Failing(10**9, error), name="far away"), X[TWO], GROUP[TWO])
-    alone = [(d.p_value, d.gross) for d in first]
-    for calls in (1, 2, 3, source.made // 2, source.made - 1):
-        _, found = failing_after(calls, error)
-        assert not found.complete
-        assert any(w.startswith("Not complete: ") for w in found.warnings)
-        assert "NOT complete" in " ".join(str(found).split())
-        for each, wanted in zip(found, whole, strict=True):
-            if each.p_value is None:
-                assert each.reason == "the model failed during the test; see the warnings."
+    first = quick_flip_test(AuditedModel(Failing(10**9, error), name="remote"), X[TWO], GROUP[TWO])
+    first_pair = [(d.p_value, d.gross) for d in first]
+    for calls in (1, 2, 3, source.n_calls // 2, source.n_calls - 1):
+        _, partial = failing_after(calls, error)
+        assert not partial.complete
+        assert any(w.startswith("Not complete: ") for w in partial.warnings)
+        assert "NOT complete" in " ".join(str(partial).split())
+        for direction, expected in zip(partial, whole, strict=True):
+            if direction.p_value is None:
+                assert direction.reason == "the model failed during the test; see the warnings."
             else:
-                assert (each.p_value, each.gross) == (wanted.p_value, wanted.gross)
-        json.dumps(found.to_dict(), allow_nan=False)
-        done = [each.p_value is not None for each in found]
+                assert (direction.p_value, direction.gross) == (expected.p_value, expected.gross)
+        json.dumps(partial.to_dict(), allow_nan=False)
+        done = [direction.p_value is not None for direction in partial]
         assert done == sorted(done, reverse=True)
         assert not all(done)
-        if calls == source.made // 2:
-            assert [(d.p_value, d.gross) for d in found.directions[:2]] == alone
+        if calls == source.n_calls // 2:
+            assert [(d.p_value, d.gross) for d in partial.directions[:2]] == first_pair
 
 
 def test_flipsets_are_returned_if_the_permutations_fail():
-    # One call for everyone, then one for the counterparts of each direction.
-    _, found = failing_after(3)
-    first = found.direction("a", "b")
+    # One call for all rows, then one for the counterparts of each direction.
+    _, result = failing_after(3)
+    first = result.direction("a", "b")
     assert first.gross is not None
     assert first.null is None
     assert first.p_value is None
     assert any("it was not refitted" in warning for warning in first.warnings)
-    assert found.direction("b", "c").gross is None
+    assert result.direction("b", "c").gross is None
 
 
 def test_p_values_are_returned_if_the_explanation_fails():
-    """Call after call, until the first pair is held against chance and nothing is explained."""
-    every = (failing_after(calls, explain=True, n_resamples=3)[1] for calls in range(4, 400))
-    found = next(each for each in every if each.direction("a", "b").p_value is not None)
-    assert found.direction("a", "b").transparency == {}
-    assert not found.complete
-    assert found.direction("a", "c").p_value is None
+    """The model fails after the permutation test of the first pair, before its explanation."""
+    results = (failing_after(calls, explain=True, n_resamples=3)[1] for calls in range(4, 400))
+    result = next(result for result in results if result.direction("a", "b").p_value is not None)
+    assert result.direction("a", "b").transparency == {}
+    assert not result.complete
+    assert result.direction("a", "c").p_value is None
 
 
 def test_wrong_columns_are_rejected_before_the_model_is_called():
     called: list[Any] = []
     columns = Columns(features=Columns.numeric(["a", "b", "c"]).features)
     with pytest.raises(AuditInputError, match="3 are described"):
-        flips(called.append, X, GROUP, columns=columns)
+        quick_flip_test(called.append, X, GROUP, columns=columns)
     assert called == []

@@ -76,9 +76,9 @@ def test_the_interval_covers_every_length_that_its_parts_allow(parts, spread):
     ends = [(middle - below, middle + above) for middle, below, above, _ in parts]
     length, (low, high) = category_length([middle for middle, *_ in parts], ends, spread)
     assert length == pytest.approx(math.hypot(*(middle for middle, *_ in parts)) / spread)
-    inside = [a + at * (b - a) for (a, b), (*_, at) in zip(ends, parts, strict=True)]
-    for found in (length, math.hypot(*inside) / spread):
-        assert low - 1e-9 <= found <= high + 1e-9
+    inside = [a + position * (b - a) for (a, b), (*_, position) in zip(ends, parts, strict=True)]
+    for value in (length, math.hypot(*inside) / spread):
+        assert low - 1e-9 <= value <= high + 1e-9
 
 
 def test_the_interval_is_no_wider_than_its_parts():

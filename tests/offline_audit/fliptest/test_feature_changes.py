@@ -11,7 +11,7 @@ from scipy import stats
 from offline_audit import AuditInputError
 from offline_audit.fliptest.feature_changes import WeightedFlips
 from offline_audit.fliptest.flipset import Flipset
-from tests.offline_audit.fliptest.synthetic_flips import drawn, model, report_of
+from tests.offline_audit.fliptest.synthetic_flips import draw_flipset, model, report_of
 
 
 def flips_of(values, owner):
@@ -22,7 +22,7 @@ def flips_of(values, owner):
 
 
 def test_flips_belong_to_the_people_who_have_them():
-    flipset = drawn(300, 4)
+    flipset = draw_flipset(300, 4)
     flips = WeightedFlips.of(flipset, "advantaged")
     flipped = flipset.flips("advantaged")
     assert len(flips.owner) == flipped.sum()
@@ -35,7 +35,7 @@ def test_flips_belong_to_the_people_who_have_them():
 
 
 def test_intervals_of_one_flip_per_person_are_those_of_independent_people():
-    """Student's where nothing is skewed, and Wilson's but for the people it counts."""
+    """Student's interval for symmetric values, and Wilson's for shares."""
     values = np.random.default_rng(0).normal(size=80)
     values = np.concatenate([values, -values]) + 0.3
     flips = flips_of(values, np.arange(160))
@@ -49,18 +49,18 @@ def test_intervals_of_one_flip_per_person_are_those_of_independent_people():
 def test_repeated_flips_do_not_narrow_intervals():
     rng = np.random.default_rng(1)
     values, owner = rng.gamma(2.0, size=60) - 1, rng.choice(40, 60)
-    once, again = flips_of(values, owner), flips_of(np.repeat(values, 5), np.repeat(owner, 5))
-    for name, given in (
+    once, repeated = flips_of(values, owner), flips_of(np.repeat(values, 5), np.repeat(owner, 5))
+    for name, argument in (
         ("mean_interval", values),
         ("share_interval", values > 0),
         ("net_interval", np.sign(values).astype(np.int8)),
     ):
-        expected = getattr(once, name)(given, 0.95)
-        assert getattr(again, name)(np.repeat(given, 5), 0.95) == pytest.approx(expected)
+        expected = getattr(once, name)(argument, 0.95)
+        assert getattr(repeated, name)(np.repeat(argument, 5), 0.95) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("sign", [-1, 0, 1])
-def test_equal_signs_have_an_interval_that_ends_at_them(sign):
+def test_the_interval_of_equal_signs_ends_at_the_sign(sign):
     flips = flips_of(np.ones(30), np.arange(30))
     low, high = flips.net_interval(np.full(30, sign, np.int8), 0.95)
     assert -1 <= low <= sign <= high <= 1
@@ -69,11 +69,11 @@ def test_equal_signs_have_an_interval_that_ends_at_them(sign):
         assert sign in (low, high)
 
 
-def covered(draws, truth, seeds, *, split=False):
-    """How often each interval holds the truth; `split` forgets which flips are one person's."""
+def coverage_counts(draws, truth, seeds, *, split=False):
+    """Number of covering intervals per figure; `split` treats flips as independent rows."""
     hits: Counter[str] = Counter()
     for seed in seeds:
-        flipset = drawn(120, draws, seed)
+        flipset = draw_flipset(120, draws, seed)
         if split:
             flipset = Flipset(
                 features=np.tile(flipset.features, (draws, 1)),
@@ -81,57 +81,61 @@ def covered(draws, truth, seeds, *, split=False):
                 decisions=np.tile(flipset.decisions, draws),
                 counterpart_decisions=flipset.counterpart_decisions.reshape(1, -1),
             )
-        found = report_of(flipset, smallest_cell=1)
-        for each in found.features:
-            true = truth.of(each.name)
+        report = report_of(flipset, smallest_cell=1)
+        for feature in report.features:
+            true_feature = truth.of(feature.name)
             pairs = [
-                ("magnitude", each.magnitude_interval, true.magnitude),
-                ("undone", each.undone_interval, true.undone),
+                ("magnitude", feature.magnitude_interval, true_feature.magnitude),
+                ("undone", feature.undone_interval, true_feature.undone),
             ]
-            if each.shifts:
-                of = {shift.name: shift.difference for shift in true.shifts}
-                pairs += [(s.name, s.interval, of[s.name]) for s in each.shifts]
+            if feature.shifts:
+                differences = {shift.name: shift.difference for shift in true_feature.shifts}
+                pairs += [(s.name, s.interval, differences[s.name]) for s in feature.shifts]
             else:
-                pairs.append(("consistency", each.consistency_interval, true.consistency))
-            for what, (low, high), value in pairs:
-                hits[f"{each.name} {what}"] += low - 1e-9 <= value <= high + 1e-9
+                pairs.append(
+                    ("consistency", feature.consistency_interval, true_feature.consistency)
+                )
+            for figure, (low, high), value in pairs:
+                hits[f"{feature.name} {figure}"] += low - 1e-9 <= value <= high + 1e-9
     return hits
 
 
 @pytest.mark.parametrize("draws", [1, 8])
-def test_intervals_cover(draws):
-    """At least as often as 95% would, but for chance once in 10,000; far fewer if people split."""
-    truth = report_of(drawn(200_000, draws, seed=10**6))
+def test_intervals_reach_their_nominal_coverage(draws):
+    """At least 95%, at a false alarm rate of 1e-4; far less if flips count as independent."""
+    truth = report_of(draw_flipset(200_000, draws, seed=10**6))
     runs = 400
-    hits = covered(draws, truth, range(runs))
-    least = stats.binom.ppf(1e-4, runs, 0.95)
-    assert {name: count for name, count in hits.items() if count < least} == {}
-    # Not by being endless: a share of half the flips is covered about as often as it says.
+    hits = coverage_counts(draws, truth, range(runs))
+    lowest = stats.binom.ppf(1e-4, runs, 0.95)
+    assert {name: count for name, count in hits.items() if count < lowest} == {}
+    # Not by being too wide: coverage of a share near 0.5 is close to the nominal level.
     assert hits["income undone"] <= stats.binom.ppf(0.999, runs, 0.98 if draws == 1 else 0.985)
     if draws > 1:
-        split = covered(draws, truth, range(runs), split=True)
+        split = coverage_counts(draws, truth, range(runs), split=True)
         assert min(split.values()) < stats.binom.ppf(1e-6, runs, 0.95)
 
 
 def test_the_model_is_not_called_for_variables_that_do_not_differ():
-    asked = []
+    row_counts = []
 
-    def listening(rows):
-        asked.append(len(rows))
+    def counting(rows):
+        row_counts.append(len(rows))
         return model(rows)
 
-    report = report_of(drawn(400, 2), decide=listening)
+    report = report_of(draw_flipset(400, 2), decide=counting)
     fixed = report.of("fixed")
     assert (fixed.magnitude, fixed.magnitude_interval, fixed.consistency) == (0.0, (0.0, 0.0), 0.0)
     assert (fixed.changed, fixed.undone) == (0.0, 0.0)
     assert "Equal in all flips: fixed." in str(report)
-    assert len(asked) == 5
-    changed = [round(each.changed * report.asked) for each in report.features if each.changed]
-    assert sorted(asked) == sorted(changed)
+    assert len(row_counts) == 5
+    changed = [
+        round(feature.changed * report.asked) for feature in report.features if feature.changed
+    ]
+    assert sorted(row_counts) == sorted(changed)
 
 
 def test_the_model_decides_on_a_sample_of_many_flips():
-    flipset = drawn(3_000, 4)
+    flipset = draw_flipset(3_000, 4)
     whole, part = report_of(flipset), report_of(flipset, max_rows=500, seed=1)
     assert whole.asked > 2_000
     assert part.asked == 500
@@ -143,36 +147,38 @@ def test_the_model_decides_on_a_sample_of_many_flips():
 
 
 def test_rows_without_a_decision_are_excluded_and_counted():
-    def half_silent(rows):
+    def partly_abstaining(rows):
         return np.where(rows[:, 3] > 2, -1, model(rows)).astype(np.int8)
 
-    flipset = drawn(2_000, 1)
-    report = report_of(flipset, decide=half_silent)
-    silent = flipset.flips("advantaged")[0] & (flipset.counterparts[0, :, 3] > 2)
+    flipset = draw_flipset(2_000, 1)
+    report = report_of(flipset, decide=partly_abstaining)
+    undecided = flipset.flips("advantaged")[0] & (flipset.counterparts[0, :, 3] > 2)
     income = report.of("income")
-    assert income.unanswered == silent.sum() > 0
-    loud = Flipset(
-        features=flipset.features[~silent],
-        counterparts=flipset.counterparts[:, ~silent],
-        decisions=flipset.decisions[~silent],
-        counterpart_decisions=flipset.counterpart_decisions[:, ~silent],
+    assert income.unanswered == undecided.sum() > 0
+    decided = Flipset(
+        features=flipset.features[~undecided],
+        counterparts=flipset.counterparts[:, ~undecided],
+        decisions=flipset.decisions[~undecided],
+        counterpart_decisions=flipset.counterpart_decisions[:, ~undecided],
     )
-    assert income.undone == pytest.approx(report_of(loud).of("income").undone)
+    assert income.undone == pytest.approx(report_of(decided).of("income").undone)
     assert "that the model did not return" in str(report)
-    mute = report_of(flipset, decide=lambda rows: np.full(len(rows), -1, np.int8))
-    assert mute.of("income").undone is None
-    assert {each.name for each in mute.features} == {each.name for each in report.features}
-    assert [each.name for each in mute.by_undoing] == ["fixed"]
+    never_decided = report_of(flipset, decide=lambda rows: np.full(len(rows), -1, np.int8))
+    assert never_decided.of("income").undone is None
+    assert {feature.name for feature in never_decided.features} == {
+        feature.name for feature in report.features
+    }
+    assert [feature.name for feature in never_decided.by_undoing] == ["fixed"]
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "decide",
     [
         lambda rows: np.zeros(len(rows) + 1, np.int8),
         lambda rows: np.full(len(rows), 2, np.int8),
         lambda rows: np.full(len(rows), 0.5),
     ],
 )
-def test_invalid_decisions_are_rejected(answer):
+def test_invalid_decisions_are_rejected(decide):
     with pytest.raises(AuditInputError, match="decide: must return"):
-        report_of(drawn(400, 1), decide=answer)
+        report_of(draw_flipset(400, 1), decide=decide)

@@ -14,7 +14,7 @@ from offline_audit.fliptest.flipset import Flipset
 from offline_audit.fliptest.marginals import flipset_marginals
 from offline_audit.fliptest.transparency import transparency_report
 
-MANY = tuple(f"feature number {place}, named at some length" for place in range(14))
+MANY = tuple(f"feature number {index}, named at some length" for index in range(14))
 COLUMNS = Columns(
     features=(
         *(Feature(name=name, kind="numeric") for name in MANY),
@@ -46,7 +46,7 @@ def flipset():
 
 
 def row(**changed):
-    given = {
+    fields = {
         "name": "women → men",
         "advantaged": 0.02,
         "advantaged_interval": (0.015, 0.03),
@@ -54,11 +54,11 @@ def row(**changed):
         "disadvantaged_interval": (0.18, 0.22),
         "null_bound": 0.04,
     }
-    return FlipRow(**{**given, **changed})
+    return FlipRow(**{**fields, **changed})
 
 
 def saved(figure, tmp_path):
-    """A figure that is drawn without a warning, or the test fails."""
+    """Save a figure, which must not raise a warning, and return it."""
     figure.savefig(tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 2_000
     return figure
@@ -69,7 +69,7 @@ def ticks(axes):
 
 
 def overlapping(figure, labels):
-    """Whether any two of some texts stand on each other."""
+    """Whether any two labels overlap."""
     figure.canvas.draw()
     boxes = [label.get_window_extent() for label in labels if label.get_text()]
     return any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[i + 1 :])
@@ -79,21 +79,21 @@ def test_the_first_ten_variables_have_three_panels(flipset, tmp_path):
     report = transparency_report(flipset, "advantaged", COLUMNS, np.ones(17), model)
     figure = saved(draw_transparency(report, "What differs"), tmp_path)
     assert len(figure.axes) == 3
-    assert ticks(figure.axes[0]) == [each.name for each in report.features[:10]]
+    assert ticks(figure.axes[0]) == [feature.name for feature in report.features[:10]]
     assert not overlapping(figure, figure.axes[0].get_yticklabels())
     for axes, expected in zip(
         figure.axes,
         (
-            [each.magnitude for each in report.features[:10]],
-            [each.consistency for each in report.features[:10]],
-            [100 * (each.undone or 0) for each in report.features[:10]],
+            [feature.magnitude for feature in report.features[:10]],
+            [feature.consistency for feature in report.features[:10]],
+            [100 * (feature.undone or 0) for feature in report.features[:10]],
         ),
         strict=True,
     ):
         assert [bar.get_width() for bar in axes.patches] == pytest.approx(expected)
     intervals = [line.get_xdata() for line in figure.axes[0].lines[:10]]
     assert np.asarray(intervals) == pytest.approx(
-        np.array([each.magnitude_interval for each in report.features[:10]])
+        np.array([feature.magnitude_interval for feature in report.features[:10]])
     )
 
 
@@ -115,16 +115,18 @@ def test_a_suppressed_report_shows_the_reason(flipset, tmp_path):
 
 
 def test_marginals_are_shares_of_the_group_and_of_the_flipset(flipset, tmp_path):
-    found = flipset_marginals(flipset, "advantaged", COLUMNS)
-    figure = saved(draw_marginals(found, "Who they are"), tmp_path)
+    marginals = flipset_marginals(flipset, "advantaged", COLUMNS)
+    figure = saved(draw_marginals(marginals, "Who they are"), tmp_path)
     assert len(figure.axes) == 6
-    for axes, each in zip(figure.axes, found.variables, strict=False):
-        assert axes.get_title().replace("\n", " ") == each.name
+    for axes, variable in zip(figure.axes, marginals.variables, strict=False):
+        assert axes.get_title().replace("\n", " ") == variable.name
         heights = [bar.get_height() for bar in axes.patches]
-        half = len(each.bins)
+        half = len(variable.bins)
         assert sum(heights[:half]) == pytest.approx(100)
         assert sum(heights[half:]) == pytest.approx(100)
-        assert heights[half] == pytest.approx(100 * each.bins[0].members / (found.members or 0))
+        assert heights[half] == pytest.approx(
+            100 * variable.bins[0].members / (marginals.members or 0)
+        )
         assert not overlapping(figure, axes.get_yticklabels())
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["whole group", "flipset"]
@@ -138,32 +140,32 @@ def test_two_variables_have_two_panels_and_none_shows_the_reason(flipset, tmp_pa
         decisions=flipset.decisions,
         counterpart_decisions=flipset.counterpart_decisions,
     )
-    found = flipset_marginals(narrow, "advantaged", few)
-    assert len(saved(draw_marginals(found, "Who they are"), tmp_path).axes) == 2
-    withheld = flipset_marginals(narrow, "advantaged", few, smallest_cell=10**6)
-    figure = saved(draw_marginals(withheld, "Who they are"), tmp_path)
+    marginals = flipset_marginals(narrow, "advantaged", few)
+    assert len(saved(draw_marginals(marginals, "Who they are"), tmp_path).axes) == 2
+    suppressed = flipset_marginals(narrow, "advantaged", few, smallest_cell=10**6)
+    figure = saved(draw_marginals(suppressed, "Who they are"), tmp_path)
     assert "fewer than" in figure.texts[-1].get_text()
 
 
 def test_flips_have_one_row_per_direction(tmp_path):
-    long = "an attribute: a group of a long name → another group of a long name"
-    rows = [row(), row(name=long, tested=False, advantaged_interval=None, null_bound=None)]
+    long_name = "an attribute: a group of a long name → another group of a long name"
+    rows = [row(), row(name=long_name, tested=False, advantaged_interval=None, null_bound=None)]
     figure = saved(draw_flips(rows, "Decisions that change"), tmp_path)
     (axes,) = figure.axes
-    assert ticks(axes) == ["women → men", long]
+    assert ticks(axes) == ["women → men", long_name]
     assert not overlapping(figure, axes.get_yticklabels())
     assert [bar.get_width() for bar in axes.patches] == pytest.approx([4.0, 20, 2, 20, 2])
     both = [line.get_xdata()[0] for line in axes.lines if line.get_label() == "both"]
     assert both == pytest.approx([22.0, 22.0])
     assert "%" in axes.get_xlabel()
     (legend,) = figure.legends
-    named = [text.get_text() for text in legend.get_texts()]
-    assert len(named) == len(set(named))
+    legend_labels = [text.get_text() for text in legend.get_texts()]
+    assert len(legend_labels) == len(set(legend_labels))
     expected = {"advantaged", "disadvantaged", "both", "interval", "advantaged, not tested"}
-    assert expected <= set(named)
+    assert expected <= set(legend_labels)
 
 
-def test_a_figure_without_directions_says_so(tmp_path):
+def test_a_figure_without_directions_shows_no_result(tmp_path):
     figure = saved(draw_flips([], "Decisions that change"), tmp_path)
     assert [text.get_text() for text in figure.texts] == ["no result"]
 

@@ -50,11 +50,11 @@ def test_kinds_are_inferred_from_values():
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, np.int8, np.uint16, bool])
 def test_arrays_of_any_numeric_type_are_accepted_and_not_modified(dtype):
     table = np.array([[0, 1], [1, 0], [1, 1]], dtype)
-    kept = table.copy()
+    original = table.copy()
     people = read_features(table)
     assert people.features.dtype == np.float32
     assert np.array_equal(people.features, table)
-    assert np.array_equal(table, kept)
+    assert np.array_equal(table, original)
     assert people.decode(people.features) is people.features
     assert read_features(table.tolist()).features.shape == (3, 2)
 
@@ -70,10 +70,10 @@ def test_text_is_encoded_and_decoded_for_the_model():
     assert people.columns.names == ("income", "job=baker", "job=clerk", "job=smith")
     assert [v.kind for v in people.columns.variables] == ["numeric", "category"]
     assert (people.features[:, 1:].sum(1) == 1).all()
-    back = people.decode(people.features[::-1])
-    assert back["job"].tolist() == JOB[::-1].tolist()
-    assert list(back.columns) == ["income", "job"]
-    np.testing.assert_allclose(back["income"], INCOME[::-1], rtol=1e-6)
+    restored = people.decode(people.features[::-1])
+    assert restored["job"].tolist() == JOB[::-1].tolist()
+    assert list(restored.columns) == ["income", "job"]
+    np.testing.assert_allclose(restored["income"], INCOME[::-1], rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -94,15 +94,15 @@ def test_text_is_encoded_and_decoded_for_the_model():
     ids=lambda values: str(values.dtype),
 )
 def test_columns_are_decoded_to_their_values_and_types(values):
-    given = frame(more=values)
-    back = decoded(given)
-    pd.testing.assert_series_equal(back["more"], given["more"])
-    assert [type(v) for v in back["more"]] == [type(v) for v in given["more"]]
+    table = frame(more=values)
+    restored = decoded(table)
+    pd.testing.assert_series_equal(restored["more"], table["more"])
+    assert [type(v) for v in restored["more"]] == [type(v) for v in table["more"]]
 
 
 def test_columns_of_a_frame_may_have_any_names_and_order():
-    given = pd.DataFrame({5: INCOME, ("a", 1): JOB})
-    people = read_features(given)
+    table = pd.DataFrame({5: INCOME, ("a", 1): JOB})
+    people = read_features(table)
     assert people.columns.names[0] == "5"
     assert list(people.decode(people.features).columns) == [5, ("a", 1)]
 
@@ -114,17 +114,17 @@ def test_names_select_columns_of_a_frame():
 
 
 def test_a_described_frame_is_read_as_an_encoded_array():
-    """Boolean columns, as pandas makes of categories, count as numbers."""
+    """Boolean columns, such as those of pandas.get_dummies, count as numbers."""
     names = [feature.name for feature in small_spec().features]
-    given = pd.DataFrame(ENCODED, columns=names)
-    given["owner"] = given["owner"] == 1
-    people = read_features(given[names[::-1]], small_spec())
+    table = pd.DataFrame(ENCODED, columns=names)
+    table["owner"] = table["owner"] == 1
+    people = read_features(table[names[::-1]], small_spec())
     np.testing.assert_allclose(people.features, ENCODED, rtol=1e-6)
     assert isinstance(people.decode(people.features), np.ndarray)
     with pytest.raises(AuditInputError, match="no column years"):
-        read_features(given.drop(columns="years"), small_spec())
+        read_features(table.drop(columns="years"), small_spec())
     with pytest.raises(AuditInputError, match="without a description"):
-        read_features(given.assign(years="many"), small_spec())
+        read_features(table.assign(years="many"), small_spec())
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e35])
@@ -231,9 +231,9 @@ def test_invalid_tables_are_rejected(table, message):
 
 
 def test_ids_are_rejected_and_not_quoted():
-    given = pd.DataFrame({"id": [f"Anna {i}" for i in range(300)]})
+    table = pd.DataFrame({"id": [f"Anna {i}" for i in range(300)]})
     with pytest.raises(AuditInputError, match="id has too many distinct values") as error:
-        read_features(given)
+        read_features(table)
     assert "Anna" not in str(error.value)
 
 

@@ -44,8 +44,8 @@ def flipset_of(features, members):
     )
 
 
-def drawn(n, seed=0, *, share=0.1, shift=0.0, members=None):
-    """Rows whose members earn more, are part-time more often and work in care."""
+def draw_flipset(n, seed=0, *, share=0.1, shift=0.0, members=None):
+    """Rows whose members have more income, more part-time work and are more often in care."""
     rng = np.random.default_rng(seed)
     inside = rng.random(n) < share if members is None else np.arange(n) < members
     sector = rng.choice(4, n, p=[0.4, 0.3, 0.2, 0.1])
@@ -61,26 +61,26 @@ def drawn(n, seed=0, *, share=0.1, shift=0.0, members=None):
 
 
 def marginals_of(flipset, **options) -> Any:
-    """Of any type, so that tests need not ask what marginals leave open."""
+    """Typed as Any, so that tests can read optional fields without narrowing."""
     return flipset_marginals(flipset, "advantaged", COLUMNS, **options)
 
 
 def test_figures_match_direct_computation():
-    flipset = drawn(4_000, shift=0.5)
+    flipset = draw_flipset(4_000, shift=0.5)
     inside = flipset.members("advantaged")
-    found = marginals_of(flipset)
-    assert (found.members, found.others) == (inside.sum(), (~inside).sum())
+    marginals = marginals_of(flipset)
+    assert (marginals.members, marginals.others) == (inside.sum(), (~inside).sum())
     income = flipset.features[:, 0].astype(float)
     gap = income[inside].mean() - income[~inside].mean()
-    assert found.of("income").members == pytest.approx(income[inside].mean())
-    assert found.of("income").difference == pytest.approx(gap / income.std())
+    assert marginals.of("income").members == pytest.approx(income[inside].mean())
+    assert marginals.of("income").difference == pytest.approx(gap / income.std())
     p = stats.ks_2samp(income[inside], income[~inside], method="asymp").pvalue
-    assert found.of("income").p_value == pytest.approx(p)
+    assert marginals.of("income").p_value == pytest.approx(p)
     half = flipset.features[:, 2] == 1
     gap = half[inside].mean() - half[~inside].mean()
-    assert found.of("part_time").members == pytest.approx(half[inside].mean())
-    assert found.of("part_time").difference == pytest.approx(gap / half.std())
-    sector = found.of("sector")
+    assert marginals.of("part_time").members == pytest.approx(half[inside].mean())
+    assert marginals.of("part_time").difference == pytest.approx(gap / half.std())
+    sector = marginals.of("sector")
     codes = np.where(flipset.features[:, 3:6].any(1), flipset.features[:, 3:6].argmax(1), 3)
     table = np.stack([np.bincount(codes[x], minlength=4) for x in (inside, ~inside)])
     assert [(b.name, b.members, b.others) for b in sector.bins] == [
@@ -93,27 +93,27 @@ def test_figures_match_direct_computation():
 
 
 def test_variables_are_sorted_and_p_values_adjusted():
-    found = marginals_of(drawn(4_000, shift=0.1))
-    sizes = [abs(each.difference) for each in found.variables]
+    marginals = marginals_of(draw_flipset(4_000, shift=0.1))
+    sizes = [abs(variable.difference) for variable in marginals.variables]
     assert sizes == sorted(sizes, reverse=True)
-    tested = [each for each in found.variables if each.p_value is not None]
-    adjusted = stats.false_discovery_control([each.p_value for each in tested])
-    assert [each.adjusted_p_value for each in tested] == pytest.approx(list(adjusted))
+    tested = [variable for variable in marginals.variables if variable.p_value is not None]
+    adjusted = stats.false_discovery_control([variable.p_value for variable in tested])
+    assert [variable.adjusted_p_value for variable in tested] == pytest.approx(list(adjusted))
     assert len(tested) == 4
 
 
 def test_constant_variables_have_no_test():
-    found = marginals_of(drawn(2_000))
+    marginals = marginals_of(draw_flipset(2_000))
     for name in ("fixed", "never"):
-        each = found.of(name)
-        assert (each.p_value, each.adjusted_p_value) == (None, None)
-        assert (each.difference, each.interval) == (0.0, (0.0, 0.0))
+        variable = marginals.of(name)
+        assert (variable.p_value, variable.adjusted_p_value) == (None, None)
+        assert (variable.difference, variable.interval) == (0.0, (0.0, 0.0))
 
 
 def test_intervals_cover_and_tests_reject_at_their_level():
-    """Under a shift the intervals cover; without one p-values are below 5% about that often."""
+    """With a shift the intervals cover; without one about 5% of the p-values are below 5%."""
     runs, shift = 400, 0.3
-    big = drawn(400_000, seed=10**6, share=0.5, shift=shift)
+    big = draw_flipset(400_000, seed=10**6, share=0.5, shift=shift)
     inside = big.members("advantaged")
     columns = {"income": 0, "years": 1, "part_time": 2}
     gaps = {
@@ -124,79 +124,81 @@ def test_intervals_cover_and_tests_reject_at_their_level():
     }
     hits, rejected = dict.fromkeys(columns, 0), dict.fromkeys([*columns, "sector"], 0)
     for seed in range(runs):
-        flipset = drawn(900, seed, shift=shift)
-        found = marginals_of(flipset)
+        flipset = draw_flipset(900, seed, shift=shift)
+        marginals = marginals_of(flipset)
         for name, column in columns.items():
-            low, high = found.of(name).interval
+            low, high = marginals.of(name).interval
             spread = float(flipset.features[:, column].std(dtype=float))
             hits[name] += low * spread <= gaps[name] <= high * spread
-        equal_groups = marginals_of(drawn(900, seed))
+        equal_groups = marginals_of(draw_flipset(900, seed))
         for name in rejected:
             rejected[name] += equal_groups.of(name).p_value <= 0.05
-    least = stats.binom.ppf(1e-4, runs, 0.95)
-    # A mean of log-normals from 90 people: about two points below the level.
+    lowest = stats.binom.ppf(1e-4, runs, 0.95)
+    # The mean of 90 log-normal values: coverage is about two percentage points too low.
     assert hits["income"] >= stats.binom.ppf(1e-4, runs, 0.93)
-    assert min(hits["years"], hits["part_time"]) >= least
+    assert min(hits["years"], hits["part_time"]) >= lowest
     assert max(hits["years"], hits["part_time"]) <= stats.binom.ppf(1 - 1e-4, runs, 0.97)
-    most = stats.binom.ppf(1 - 1e-4, runs, 0.05)
-    assert max(rejected.values()) <= most
-    # Ties make the test of years timid; that of the others is not.
+    highest = stats.binom.ppf(1 - 1e-4, runs, 0.05)
+    assert max(rejected.values()) <= highest
+    # Ties make the test of years conservative; the other tests are not.
     assert min(rejected[n] for n in ("income", "part_time", "sector")) >= stats.binom.ppf(
         1e-4, runs, 0.04
     )
 
 
 def test_intervals_of_skewed_means_miss_less_to_one_side_than_welchs():
-    """Hall's correction evens out the sides; with 40 people it covers hardly more often."""
-    sides: list[int] = []
-    welchs: list[int] = []
+    """Hall's correction balances the sides; with 40 rows coverage hardly increases."""
+    hall_misses: list[int] = []
+    welch_misses: list[int] = []
     for seed in range(600):
         rng = np.random.default_rng(seed)
         values = np.exp(rng.normal(size=(600, 1))).astype(np.float32)
         inside = np.arange(600) < 40
-        found: Any = flipset_marginals(
+        marginals: Any = flipset_marginals(
             flipset_of(values, inside), "advantaged", Columns.numeric(["income"])
         )
         test = stats.ttest_ind(values[inside, 0], values[~inside, 0], equal_var=False)
-        for missed, (low, high) in (
-            (sides, found.of("income").interval),
-            (welchs, test.confidence_interval(0.95)),
+        for misses, (low, high) in (
+            (hall_misses, marginals.of("income").interval),
+            (welch_misses, test.confidence_interval(0.95)),
         ):
-            missed.append((high < 0) - (low > 0) * 1)
+            misses.append((high < 0) - (low > 0) * 1)
     # Paired over the same samples: three standard errors of the difference.
-    less = np.array(welchs) - np.array(sides)
-    assert np.sum(welchs) > 0
-    assert less.sum() > 3 * np.sqrt(600 * less.var())
+    reduction = np.array(welch_misses) - np.array(hall_misses)
+    assert np.sum(welch_misses) > 0
+    assert reduction.sum() > 3 * np.sqrt(600 * reduction.var())
 
 
 def test_a_difference_in_spread_is_detected():
     rng = np.random.default_rng(0)
-    flipset = drawn(2_000)
+    flipset = draw_flipset(2_000)
     inside = flipset.members("advantaged")
     flipset.features[:, 0] = rng.normal(size=2_000) * np.where(inside, 0.3, 1.0)
     assert marginals_of(flipset).of("income").p_value < 1e-4
 
 
 def test_small_tables_are_tested_exactly():
-    flipset = drawn(120, members=12)
-    found = marginals_of(flipset, smallest_cell=1)
+    flipset = draw_flipset(120, members=12)
+    marginals = marginals_of(flipset, smallest_cell=1)
     inside = flipset.members("advantaged")
     half = flipset.features[:, 2] == 1
     table = [[int((half[x] == v).sum()) for v in (0, 1)] for x in (inside, ~inside)]
-    assert found.of("part_time").test == "Fisher"
-    assert found.of("part_time").p_value == pytest.approx(stats.fisher_exact(table).pvalue)
-    assert found.of("sector").test == "chi-square, random tables"
+    assert marginals.of("part_time").test == "Fisher"
+    assert marginals.of("part_time").p_value == pytest.approx(stats.fisher_exact(table).pvalue)
+    assert marginals.of("sector").test == "chi-square, random tables"
 
 
 def test_random_tables_reject_at_their_level():
     runs = 300
     ps = [
-        marginals_of(drawn(150, seed, members=12), seed=seed).of("sector").p_value
+        marginals_of(draw_flipset(150, seed, members=12), seed=seed).of("sector").p_value
         for seed in range(runs)
     ]
     assert np.sum(np.array(ps) <= 0.05) <= stats.binom.ppf(1 - 1e-4, runs, 0.05)
     assert np.sum(np.array(ps) <= 0.5) >= stats.binom.ppf(1e-4, runs, 0.4)
-    assert marginals_of(drawn(150, 0, members=12)) == marginals_of(drawn(150, 0, members=12))
+    assert marginals_of(draw_flipset(150, 0, members=12)) == marginals_of(
+        draw_flipset(150, 0, members=12)
+    )
 
 
 @pytest.mark.parametrize(
@@ -210,11 +212,11 @@ def test_random_tables_reject_at_their_level():
     ],
 )
 def test_few_members_or_others_are_suppressed(n, members, reason):
-    found = marginals_of(drawn(n, members=members))
-    assert found.reason == reason
-    assert found.variables == ()
-    assert (found.members is None) == ("fewer" in reason)
-    assert reason in str(found)
+    marginals = marginals_of(draw_flipset(n, members=members))
+    assert marginals.reason == reason
+    assert marginals.variables == ()
+    assert (marginals.members is None) == ("fewer" in reason)
+    assert reason in str(marginals)
 
 
 @settings(max_examples=60, deadline=None)
@@ -225,73 +227,73 @@ def test_few_members_or_others_are_suppressed(n, members, reason):
     shift=st.floats(0, 1),
     seed=st.integers(0, 99),
 )
-def test_no_count_is_small_and_totals_stay(n, share, smallest, shift, seed):
-    flipset = drawn(n, seed, share=share, shift=shift)
-    found = marginals_of(flipset, smallest_cell=smallest)
-    for each in found.variables:
-        if len(each.bins) > 1:
-            for counts in ([b.members for b in each.bins], [b.others for b in each.bins]):
+def test_no_count_is_below_the_limit_and_totals_are_unchanged(n, share, smallest, shift, seed):
+    flipset = draw_flipset(n, seed, share=share, shift=shift)
+    marginals = marginals_of(flipset, smallest_cell=smallest)
+    for variable in marginals.variables:
+        if len(variable.bins) > 1:
+            for counts in ([b.members for b in variable.bins], [b.others for b in variable.bins]):
                 assert all(count == 0 or count >= smallest for count in counts)
-        assert sum(b.members for b in each.bins) == found.members
-        assert sum(b.others for b in each.bins) == found.others
+        assert sum(b.members for b in variable.bins) == marginals.members
+        assert sum(b.others for b in variable.bins) == marginals.others
 
 
 def test_a_small_count_of_two_values_is_suppressed():
-    flipset = drawn(1_000, members=100)
+    flipset = draw_flipset(1_000, members=100)
     flipset.features[:, 2] = np.arange(1_000) < 3
-    found = marginals_of(flipset).of("part_time")
-    assert (found.members, found.others) == (0.0, 0.0)
-    assert [(b.members, b.others) for b in found.bins] == [(100, 900), (0, 0)]
-    assert found.coarse
-    assert found.p_value < 0.01
+    part_time = marginals_of(flipset).of("part_time")
+    assert (part_time.members, part_time.others) == (0.0, 0.0)
+    assert [(b.members, b.others) for b in part_time.bins] == [(100, 900), (0, 0)]
+    assert part_time.coarse
+    assert part_time.p_value < 0.01
     assert "Counts below 10 are suppressed" in str(marginals_of(flipset))
     flipset.features[:, 2] = np.arange(1_000) >= 3
     assert marginals_of(flipset).of("part_time").members == 1.0
 
 
 def test_rare_categories_are_merged():
-    flipset = drawn(1_000, members=100)
+    flipset = draw_flipset(1_000, members=100)
     flipset.features[:, 3:6] = 0
     flipset.features[:, 3] = np.arange(1_000) >= 8
     flipset.features[:4, 4] = 1
-    found = marginals_of(flipset).of("sector")
-    assert [b.name for b in found.bins if b.members or b.others] == ["care"]
-    assert found.difference is None
-    assert found.p_value < 0.01
+    sector = marginals_of(flipset).of("sector")
+    assert [b.name for b in sector.bins if b.members or b.others] == ["care"]
+    assert sector.difference is None
+    assert sector.p_value < 0.01
 
 
 def test_ranges_have_rounded_limits():
-    flipset = drawn(4_000, shift=0.5)
-    found = marginals_of(flipset)
-    assert [b.name for b in found.of("years").bins][:3] == ["< 2", "2", "3"]
-    for each in found.of("income").bins[1:-1]:
-        low, high = (float(end) for end in each.name.split(" to "))
+    flipset = draw_flipset(4_000, shift=0.5)
+    marginals = marginals_of(flipset)
+    assert [b.name for b in marginals.of("years").bins][:3] == ["< 2", "2", "3"]
+    for income_bin in marginals.of("income").bins[1:-1]:
+        low, high = (float(end) for end in income_bin.name.split(" to "))
         inside = (flipset.features[:, 0] >= low) & (flipset.features[:, 0] < high)
-        assert inside.sum() == each.members + each.others
+        assert inside.sum() == income_bin.members + income_bin.others
         assert float(f"{low:.2g}") == low
 
 
 def test_marginals_print_in_a_terminal_and_a_notebook_and_become_json():
-    odd = Columns(
+    long_names = Columns(
         features=(
             COLUMNS.features[0].model_copy(update={"name": "<b>" + "long " * 20}),
             *COLUMNS.features[1:],
         ),
         one_hot_groups=COLUMNS.one_hot_groups,
     )
-    flipset = drawn(4_000, shift=0.5)
+    flipset = draw_flipset(4_000, shift=0.5)
     flipset.features[:, 0] *= 1e6
-    found = flipset_marginals(flipset, "advantaged", odd)
-    printed = str(found)
+    marginals = flipset_marginals(flipset, "advantaged", long_names)
+    printed = str(marginals)
     assert max(map(len, printed.splitlines())) <= 100
     assert "sector, members (others): care" in printed
-    assert "<b>" not in found._repr_html_()
-    data = json.loads(json.dumps(found.to_dict()))
-    assert data["variables"][0]["name"] == found.variables[0].name
+    assert "<b>" not in marginals._repr_html_()
+    data = json.loads(json.dumps(marginals.to_dict()))
+    assert data["variables"][0]["name"] == marginals.variables[0].name
     with pytest.raises(KeyError):
-        found.of("nothing")
+        marginals.of("nothing")
 
 
 def test_different_widths_are_rejected():
     with pytest.raises(AuditInputError, match="1 columns are described, but features have 8"):
-        flipset_marginals(drawn(100), "advantaged", Columns.numeric(["a"]))
+        flipset_marginals(draw_flipset(100), "advantaged", Columns.numeric(["a"]))

@@ -20,7 +20,7 @@ X = RNG.normal(size=(2 * N, 2)) + np.outer(GROUP == "b", [1.0, 0.0])
 NAMES = ("a → b", "b → a")
 
 
-def flips(model, features, groups, **options):
+def quick_flip_test(model, features, groups, **options):
     """A quick test with some options changed."""
     return flip_test(model, features, groups, **{**QUICK, **options})
 
@@ -35,10 +35,10 @@ def shares(result):
 
 @pytest.fixture(scope="module")
 def plain():
-    return flips(decide, X, GROUP)
+    return quick_flip_test(decide, X, GROUP)
 
 
-def test_both_directions_are_there(plain):
+def test_both_directions_are_reported(plain):
     assert [d.name for d in plain] == list(NAMES)
     assert plain.attribute == "group"
     one, other = plain
@@ -53,25 +53,25 @@ def test_both_directions_are_there(plain):
 
 
 def test_scores_need_a_threshold(plain):
-    scored = flips(lambda rows: rows[:, 0], X, GROUP, threshold=np.nextafter(0.5, 1))
+    scored = quick_flip_test(lambda rows: rows[:, 0], X, GROUP, threshold=np.nextafter(0.5, 1))
     assert shares(scored) == shares(plain)
     with pytest.raises(AuditInputError, match="threshold"):
-        flips(lambda rows: rows[:, 0], X, GROUP)
+        quick_flip_test(lambda rows: rows[:, 0], X, GROUP)
 
 
 def test_the_favourable_decision_may_be_0(plain):
-    turned = flips(decide, X, GROUP, favourable=0)
-    assert shares(turned) == [pair[::-1] for pair in shares(plain)]
-    assert [d.net.value for d in turned] == [-d.net.value for d in plain]
-    assert turned.directions[0].rates[0] == pytest.approx(1 - plain.directions[0].rates[0])
+    reversed_result = quick_flip_test(decide, X, GROUP, favourable=0)
+    assert shares(reversed_result) == [pair[::-1] for pair in shares(plain)]
+    assert [d.net.value for d in reversed_result] == [-d.net.value for d in plain]
+    assert reversed_result.directions[0].rates[0] == pytest.approx(1 - plain.directions[0].rates[0])
 
 
 def test_groups_may_be_named_by_their_attribute(plain):
-    named = flips(decide, X, {"sex": GROUP})
+    named = quick_flip_test(decide, X, {"sex": GROUP})
     assert named.attribute == "sex"
     assert shares(named) == shares(plain)
     with pytest.raises(AuditInputError, match="pass one protected attribute"):
-        flips(decide, X, {"sex": GROUP, "age": GROUP})
+        quick_flip_test(decide, X, {"sex": GROUP, "age": GROUP})
 
 
 def test_a_pipeline_gets_text_columns():
@@ -87,7 +87,7 @@ def test_a_pipeline_gets_text_columns():
     model = make_pipeline(encoder, LogisticRegression(max_iter=500))
     model.fit(frame, (town == "hill") ^ (X[:, 1] > 1.5))
     groups = pd.Series(GROUP, name="sex")
-    result = flips(model.predict, frame, groups, explain=True)
+    result = quick_flip_test(model.predict, frame, groups, explain=True)
     assert result.attribute == "sex"
     (disadvantaged,) = (d.transparency["disadvantaged"] for d in result if d.source == "a")
     assert disadvantaged.features[0].name == "town"
@@ -95,69 +95,71 @@ def test_a_pipeline_gets_text_columns():
     assert result.direction("a", "b").disadvantaged.value > 0.2
 
 
-def test_a_bundle_knows_its_columns_and_its_decision(tmp_path):
+def test_columns_and_decision_are_read_from_a_bundle(tmp_path):
     write_bundle(tmp_path / "b", small_spec(), {"classifier.pt2": exported_classifier()})
     rng = np.random.default_rng(1)
     purpose = np.eye(3)[rng.integers(0, 3, 2 * N)][:, :2]
     years = np.minimum(rng.poisson(np.where(GROUP == "b", 20, 5)), 40)
     table = np.column_stack([rng.normal(size=2 * N), years, rng.integers(0, 2, 2 * N), purpose])
-    by_path = flips(str(tmp_path / "b"), table, GROUP)
+    by_path = quick_flip_test(str(tmp_path / "b"), table, GROUP)
     bundle = Bundle.read(tmp_path / "b")
-    asked = AuditedModel.from_bundle(bundle)
-    described = flips(asked, table, GROUP, columns=bundle.manifest)
-    assert by_path.to_dict() == described.to_dict()
+    model = AuditedModel.from_bundle(bundle)
+    by_manifest = quick_flip_test(model, table, GROUP, columns=bundle.manifest)
+    assert by_path.to_dict() == by_manifest.to_dict()
     assert [fit.name for fit in by_path.directions[0].validation.variables][-1] == "purpose"
-    decisions = asked.decide(table)
+    decisions = model.decide(table)
     assert by_path.directions[0].rates[0] == pytest.approx((decisions[:N] == 1).mean())
     with pytest.raises(AuditInputError, match="only for a function"):
-        flips(bundle, table, GROUP, threshold=0.5)
+        quick_flip_test(bundle, table, GROUP, threshold=0.5)
     with pytest.raises(AuditInputError, match="only for a function"):
-        flips(asked, table, GROUP, favourable=0)
+        quick_flip_test(model, table, GROUP, favourable=0)
 
 
 def test_a_model_of_encoded_columns_rejects_text():
     pd: Any = pytest.importorskip("pandas")
     frame = pd.DataFrame({"town": np.where(X[:, 0] > 0, "hill", "dale"), "income": X[:, 1]})
     with pytest.raises(AuditInputError, match="encoded columns, not text"):
-        flips(AuditedModel.from_function(decide), frame, GROUP)
+        quick_flip_test(AuditedModel.from_function(decide), frame, GROUP)
     numbers = frame.assign(town=X[:, 0])
-    found = flips(AuditedModel.from_function(decide), numbers, GROUP)
-    assert found.direction("a", "b").disadvantaged.value > 0.2
+    result = quick_flip_test(AuditedModel.from_function(decide), numbers, GROUP)
+    assert result.direction("a", "b").disadvantaged.value > 0.2
 
 
 def test_rows_have_several_counterparts_where_the_map_splits():
     columns = Columns.numeric(["score", "coin"])
     coin = (RNG.random(2 * N) < np.where(GROUP == "b", 0.8, 0.2)).astype(float)
     table = np.column_stack([X[:, 1], coin])
-    result = flips(lambda r: r[:, 1] > 0.5, table, GROUP, columns=columns, n_counterparts=5)
-    for each in result:
-        assert len(each.flipset.counterparts) == 5
-        parts = each.flipset.parts("advantaged") + each.flipset.parts("disadvantaged")
+    result = quick_flip_test(
+        lambda r: r[:, 1] > 0.5, table, GROUP, columns=columns, n_counterparts=5
+    )
+    for direction in result:
+        assert len(direction.flipset.counterparts) == 5
+        parts = direction.flipset.parts("advantaged") + direction.flipset.parts("disadvantaged")
         assert len(np.unique(parts.round(6))) > 2
     assert result.n_counterparts == 5
 
 
 def test_the_model_is_not_called_for_rows_that_are_not_moved():
-    asked: list[int] = []
+    row_counts: list[int] = []
 
     def counting(rows):
-        asked.append(len(rows))
+        row_counts.append(len(rows))
         return decide(rows)
 
-    flips(counting, np.tile(X[:N], (2, 1)), GROUP, n_resamples=0)
-    assert sum(asked) == 2 * N
+    quick_flip_test(counting, np.tile(X[:N], (2, 1)), GROUP, n_resamples=0)
+    assert sum(row_counts) == 2 * N
 
 
 def test_a_model_that_modifies_its_rows_does_not_change_features():
-    given, kept = X.copy(), X.copy()
+    features, original = X.copy(), X.copy()
 
-    def spoiling(rows):
-        found = decide(rows)
+    def overwriting(rows):
+        decisions = decide(rows)
         rows[:] = 0
-        return found
+        return decisions
 
-    flips(spoiling, given, GROUP)
-    assert np.array_equal(given, kept)
+    quick_flip_test(overwriting, features, GROUP)
+    assert np.array_equal(features, original)
 
 
 LABELS = (RNG.random(2 * N) < 0.6).astype(float)
@@ -168,33 +170,37 @@ LABELS = (RNG.random(2 * N) < 0.6).astype(float)
     [("equal_opportunity", [1]), ("predictive_equality", [0]), ("equalized_odds", [1, 0])],
 )
 def test_rows_are_transported_within_labels(criterion, labels):
-    result = flips(decide, X, GROUP, labels=LABELS, criterion=criterion, smallest_group=50)
+    result = quick_flip_test(
+        decide, X, GROUP, labels=LABELS, criterion=criterion, smallest_group=50
+    )
     assert [d.label for d in result] == [label for label in labels for _ in range(2)]
     assert result.warnings == ()
-    for each in result:
-        members = (each.source == GROUP) & (each.label == LABELS)
-        others = (each.target == GROUP) & (each.label == LABELS)
-        assert each.rows == (members.sum(), others.sum())
-        assert np.array_equal(each.flipset.features, X[members].astype(np.float32))
-        assert f"label {each.label}" in each.name
+    for direction in result:
+        members = (direction.source == GROUP) & (direction.label == LABELS)
+        others = (direction.target == GROUP) & (direction.label == LABELS)
+        assert direction.rows == (members.sum(), others.sum())
+        assert np.array_equal(direction.flipset.features, X[members].astype(np.float32))
+        assert f"label {direction.label}" in direction.name
     assert result.direction("b", "a", labels[-1]).label == labels[-1]
 
 
 def test_rows_without_a_label_are_excluded_and_counted():
-    lost = LABELS.copy()
-    lost[::8] = np.nan
-    result = flips(decide, X, GROUP, labels=lost, criterion="equal_opportunity", smallest_group=50)
+    labels = LABELS.copy()
+    labels[::8] = np.nan
+    result = quick_flip_test(
+        decide, X, GROUP, labels=labels, criterion="equal_opportunity", smallest_group=50
+    )
     assert result.warnings == ("50 rows without a label are excluded.",)
-    assert result.direction("a", "b").rows[0] == ((GROUP == "a") & (lost == 1)).sum()
+    assert result.direction("a", "b").rows[0] == ((GROUP == "a") & (labels == 1)).sum()
     assert result.direction("a", "b").p_value is not None
 
 
 @pytest.mark.parametrize("known", [True, False])
 def test_labels_of_one_decision_only_have_a_reason(known):
-    """Loans that were refused have no outcome: everyone with a label has been granted one."""
+    """Rejected loans have no outcome: every row with a label has the favourable decision."""
     selective = np.where(decide(X) == known, LABELS, np.nan)
     steps: list[tuple[int, int]] = []
-    result = flips(
+    result = quick_flip_test(
         decide,
         X,
         GROUP,
@@ -203,37 +209,37 @@ def test_labels_of_one_decision_only_have_a_reason(known):
         progress=lambda _, done, total: steps.append((done, total)),
     )
     word = "favourable" if known else "unfavourable"
-    for each in result:
-        assert each.p_value is None
-        assert each.gross is None
-        assert f"known for the {word} decision only" in each.reason
+    for direction in result:
+        assert direction.p_value is None
+        assert direction.gross is None
+        assert f"known for the {word} decision only" in direction.reason
     assert steps[-1][0] == steps[-1][1]
     json.dumps(result.to_dict())
 
 
 def test_labels_of_one_group_may_be_selective():
     selective = np.where((GROUP == "a") & ~decide(X), np.nan, LABELS)
-    result = flips(
+    result = quick_flip_test(
         decide, X, GROUP, labels=selective, criterion="equal_opportunity", smallest_group=50
     )
-    assert all("labels of a are known" in each.reason for each in result)
+    assert all("labels of a are known" in direction.reason for direction in result)
 
 
-def test_no_labels_have_a_reason():
-    none = np.full(2 * N, np.nan)
-    result = flips(decide, X, GROUP, labels=none, criterion="equal_opportunity")
-    assert all(each.reason == "no label of a is known." for each in result)
+def test_missing_labels_have_a_reason():
+    missing = np.full(2 * N, np.nan)
+    result = quick_flip_test(decide, X, GROUP, labels=missing, criterion="equal_opportunity")
+    assert all(direction.reason == "no label of a is known." for direction in result)
     with pytest.raises(AuditInputError, match="labels: required for this criterion"):
-        flips(decide, X, GROUP, criterion="equal_opportunity")
+        quick_flip_test(decide, X, GROUP, criterion="equal_opportunity")
     with pytest.raises(AuditInputError, match="neither 0 nor 1"):
-        flips(decide, X, GROUP, labels=LABELS + 1, criterion="equal_opportunity")
+        quick_flip_test(decide, X, GROUP, labels=LABELS + 1, criterion="equal_opportunity")
 
 
 def test_large_groups_are_sampled_within_labels():
-    result = flips(
+    result = quick_flip_test(
         decide, X, GROUP, labels=LABELS, criterion="equalized_odds", max_rows=60, smallest_group=50
     )
-    assert {each.rows for each in result} == {(60, 60)}
+    assert {direction.rows for direction in result} == {(60, 60)}
     assert result.warnings == (
         "240 rows are a sample of 400: at most 60 per group and label (`max_rows`).",
     )

@@ -1,4 +1,4 @@
-"""The examples of the page on FlipTest run and print what it shows, and its figures are true."""
+"""The examples of the page on FlipTest run and print what it shows; its figures are correct."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ NUMBER = re.compile(r"[+-]?(?:\d[\d,]*)?\.?\d+")
 def run(code: str, names: dict[str, Any]) -> str:
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        exec(compile(code, PAGE.name, "exec"), names)  # noqa: S102 - our own words
+        exec(compile(code, PAGE.name, "exec"), names)  # noqa: S102 - code of our own page
     return printed.getvalue()
 
 
-def words(text: str) -> list[str]:
-    """Words and numbers of a text, however it is laid out."""
+def tokens(text: str) -> list[str]:
+    """Words and numbers of a text, without its layout."""
     return text.replace("─", " ").split()
 
 
-def near(shown: str, printed: str) -> bool:
-    """The same words; numbers may differ as much as another processor trains another network."""
+def tokens_match(shown: str, printed: str) -> bool:
+    """Equal words; numbers may differ as training depends on the processor."""
     if NUMBER.sub("#", shown) != NUMBER.sub("#", printed):
         return False
     pairs = zip(NUMBER.findall(shown), NUMBER.findall(printed), strict=True)
@@ -52,17 +52,17 @@ def near(shown: str, printed: str) -> bool:
 def occurs_in(part: list[str], printed: list[str]) -> bool:
     starts = range(len(printed) - len(part) + 1)
     return any(
-        all(near(a, b) for a, b in zip(part, islice(printed, start, None), strict=False))
+        all(tokens_match(a, b) for a, b in zip(part, islice(printed, start, None), strict=False))
         for start in starts
-        if near(part[0], printed[start])
+        if tokens_match(part[0], printed[start])
     )
 
 
 def require_shown(shown: str, printed: str) -> None:
-    """Every part of what the page shows is printed; `…` stands for what it leaves out."""
+    """Every part that the page shows is printed; `…` marks omitted text."""
     for part in shown.split("…"):
         if part.strip():
-            assert occurs_in(words(part), words(printed)), part
+            assert occurs_in(tokens(part), tokens(printed)), part
 
 
 @pytest.fixture(scope="module")
@@ -82,44 +82,44 @@ def test_a_direction_prints_what_the_page_shows(lending):
 
 
 def test_a_wrong_figure_or_word_is_detected(lending):
-    printed = words(lending["printed"])
+    printed = tokens(lending["printed"])
     rows = next(line for line in SHOWN[0].splitlines() if line.startswith("woman → man   "))
-    assert occurs_in(words(rows), printed)
-    assert not occurs_in(words(rows.replace("2.0%", "3.9%")), printed)
-    assert not occurs_in(words(rows.replace("woman", "women")), printed)
+    assert occurs_in(tokens(rows), printed)
+    assert not occurs_in(tokens(rows.replace("2.0%", "3.9%")), printed)
+    assert not occurs_in(tokens(rows.replace("woman", "women")), printed)
 
 
-def test_the_flipset_of_the_example_is_the_truth(lending):
+def test_the_flipset_of_the_example_matches_the_true_flips(lending):
     model, people, result = (lending[name] for name in ("model", "people", "result"))
     women = people.groups["sex"] == 1
     direction = result.direction("woman", "man")
     truth = people.true_flips(model, "sex")[women]
-    found = direction.flipset.members("advantaged") | direction.flipset.members("disadvantaged")
+    members = direction.flipset.members("advantaged") | direction.flipset.members("disadvantaged")
     assert truth.mean() == pytest.approx(
         stated(r"for ([\d.]+)% of women\s+the decision"), abs=0.005
     )
     assert truth.sum() == pytest.approx(100 * stated(r"holds just these (\d+)"), rel=0.25)
-    # One woman in a thousand for another processor's network.
-    assert np.mean(found != truth) <= 0.001
+    # Training on another processor may change 1 in 1,000 rows.
+    assert np.mean(members != truth) <= 0.001
 
 
-def test_rates_of_the_example_differ_by_no_more_than_chance(lending):
+def test_rates_of_the_example_do_not_differ_significantly(lending):
     people, result = lending["people"], lending["result"]
     rates = result.direction("woman", "man").rates
     assert rates[0] == pytest.approx(stated(r"granted to ([\d.]+)% of women"), abs=0.01)
     assert rates[1] == pytest.approx(stated(r"of women and ([\d.]+)% of men"), abs=0.01)
     groups = {"sex": lending["names"][people.groups["sex"]]}
     decisions = lending["model"](people.features)
-    (found,) = permutation_test(metrics=["selection_rate"], groups=groups, decisions=decisions)
-    assert found.p_value is not None
-    assert found.p_value > 0.05
+    (finding,) = permutation_test(metrics=["selection_rate"], groups=groups, decisions=decisions)
+    assert finding.p_value is not None
+    assert finding.p_value > 0.05
 
 
 def stated(pattern: str) -> float:
     """A share that the page states in percent."""
-    found = re.search(pattern, TEXT)
-    assert found is not None, pattern
-    return float(found[1]) / 100
+    match = re.search(pattern, TEXT)
+    assert match is not None, pattern
+    return float(match[1]) / 100
 
 
 def test_true_shares_by_ethnicity_match_the_page():
@@ -131,37 +131,37 @@ def test_true_shares_by_ethnicity_match_the_page():
     people, names = world.people(10_000, seed=2), world.attributes[1].groups
     truth = []
     for other in (1, 2, 3):
-        for here, there in ((0, other), (other, 0)):
-            transported = people.counterfactual("ethnicity", names[there])
-            who = people.groups["ethnicity"] == here
-            truth.append((model(people.features[who]) != model(transported[who])).mean())
+        for source, target in ((0, other), (other, 0)):
+            transported = people.counterfactual("ethnicity", names[target])
+            members = people.groups["ethnicity"] == source
+            truth.append((model(people.features[members]) != model(transported[members])).mean())
     assert truth == pytest.approx([float(share) / 100 for share in shown.groups()], abs=0.015)
 
 
 def test_the_example_on_adult_runs(tmp_path, monkeypatch):
-    found = [p / "shared/data/adult/adult.data" for p in ROOT.parents]
-    data = next((path for path in found if path.exists()), None)
+    candidates = [p / "shared/data/adult/adult.data" for p in ROOT.parents]
+    data = next((path for path in candidates if path.exists()), None)
     if data is None:
         pytest.skip("the Adult data are not on this machine")
-    # One in eight, so that it is quick.
+    # Every eighth row, for speed.
     lines = data.read_text().splitlines()[::8]
     (tmp_path / "adult.data").write_text("\n".join(lines) + "\n")
     monkeypatch.chdir(tmp_path)
     printed = run(CODE[2], {})
     assert "Female → Male, disadvantaged: through marital" in printed
     row = next(line for line in SHOWN[2].splitlines() if line.startswith("Female → Male "))
-    ours = next(line for line in printed.splitlines() if line.startswith("Female → Male "))
-    share, other = (float(re.findall(r"([\d.]+)% \(", line)[0]) for line in (row, ours))
+    printed_row = next(line for line in printed.splitlines() if line.startswith("Female → Male "))
+    expected, actual = (float(re.findall(r"([\d.]+)% \(", line)[0]) for line in (row, printed_row))
     # Four standard errors of the share of 1,350 women.
-    assert share == pytest.approx(other, abs=4.2)
+    assert expected == pytest.approx(actual, abs=4.2)
 
 
 def test_the_example_of_an_endpoint_uses_valid_parameters():
     calls = [node for node in ast.walk(ast.parse(CODE[3])) if isinstance(node, ast.Call)]
     named = {getattr(call.func, "attr", getattr(call.func, "id", "")): call for call in calls}
     for name, function in (("from_endpoint", AuditedModel.from_endpoint), ("flip_test", flip_test)):
-        given = {keyword.arg for keyword in named[name].keywords}
-        assert given <= inspect.signature(function).parameters.keys()
+        keywords = {keyword.arg for keyword in named[name].keywords}
+        assert keywords <= inspect.signature(function).parameters.keys()
 
 
 def test_defaults_and_limits_match_the_page():
@@ -171,13 +171,13 @@ def test_defaults_and_limits_match_the_page():
         name for name, _ in named
     }
     assert all(parameters[name].default == int(value) for name, value in named)
-    bar = (
+    pattern = (
         r"distance of ([\d.]+).*?\sby ([\d.]+) of its variance.*? AUC of ([\d.]+).*?than (\d) times"
     )
-    limits = re.search(bar, TEXT, re.DOTALL)
+    limits = re.search(pattern, TEXT, re.DOTALL)
     assert limits is not None
-    bars = validation._KS, validation._REGRESSION, validation._AUC, validation._DISTANCE
-    assert tuple(map(float, limits.groups())) == bars
+    expected = validation._KS, validation._REGRESSION, validation._AUC, validation._DISTANCE
+    assert tuple(map(float, limits.groups())) == expected
 
 
 def test_every_map_is_on_the_page():
@@ -190,9 +190,9 @@ def test_every_figure_exists_and_is_small():
     shown = [PAGE.parent / name for name in re.findall(r"!\[[^]]+\]\(([^)]+)\)", TEXT)]
     assert sorted(shown) == sorted((PAGE.parent / "images").glob("fliptest-*.png"))
     assert len(shown) == 4
-    for picture in shown:
-        assert picture.read_bytes().startswith(b"\x89PNG")
-        assert picture.stat().st_size < 150_000
+    for image in shown:
+        assert image.read_bytes().startswith(b"\x89PNG")
+        assert image.stat().st_size < 150_000
 
 
 def test_the_script_of_the_figures_has_no_claims():

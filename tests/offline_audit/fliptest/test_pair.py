@@ -16,7 +16,7 @@ FEW: dict[str, Any] = {"n_resamples": 0, "n_bootstrap": 0, "explain": False, "pr
 
 def test_many_small_differences_fail_validation():
     rng = np.random.default_rng(0)
-    # Each of sixty features differs by a twentieth of its spread, too little to be moved.
+    # Each of 60 features differs by 0.05 standard deviations, too little for the map to move it.
     people = [rng.normal(shift, 1, (2_000, 60)).astype(np.float32) for shift in (0.0, 0.05)]
     groups = np.repeat(["a", "b"], 2_000)
     result: Any = flip_test(
@@ -25,10 +25,10 @@ def test_many_small_differences_fail_validation():
         groups,
         **{**FEW, "n_resamples": 9},
     )
-    for each in result:
-        assert abs(each.rates[0] - each.rates[1]) > 0.1
-        assert each.p_value is None
-        assert "fails validation" in each.reason
+    for direction in result:
+        assert abs(direction.rates[0] - direction.rates[1]) > 0.1
+        assert direction.p_value is None
+        assert "fails validation" in direction.reason
 
 
 def flipset(rate: float, n: int = 1_000) -> Flipset:
@@ -55,8 +55,8 @@ def test_the_detectable_share_depends_on_group_size_and_features():
     assert unseen_share(2, 2, 5) <= 1
 
 
-class Moved:
-    """Carries everyone by one."""
+class ShiftMap:
+    """A map that adds one to every value."""
 
     splits = False
 
@@ -64,8 +64,8 @@ class Moved:
         return (features + 1)[None]
 
 
-class HalfSilent:
-    """Turns everyone, and says nothing of every second person."""
+class HalfAbstaining:
+    """Decides 1 for even values and gives no decision (-1) for odd ones."""
 
     def decide(self, features: np.ndarray) -> np.ndarray:
         return np.where(features[:, 0] % 2 == 0, 1, -1).astype(np.int8)
@@ -75,18 +75,18 @@ def test_rows_without_a_decision_do_not_count_in_the_gross_share():
     people = DecidedRows(
         features=np.arange(100, dtype=np.float32)[:, None], decisions=np.zeros(100, bool)
     )
-    assert gross_share(people, Moved(), HalfSilent(), 1) == 1.0
+    assert gross_share(people, ShiftMap(), HalfAbstaining(), 1) == 1.0
 
 
 def test_a_small_target_makes_the_error_of_a_large_source_large():
-    """The scatter over fresh draws of both groups is what the bootstrap tells."""
+    """The bootstrap error matches the standard deviation over new samples of both groups."""
     columns, method = Columns.numeric(["x"]), map_method("quantile")
 
     class Above:
         def decide(self, features: np.ndarray) -> np.ndarray:
             return (features[:, 0] > 0).astype(np.int8)
 
-    def drawn(seed: int) -> tuple[DecidedRows, DecidedRows]:
+    def draw_groups(seed: int) -> tuple[DecidedRows, DecidedRows]:
         rng = np.random.default_rng(seed)
         groups = [
             rng.normal(shift, 1, (n, 1)).astype(np.float32) for n, shift in ((8_000, 0), (150, 1))
@@ -96,14 +96,14 @@ def test_a_small_target_makes_the_error_of_a_large_source_large():
 
     shares = []
     for seed in range(60):
-        one, other = drawn(seed)
+        one, other = draw_groups(seed)
         fitted = method.fit(one.features, other.features, columns)
         shares.append(gross_share(one, fitted, Above(), 1))
-    first, second = drawn(100)
+    first, second = draw_groups(100)
     maps = tuple(
         method.fit(a.features, b.features, columns) for a, b in ((first, second), (second, first))
     )
-    found, _ = bootstrap(
+    error, _ = bootstrap(
         first,
         second,
         (maps[0], maps[1]),
@@ -115,9 +115,9 @@ def test_a_small_target_makes_the_error_of_a_large_source_large():
         tick=lambda: None,
     )
     truth = float(np.std(shares, ddof=1))
-    # Both are standard deviations of sixty draws: 9% each, at four standard errors.
-    assert found.gross == pytest.approx(truth, rel=0.55)
-    assert found.gross > 0.6 * truth
+    # Both are standard deviations of 60 draws: relative error 9% each, at 4 standard errors.
+    assert error.gross == pytest.approx(truth, rel=0.55)
+    assert error.gross > 0.6 * truth
 
 
 def test_whole_numbers_too_large_for_float32_are_rejected():

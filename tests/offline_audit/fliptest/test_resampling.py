@@ -18,30 +18,30 @@ from offline_audit.maps.transport_map import SQUARED_L2
 ONE = Columns.numeric(["x"])
 
 
-class Cut:
-    """Favourable above a value of the first column."""
+class ThresholdModel:
+    """Favourable if the first column exceeds a threshold; counts the rows it decides."""
 
     def __init__(self, cut=0.0):
-        self.cut, self.asked = cut, 0
+        self.cut, self.n_rows_decided = cut, 0
 
     def decide(self, features):
-        self.asked += len(features)
+        self.n_rows_decided += len(features)
         return (features[:, 0] > self.cut).astype(np.int8)
 
 
-def nothing():
-    """After a refit."""
+def no_tick():
+    """Progress callback that does nothing."""
 
 
 def group(values, cut=0.0):
     rows = np.asarray(values, np.float32)
     rows = rows[:, None] if rows.ndim == 1 else rows
-    return DecidedRows.of(rows, Cut(cut).decide(rows) == 1)
+    return DecidedRows.of(rows, ThresholdModel(cut).decide(rows) == 1)
 
 
 @dataclass
 class Shift:
-    """A method whose maps add something that the test says, fit after fit."""
+    """A map method whose fits add the constants in `by`, one after the other."""
 
     by: list[float]
     fits: list[tuple[Any, Any]] = field(default_factory=list)
@@ -58,8 +58,8 @@ class Shift:
         return (features + np.float32(self.by[0]))[None]
 
 
-def nulls(by, found, n_resamples):
-    """People at -.5 to .5, 20 in each group; a shift by 1 flips those below 0, by 0 nobody."""
+def null_sizes_of_shifts(by, observed, n_resamples):
+    """Null sizes for 20 values in [-0.5, 0.5] per group: a shift by 1 flips values below 0."""
     first, second = group(np.linspace(-0.5, 0.5, 20)), group(np.linspace(-0.5, 0.5, 20))
     method, ticks = Shift(by=by), []
     result = null_sizes(
@@ -67,8 +67,8 @@ def nulls(by, found, n_resamples):
         second,
         method,
         ONE,
-        Cut(),
-        found,
+        ThresholdModel(),
+        observed,
         n_resamples=n_resamples,
         seed=0,
         tick=lambda: ticks.append(1),
@@ -79,30 +79,38 @@ def nulls(by, found, n_resamples):
 
 
 def test_the_observed_flipset_counts_as_a_permutation():
-    (one, other), _ = nulls([0.0], (0.3, 0.0), 19)
+    (one, other), _ = null_sizes_of_shifts([0.0], (0.3, 0.0), 19)
     assert one.p_value == 1 / 20
-    # No flips, and none by chance: as many in every permutation.
+    # No flips observed and none in any permutation: all are ties.
     assert other.p_value == 1
     assert (one.mean, one.bound, one.n_resamples) == (0, 0, 19)
 
 
 def test_ties_count_as_large():
-    (one, other), _ = nulls([0.0, 0.0, 1.0, 1.0], (0.5, 1.0), 10)
-    halves = [one.p_value, other.p_value]
+    (one, other), _ = null_sizes_of_shifts([0.0, 0.0, 1.0, 1.0], (0.5, 1.0), 10)
+    p_values = [one.p_value, other.p_value]
     # Half of the permutations flip about half of each group.
     assert one.mean == pytest.approx(0.25, abs=0.06)
-    assert halves[1] == 1 / 11
-    assert 1 / 11 < halves[0] <= 6 / 11
+    assert p_values[1] == 1 / 11
+    assert 1 / 11 < p_values[0] <= 6 / 11
 
 
-def test_a_p_value_is_exact_for_sizes_that_are_known():
-    """Everybody is below the cut: a shift by 1 flips all, whoever is in which group."""
+def test_the_p_value_is_exact_for_known_sizes():
+    """All rows are below the threshold: a shift by 1 flips all rows of any permutation."""
     first = second = group(np.full(30, -0.5))
     method = Shift(by=[0.0, 0.0, 1.0, 1.0, 0.0, 0.0])
     one, other = null_sizes(
-        first, second, method, ONE, Cut(), (1.0, 1.0 + 1e-15), n_resamples=12, seed=0, tick=nothing
+        first,
+        second,
+        method,
+        ONE,
+        ThresholdModel(),
+        (1.0, 1.0 + 1e-15),
+        n_resamples=12,
+        seed=0,
+        tick=no_tick,
     )
-    # Four of twelve permutations flip everybody; sums in another order are equal.
+    # Four of twelve permutations flip all rows; rounding errors of sums count as ties.
     assert one.p_value == other.p_value == 5 / 13
     assert one.mean == pytest.approx(4 / 12)
     assert one.bound == 1.0
@@ -111,25 +119,29 @@ def test_a_p_value_is_exact_for_sizes_that_are_known():
 def test_permutations_keep_group_sizes_and_rows():
     first, second = group(np.arange(12) - 6), group(np.arange(12, 20))
     method = Shift(by=[0.0])
-    null_sizes(first, second, method, ONE, Cut(), (0, 0), n_resamples=8, seed=3, tick=nothing)
-    seen = set()
+    null_sizes(
+        first, second, method, ONE, ThresholdModel(), (0, 0), n_resamples=8, seed=3, tick=no_tick
+    )
+    sources = set()
     for source, target in method.fits[::2]:
         assert (len(source), len(target)) == (12, 8)
         both = np.sort(np.concatenate([source, target])[:, 0])
         assert np.array_equal(both, np.sort(np.r_[np.arange(12) - 6, np.arange(12, 20)]))
-        seen.add(tuple(np.sort(source[:, 0])))
-    assert len(seen) == 8
-    # The way back is fitted to the same permutation.
-    (there, back), again = method.fits[:2], Shift(by=[0.0])
-    assert np.array_equal(there[0], back[1])
-    null_sizes(first, second, again, ONE, Cut(), (0, 0), n_resamples=8, seed=3, tick=nothing)
-    assert all(np.array_equal(a[0], b[0]) for a, b in zip(method.fits, again.fits, strict=True))
+        sources.add(tuple(np.sort(source[:, 0])))
+    assert len(sources) == 8
+    # The map of the other direction is fitted to the same permutation.
+    (forward, backward), repeated = method.fits[:2], Shift(by=[0.0])
+    assert np.array_equal(forward[0], backward[1])
+    null_sizes(
+        first, second, repeated, ONE, ThresholdModel(), (0, 0), n_resamples=8, seed=3, tick=no_tick
+    )
+    assert all(np.array_equal(a[0], b[0]) for a, b in zip(method.fits, repeated.fits, strict=True))
 
 
 def test_identity_maps_are_not_fitted_and_the_model_is_not_called():
     rng = np.random.default_rng(0)
     first, second = group(rng.normal(size=200)), group(rng.normal(size=200))
-    model = Cut()
+    model = ThresholdModel()
     one, _ = null_sizes(
         first,
         second,
@@ -139,11 +151,11 @@ def test_identity_maps_are_not_fitted_and_the_model_is_not_called():
         (0.1, 0.1),
         n_resamples=60,
         seed=0,
-        tick=nothing,
+        tick=no_tick,
     )
-    # Some one in twenty moves anybody: 12 of 60 would be one in 10,000.
-    assert model.asked <= 12 * 2 * 2 * 200
-    # The groups as they are move nobody either, whatever flipped by another rule.
+    # About 1 in 20 permutations moves a row: 12 of 60 has probability 1 in 10,000.
+    assert model.n_rows_decided <= 12 * 2 * 2 * 200
+    # The map of the observed groups is the identity too, so the observed size is 0.
     assert one.p_value == 1
 
 
@@ -151,14 +163,14 @@ def test_the_identity_shortcut_does_not_change_the_null_distribution():
     """The same permutations with every map fitted give the same sizes."""
 
     @dataclass
-    class Plodding:
+    class WithoutShortcut:
         method: Any
-        name: str = "plodding"
+        name: str = "without_shortcut"
         cost: Any = SQUARED_L2
         quick: bool = True
 
-        def fit(self, *people, **options):
-            return self.method.fit(*people, **options)
+        def fit(self, *groups, **options):
+            return self.method.fit(*groups, **options)
 
     rng = np.random.default_rng(1)
     rows = rng.normal(size=(160, 4)).astype(np.float32).round(1)
@@ -166,25 +178,25 @@ def test_the_identity_shortcut_does_not_change_the_null_distribution():
     rows[70:, 0] += 1
     first, second = group(rows[:70]), group(rows[70:])
     quick = map_method("joint_quantile")
-    found, wanted = (
+    result, expected = (
         null_sizes(
             first,
             second,
             method,
             columns,
-            Cut(),
+            ThresholdModel(),
             (0.05, 0.1),
             n_resamples=150,
             seed=5,
-            tick=nothing,
+            tick=no_tick,
         )
-        for method in (quick, Plodding(quick))
+        for method in (quick, WithoutShortcut(quick))
     )
-    assert found == wanted
-    assert found[0].mean > 0
+    assert result == expected
+    assert result[0].mean > 0
 
 
-def spread(method, n, m, n_bootstrap=40, **people):
+def bootstrap_errors(method, n, m, n_bootstrap=40, **options):
     rng = np.random.default_rng(2)
     source, target = rng.normal(0, 1, n), rng.normal(0.6, 1, m)
     first, second = group(source), group(target)
@@ -196,34 +208,34 @@ def spread(method, n, m, n_bootstrap=40, **people):
         maps,
         map_method(method),
         ONE,
-        Cut(),
+        ThresholdModel(),
         n_bootstrap=n_bootstrap,
         seed=0,
-        tick=nothing,
-        **people,
+        tick=no_tick,
+        **options,
     )
 
 
 @pytest.mark.parametrize("method", ["joint_quantile", "gaussian"])
-def test_errors_are_those_of_a_difference_of_rates(method):
-    """One feature that moves one way: flips are the difference of both groups' rates."""
-    there, back = spread(method, 900, 600)
+def test_standard_errors_match_those_of_a_difference_of_rates(method):
+    """One feature with a one-sided shift: flips equal the difference of both groups' rates."""
+    forward, backward = bootstrap_errors(method, 900, 600)
     rates = stats.norm.sf([0, -0.6])
-    wanted = np.sqrt((rates * (1 - rates) / [900, 600]).sum())
+    expected = np.sqrt((rates * (1 - rates) / [900, 600]).sum())
     if method == "gaussian":
-        # Rates of Gaussians follow from means and spreads, which vary less.
-        assert 0.5 * wanted < there.gross < 1.05 * wanted
+        # Gaussian rates follow from means and standard deviations, which vary less.
+        assert 0.5 * expected < forward.gross < 1.05 * expected
         return
-    # A standard deviation from 40: its own error is a ninth.
-    for each in (there.gross, back.gross, there.net, back.net):
-        assert each == pytest.approx(wanted, rel=3.5 / 9)
+    # The standard deviation of 40 samples has a relative error of 1/9.
+    for error in (forward.gross, backward.gross, forward.net, backward.net):
+        assert error == pytest.approx(expected, rel=3.5 / 9)
 
 
 def test_large_groups_use_smaller_scaled_samples():
-    there, _ = spread("quantile", 20_000, 20_000, n_bootstrap=30)
+    forward, _ = bootstrap_errors("quantile", 20_000, 20_000, n_bootstrap=30)
     rates = stats.norm.sf([0, -0.6])
-    wanted = np.sqrt((rates * (1 - rates)).sum() / 20_000)
-    assert there.gross == pytest.approx(wanted, rel=4 / np.sqrt(2 * 30))
+    expected = np.sqrt((rates * (1 - rates)).sum() / 20_000)
+    assert forward.gross == pytest.approx(expected, rel=4 / np.sqrt(2 * 30))
 
 
 def test_standard_errors_with_one_binary_feature_are_those_of_rates():
@@ -242,30 +254,30 @@ def test_standard_errors_with_one_binary_feature_are_those_of_rates():
         maps,
         map_method("joint_quantile"),
         columns,
-        Cut(0.5),
+        ThresholdModel(0.5),
         n_bootstrap=40,
         seed=0,
-        tick=nothing,
+        tick=no_tick,
     )
-    wanted = np.sqrt((0.24 + 0.2475) / 1_000)
-    assert error.gross == pytest.approx(wanted, rel=3.5 / 9)
+    expected = np.sqrt((0.24 + 0.2475) / 1_000)
+    assert error.gross == pytest.approx(expected, rel=3.5 / 9)
 
 
 @pytest.mark.parametrize(("hits", "rows"), [(0, 50), (1, 50), (13, 40), (49, 50), (50, 50)])
 @pytest.mark.parametrize("confidence_level", [0.8, 0.95])
-def test_without_refits_an_interval_is_wilsons(hits, rows, confidence_level):
-    wanted = stats.binomtest(hits, rows).proportion_ci(confidence_level, method="wilson")
-    found = share_interval(hits / rows, None, rows, confidence_level)
-    assert found == pytest.approx((wanted.low, wanted.high), abs=1e-12)
+def test_without_bootstrap_the_interval_is_wilsons(hits, rows, confidence_level):
+    expected = stats.binomtest(hits, rows).proportion_ci(confidence_level, method="wilson")
+    interval = share_interval(hits / rows, None, rows, confidence_level)
+    assert interval == pytest.approx((expected.low, expected.high), abs=1e-12)
 
 
 @pytest.mark.parametrize("rows", [40, 400])
 def test_an_error_sets_the_effective_number_of_rows(rows):
     share = 13 / 40
     error = np.sqrt(share * (1 - share) / rows)
-    wanted = stats.binomtest(13 * rows // 40, rows).proportion_ci(method="wilson")
-    found = share_interval(share, error, 77, 0.95)
-    assert found == pytest.approx((wanted.low, wanted.high), abs=1e-12)
+    expected = stats.binomtest(13 * rows // 40, rows).proportion_ci(method="wilson")
+    interval = share_interval(share, error, 77, 0.95)
+    assert interval == pytest.approx((expected.low, expected.high), abs=1e-12)
 
 
 def test_intervals_contain_the_share_and_stay_within_0_and_1():
@@ -282,42 +294,42 @@ def test_shares_count_duplicates():
     columns = Columns(
         features=(Feature(name="b", kind="binary"), Feature(name="x", kind="numeric"))
     )
-    same, other = (
+    duplicates, distinct = (
         np.zeros((500, 2)),
         np.column_stack([rng.random(500) < 0.3, rng.normal(size=500)]),
     )
-    rows = np.concatenate([same, other]).astype(np.float32)
+    rows = np.concatenate([duplicates, distinct]).astype(np.float32)
     target = np.column_stack([rng.random(1_000) < 0.6, rng.normal(size=1_000)]).astype(np.float32)
     people = group(rows, 0.5)
     assert people.duplicates is not None
     fitted = map_method("quantile").fit(rows, target, columns)
     model = AuditedModel.from_function(lambda r: r[:, 0] > 0.5)
-    flipset, left = counterparts_of(people, fitted, model, 8)
-    assert left == 0
+    flipset, n_excluded = counterparts_of(people, fitted, model, 8)
+    assert n_excluded == 0
     assert np.array_equal(flipset.features, rows)
     assert len(flipset.counterparts) > 8
-    wanted = (target[:, 0] == 1).mean() - (rows[:, 0] == 1).mean()
-    assert flipset.share("disadvantaged") == pytest.approx(wanted, abs=0.01)
-    assert gross_share(people, fitted, model, 2) == pytest.approx(wanted, abs=0.02)
+    expected = (target[:, 0] == 1).mean() - (rows[:, 0] == 1).mean()
+    assert flipset.share("disadvantaged") == pytest.approx(expected, abs=0.01)
+    assert gross_share(people, fitted, model, 2) == pytest.approx(expected, abs=0.02)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 def test_rows_without_a_decision_count_neither_in_a_flipset_nor_in_its_null(share):
-    """Of those transported past the cut, some get none; of everyone, where the share is 1."""
+    """The model gives no decision for a share of the counterparts, or for all of them."""
     source = np.linspace(-1, 1, 200)
 
-    class Silent(Cut):
+    class Abstaining(ThresholdModel):
         def decide(self, features):
-            found = super().decide(features)
-            found[features[:, 0] * 1_000 % 1 < share] = -1
-            return found
+            decisions = super().decide(features)
+            decisions[features[:, 0] * 1_000 % 1 < share] = -1
+            return decisions
 
     people, fitted = group(source), Shift(by=[0.5])
-    flipset, left = counterparts_of(people, fitted, Silent(), 1)
-    assert len(flipset) + left == 200
-    assert left == pytest.approx(200 * share, abs=25)
-    found = gross_share(people, fitted, Silent(), 1)
-    assert found == (pytest.approx(flipset.gross) if len(flipset) else 0)
+    flipset, n_excluded = counterparts_of(people, fitted, Abstaining(), 1)
+    assert len(flipset) + n_excluded == 200
+    assert n_excluded == pytest.approx(200 * share, abs=25)
+    gross = gross_share(people, fitted, Abstaining(), 1)
+    assert gross == (pytest.approx(flipset.gross) if len(flipset) else 0)
     if share < 1:
-        # Half of the half that is below the cut is transported past it.
-        assert found == pytest.approx(0.25, abs=0.07)
+        # Half of the rows below the threshold are transported above it.
+        assert gross == pytest.approx(0.25, abs=0.07)

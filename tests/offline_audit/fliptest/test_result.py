@@ -1,4 +1,4 @@
-"""Results as text, HTML and JSON, also when there is little to show."""
+"""Results as text, HTML and JSON, also without any figures."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def result():
     )
 
 
-def blank(**changes):
+def direction_of(**changes):
     fields = {"source": "a", "target": "b", "label": None, "rows": (5, 6), "rates": (0.2, None)}
     return FlipDirection(**{**fields, **changes})
 
 
-def whole(*directions, **changes):
+def result_of(*directions, **changes):
     fields = {
         "attribute": "sex",
         "criterion": "statistical_parity",
@@ -56,29 +56,31 @@ NULL = NullSizes(mean=0.01, bound=0.02, n_resamples=19, p_value=0.05)
 
 
 def test_a_reason_removes_the_p_value():
-    assert blank().p_value is None
-    assert blank(null=NULL).p_value == 0.05
-    assert blank(null=NULL, reason="the map fails validation.").p_value is None
+    assert direction_of().p_value is None
+    assert direction_of(null=NULL).p_value == 0.05
+    assert direction_of(null=NULL, reason="the map fails validation.").p_value is None
 
 
 def test_rejected_follows_from_level_and_p_value():
-    called = blank(null=NULL)
-    found = whole(called, blank(null=dataclasses.replace(NULL, p_value=0.06)), blank())
-    assert found.rejected == (called,)
-    assert whole(called, alpha=0.04).rejected == ()
-    invalid = blank(null=NULL, reason="the map fails validation.")
-    assert whole(invalid).rejected == ()
+    rejected = direction_of(null=NULL)
+    result = result_of(
+        rejected, direction_of(null=dataclasses.replace(NULL, p_value=0.06)), direction_of()
+    )
+    assert result.rejected == (rejected,)
+    assert result_of(rejected, alpha=0.04).rejected == ()
+    invalid = direction_of(null=NULL, reason="the map fails validation.")
+    assert result_of(invalid).rejected == ()
 
 
 def test_directions_are_looked_up_by_groups_and_label():
-    one, other = blank(label=1), blank(label=0)
-    found = whole(one, other)
-    assert found.direction("a", "b", 0) is other
-    assert found.direction("a", "b", 1) is one
-    assert list(found) == [one, other]
-    for wrong in (("b", "a"), ("a", "b", 2)):
+    one, other = direction_of(label=1), direction_of(label=0)
+    result = result_of(one, other)
+    assert result.direction("a", "b", 0) is other
+    assert result.direction("a", "b", 1) is one
+    assert list(result) == [one, other]
+    for key in (("b", "a"), ("a", "b", 2)):
         with pytest.raises(KeyError):
-            found.direction(*wrong)
+            result.direction(*key)
 
 
 def test_json_has_aggregates_only(result):
@@ -104,10 +106,10 @@ def test_texts_fit_a_terminal_with_long_group_names(result):
     text = str(result)
     assert max(map(len, text.splitlines())) <= 100
     assert WOMEN in text.replace("\n  ", " ")
-    for each in result:
-        assert max(map(len, str(each).splitlines())) <= 100
+    for direction in result:
+        assert max(map(len, str(direction).splitlines())) <= 100
     large = ShareEstimate(value=0.455, interval=(0.444, 0.466))
-    widest = blank(
+    widest = direction_of(
         source="group " * 6,
         target="other " * 6,
         label=1,
@@ -118,39 +120,39 @@ def test_texts_fit_a_terminal_with_long_group_names(result):
         net=dataclasses.replace(large, value=-0.455),
         null=dataclasses.replace(NULL, bound=0.455, p_value=0.002),
     )
-    lines = str(whole(widest)).splitlines()
+    lines = str(result_of(widest)).splitlines()
     assert max(map(len, lines)) <= 100
     assert "label 1" in lines[3]
 
 
 def test_short_names_are_not_truncated():
-    each = blank(source="woman", target="man", label=0)
-    assert "woman → man, label 0" in str(whole(each))
+    direction = direction_of(source="woman", target="man", label=0)
+    assert "woman → man, label 0" in str(result_of(direction))
 
 
 def test_names_are_escaped_in_a_notebook():
-    each = blank(source="<b>", target="b", reason="<script>")
-    html = whole(each)._repr_html_()
+    direction = direction_of(source="<b>", target="b", reason="<script>")
+    html = result_of(direction)._repr_html_()
     assert "<b>" not in html
     assert "<script>" not in html
     assert "&lt;b&gt;" in html
 
 
 def test_a_missing_result_is_reported(result):
-    assert "no result" in str(blank())
-    assert "no p-value: too few." in str(whole(blank(reason="too few.")))
-    assert str(whole())
-    assert json.dumps(whole().to_dict())
-    assert whole().plot().axes
-    assert whole(blank()).plot().axes
+    assert "no result" in str(direction_of())
+    assert "no p-value: too few." in str(result_of(direction_of(reason="too few.")))
+    assert str(result_of())
+    assert json.dumps(result_of().to_dict())
+    assert result_of().plot().axes
+    assert result_of(direction_of()).plot().axes
     assert result.plot().axes
     # A figure of a side without an explanation is an error.
     with pytest.raises(KeyError):
-        blank().plot_transparency("advantaged")
+        direction_of().plot_transparency("advantaged")
 
 
-def test_an_incomplete_test_says_so_first():
-    text = str(whole(blank(), complete=False, warnings=("Not complete: gone.",)))
+def test_an_incomplete_test_is_reported_first():
+    text = str(result_of(direction_of(), complete=False, warnings=("Not complete: gone.",)))
     assert "NOT complete." in " ".join(" ".join(text.splitlines()[:2]).split())
     assert "! Not complete: gone." in text
 
@@ -159,8 +161,8 @@ def test_the_null_distribution_is_explained(result):
     text = str(result).replace("\n  ", " ")
     assert "flips if both groups had the same features" in text
     assert "does not show whether the features that differ are justified" in text
-    quiet = str(whole(blank(reason="no.")))
-    assert "null 95%:" not in quiet
+    untested = str(result_of(direction_of(reason="no.")))
+    assert "null 95%:" not in untested
 
 
 def test_progress_never_exceeds_its_total():

@@ -32,7 +32,7 @@ COLUMNS = Columns(
 )
 
 
-def people(n, seed=0):
+def draw_rows(n, seed=0):
     rng = np.random.default_rng(seed)
     features = np.zeros((n, 7), np.float32)
     features[:, 0] = 1_000 * np.exp(0.5 * rng.normal(size=n))
@@ -55,8 +55,8 @@ def flipset_of(features, flips):
     )
 
 
-def named(flipset, side="advantaged", **options) -> Any:
-    """Of any type, so that tests need not ask what a subgroup leaves open."""
+def subgroup_of(flipset, side="advantaged", **options) -> Any:
+    """Typed as Any, so that tests can read optional fields without narrowing."""
     return name_subgroup(flipset, side, COLUMNS, **options)
 
 
@@ -78,136 +78,138 @@ RULES = {
 
 @pytest.mark.parametrize("rule", RULES)
 def test_an_existing_rule_is_found_and_confirmed(rule):
-    features = people(6_000)
+    features = draw_rows(6_000)
     inside = RULES[rule](features)
     chance = np.random.default_rng(1).random(len(features))
-    found = named(flipset_of(features, chance < np.where(inside, 0.3, 0.01)), seed=3)
-    assert found.rule == rule
-    assert found.confirmed
-    assert (found.holds(features, COLUMNS) == inside).all()
-    low, high = found.interval
+    subgroup = subgroup_of(flipset_of(features, chance < np.where(inside, 0.3, 0.01)), seed=3)
+    assert subgroup.rule == rule
+    assert subgroup.confirmed
+    assert (subgroup.holds(features, COLUMNS) == inside).all()
+    low, high = subgroup.interval
     assert low <= 0.29 <= high
 
 
 def test_both_halves_count_disjoint_people():
-    features = people(6_000)
+    features = draw_rows(6_000)
     inside = features[:, 2] == 1
     flips = np.random.default_rng(1).random(6_000) < np.where(inside, 0.3, 0.05)
-    found = named(flipset_of(features, flips))
-    halves = (found.fitted, found.tested)
+    subgroup = subgroup_of(flipset_of(features, flips))
+    halves = (subgroup.fitted, subgroup.tested)
     assert sum(half.inside for half in halves) == inside.sum()
     assert sum(half.outside for half in halves) == (~inside).sum()
     assert sum(half.flips_inside for half in halves) == (flips & inside).sum()
     assert sum(half.flips_outside for half in halves) == (flips & ~inside).sum()
-    tested = found.tested
+    tested = subgroup.tested
     assert tested.share_inside == tested.flips_inside / tested.inside
     assert tested.covered == tested.flips_inside / (tested.flips_inside + tested.flips_outside)
     table = [
         [tested.flips_inside, tested.flips_outside],
         [tested.inside - tested.flips_inside, tested.outside - tested.flips_outside],
     ]
-    assert found.p_value == stats.fisher_exact(table, alternative="greater").pvalue
+    assert subgroup.p_value == stats.fisher_exact(table, alternative="greater").pvalue
     assert not tested.coarse
 
 
 def test_random_flips_are_confirmed_at_the_level():
-    """On the half that it was found on the same rule would look sure far too often."""
-    runs, confirmed, fooled = 200, 0, 0
+    """On the half that the rule was fitted on, the same test rejects far too often."""
+    runs, confirmed, rejected_on_fitted_half = 200, 0, 0
     for seed in range(runs):
-        features = people(1_000, seed)
+        features = draw_rows(1_000, seed)
         flips = np.random.default_rng(10_000 + seed).random(1_000) < 0.1
-        found = named(flipset_of(features, flips), seed=seed)
-        confirmed += found.confirmed
-        if found.fitted is not None:
-            half = found.fitted
+        subgroup = subgroup_of(flipset_of(features, flips), seed=seed)
+        confirmed += subgroup.confirmed
+        if subgroup.fitted is not None:
+            half = subgroup.fitted
             table = [
                 [half.flips_inside, half.flips_outside],
                 [half.inside - half.flips_inside, half.outside - half.flips_outside],
             ]
-            fooled += stats.fisher_exact(table, alternative="greater").pvalue <= 0.05
+            rejected_on_fitted_half += (
+                stats.fisher_exact(table, alternative="greater").pvalue <= 0.05
+            )
     assert confirmed <= stats.binom.ppf(1 - 1e-4, runs, 0.05)
-    assert fooled > stats.binom.ppf(1 - 1e-4, runs, 0.05)
+    assert rejected_on_fitted_half > stats.binom.ppf(1 - 1e-4, runs, 0.05)
 
 
 def test_a_rule_that_fails_on_the_other_half_is_not_confirmed():
-    features = people(1_000)
+    features = draw_rows(1_000)
     flips = np.random.default_rng(0).random(1_000) < 0.1
-    found = next(
-        each
-        for each in (named(flipset_of(features, flips), seed=seed) for seed in range(50))
-        if each.rule is not None and not each.confirmed
+    subgroup = next(
+        candidate
+        for candidate in (subgroup_of(flipset_of(features, flips), seed=seed) for seed in range(50))
+        if candidate.rule is not None and not candidate.confirmed
     )
-    assert found.p_value > found.alpha
-    assert "(not confirmed)" in str(found)
-    assert found.to_dict()["confirmed"] is False
+    assert subgroup.p_value > subgroup.alpha
+    assert "(not confirmed)" in str(subgroup)
+    assert subgroup.to_dict()["confirmed"] is False
 
 
 def test_shorter_rules_are_preferred():
-    features = people(8_000)
-    # To leave out the few of long standing would be a little better: not worth a second condition.
+    features = draw_rows(8_000)
+    # A second condition (years < 10) would improve the rule only slightly.
     inside = (features[:, 2] == 1) & (features[:, 1] < 10)
     flips = np.random.default_rng(2).random(8_000) < 0.3 * inside
-    assert named(flipset_of(features, flips)).rule == "part_time = 1"
+    assert subgroup_of(flipset_of(features, flips)).rule == "part_time = 1"
 
 
 def test_the_number_of_conditions_is_limited():
-    features = people(8_000)
+    features = draw_rows(8_000)
     inside = (features[:, 2] == 1) & (features[:, 1] < 5) & (features[:, 0] < 900)
-    found = flipset_of(features, inside)
-    assert len(named(found, most_conditions=1).conditions) == 1
-    assert len(named(found, most_conditions=2).conditions) == 2
-    assert {c.variable for c in named(found).conditions} == {"part_time", "years", "income"}
+    flipset = flipset_of(features, inside)
+    assert len(subgroup_of(flipset, most_conditions=1).conditions) == 1
+    assert len(subgroup_of(flipset, most_conditions=2).conditions) == 2
+    assert {c.variable for c in subgroup_of(flipset).conditions} == {"part_time", "years", "income"}
 
 
 def test_membership_follows_from_most_counterparts():
-    features = people(4_000)
+    features = draw_rows(4_000)
     inside = features[:, 2] == 1
     flips = np.stack([inside, inside, features[:, 3] == 1])
-    assert named(flipset_of(features, flips)).rule == "part_time = 1"
+    assert subgroup_of(flipset_of(features, flips)).rule == "part_time = 1"
 
 
 @pytest.mark.parametrize(("members", "role"), [(0, "members"), (19, "members"), (985, "others")])
 def test_too_few_members_or_others_have_no_rule(members, role):
-    found = named(flipset_of(people(1_000), np.arange(1_000) < members))
-    assert (found.rule, found.fitted, found.tested, found.p_value) == (None,) * 4
-    assert not found.confirmed
-    assert found.reason == f"there are fewer than 20 {role}"
-    assert not found.holds(people(10), COLUMNS).any()
-    assert found.reason in str(found)
+    subgroup = subgroup_of(flipset_of(draw_rows(1_000), np.arange(1_000) < members))
+    assert (subgroup.rule, subgroup.fitted, subgroup.tested, subgroup.p_value) == (None,) * 4
+    assert not subgroup.confirmed
+    assert subgroup.reason == f"there are fewer than 20 {role}"
+    assert not subgroup.holds(draw_rows(10), COLUMNS).any()
+    assert subgroup.reason in str(subgroup)
 
 
 def test_an_empty_group_has_no_rule():
-    assert named(flipset_of(people(0), np.zeros(0, bool))).reason is not None
+    assert subgroup_of(flipset_of(draw_rows(0), np.zeros(0, bool))).reason is not None
 
 
 def test_duplicates_only_have_no_rule():
     features = np.ones((400, 7), np.float32)
     features[:, 4:] = 0
-    found = named(flipset_of(features, np.arange(400) % 4 == 0))
-    assert found.reason == "no feature separates members from others"
+    subgroup = subgroup_of(flipset_of(features, np.arange(400) % 4 == 0))
+    assert subgroup.reason == "no feature separates members from others"
 
 
 def test_small_counts_of_a_rule_are_suppressed():
-    features = people(4_000)
+    features = draw_rows(4_000)
     inside = features[:, 2] == 1
     outside = np.flatnonzero(~inside)[:6]
     flips = inside & (np.random.default_rng(0).random(4_000) < 0.3)
     flips[outside] = True
-    found = named(flipset_of(features, flips))
-    assert found.rule == "part_time = 1"
-    assert found.fitted.flips_outside == found.tested.flips_outside == 0
-    assert found.fitted.coarse or found.tested.coarse
-    assert "Counts below 10 are suppressed" in str(found)
-    exact = named(flipset_of(features, flips), smallest_cell=1)
+    subgroup = subgroup_of(flipset_of(features, flips))
+    assert subgroup.rule == "part_time = 1"
+    assert subgroup.fitted.flips_outside == subgroup.tested.flips_outside == 0
+    assert subgroup.fitted.coarse or subgroup.tested.coarse
+    assert "Counts below 10 are suppressed" in str(subgroup)
+    exact = subgroup_of(flipset_of(features, flips), smallest_cell=1)
     assert exact.fitted.flips_outside + exact.tested.flips_outside == 6
-    assert exact.p_value == pytest.approx(found.p_value)
+    assert exact.p_value == pytest.approx(subgroup.p_value)
 
 
 def test_limits_are_rounded():
-    features = people(6_000)
+    features = draw_rows(6_000)
     threshold = float(np.sort(features[:, 0])[2_000])
-    found = named(flipset_of(features, features[:, 0] < threshold))
-    (condition,) = found.conditions
+    subgroup = subgroup_of(flipset_of(features, features[:, 0] < threshold))
+    (condition,) = subgroup.conditions
     assert condition.high not in features[:, 0]
     assert condition.high == pytest.approx(threshold, rel=0.05)
     assert condition.high % 20 == 0
@@ -222,7 +224,7 @@ def test_conditions_as_text():
 
 
 def test_a_subgroup_prints_in_a_terminal_and_a_notebook_and_becomes_json():
-    odd = Columns(
+    long_names = Columns(
         features=(
             *COLUMNS.features[:2],
             COLUMNS.features[2].model_copy(update={"name": "<b>part time</b> " + "long " * 20}),
@@ -230,28 +232,30 @@ def test_a_subgroup_prints_in_a_terminal_and_a_notebook_and_becomes_json():
         ),
         one_hot_groups=COLUMNS.one_hot_groups,
     )
-    features = people(4_000)
-    found = name_subgroup(flipset_of(features, features[:, 2] == 1), "advantaged", odd)
-    assert max(map(len, str(found).splitlines())) <= 100
-    assert "<b>" not in found._repr_html_()
-    data = json.loads(json.dumps(found.to_dict()))
-    assert data["rule"] == found.rule
+    features = draw_rows(4_000)
+    subgroup = name_subgroup(flipset_of(features, features[:, 2] == 1), "advantaged", long_names)
+    assert max(map(len, str(subgroup).splitlines())) <= 100
+    assert "<b>" not in subgroup._repr_html_()
+    data = json.loads(json.dumps(subgroup.to_dict()))
+    assert data["rule"] == subgroup.rule
     assert data["tested"]["flips_outside"] == 0
 
 
 def test_invalid_input_is_rejected():
     with pytest.raises(AuditInputError, match="1 columns are described, but features have 7"):
-        name_subgroup(flipset_of(people(9), np.ones(9, bool)), "advantaged", Columns.numeric(["a"]))
+        name_subgroup(
+            flipset_of(draw_rows(9), np.ones(9, bool)), "advantaged", Columns.numeric(["a"])
+        )
     with pytest.raises(AuditInputError, match="most_conditions"):
-        named(flipset_of(people(9), np.ones(9, bool)), most_conditions=0)
+        subgroup_of(flipset_of(draw_rows(9), np.ones(9, bool)), most_conditions=0)
 
 
 def test_the_seed_determines_the_halves():
-    features = people(2_000)
+    features = draw_rows(2_000)
     flips = np.random.default_rng(0).random(2_000) < 0.1 + 0.1 * (features[:, 2] == 1)
-    one = named(flipset_of(features, flips), seed=1)
-    assert one == named(flipset_of(features, flips), seed=1)
-    assert one.tested != named(flipset_of(features, flips), seed=2).tested
+    subgroup = subgroup_of(flipset_of(features, flips), seed=1)
+    assert subgroup == subgroup_of(flipset_of(features, flips), seed=1)
+    assert subgroup.tested != subgroup_of(flipset_of(features, flips), seed=2).tested
 
 
 @pytest.mark.parametrize(("origin", "target"), [("woman", "man"), ("man", "woman")])
@@ -259,9 +263,9 @@ def test_the_self_employed_are_named_where_the_model_is_biased_against_them(orig
     world = World()
     columns = Columns(features=world.features, one_hot_groups=world.one_hot_groups)
     classifier = train_subgroup_biased(world.people(20_000, seed=1), seed=0)
-    everyone = world.people(20_000, seed=2)
-    rows = everyone.groups["sex"] == world.attributes[0].groups.index(origin)
-    own, twins = everyone.features[rows], everyone.counterfactual("sex", target)[rows]
+    people = world.people(20_000, seed=2)
+    rows = people.groups["sex"] == world.attributes[0].groups.index(origin)
+    own, twins = people.features[rows], people.counterfactual("sex", target)[rows]
     flipset = Flipset(
         features=own,
         counterparts=twins[None],
@@ -269,7 +273,7 @@ def test_the_self_employed_are_named_where_the_model_is_biased_against_them(orig
         counterpart_decisions=decide(classifier, twins)[None],
     )
     for side in SIDES:
-        found: Any = name_subgroup(flipset, side, columns, seed=0)
-        assert "self_employed = 1" in found.rule
-        assert found.confirmed
-        assert in_biased_subgroup(world, own)[found.holds(own, columns)].all()
+        subgroup: Any = name_subgroup(flipset, side, columns, seed=0)
+        assert "self_employed = 1" in subgroup.rule
+        assert subgroup.confirmed
+        assert in_biased_subgroup(world, own)[subgroup.holds(own, columns)].all()

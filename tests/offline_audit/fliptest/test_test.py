@@ -1,4 +1,4 @@
-"""flip_test finds known flips, and refits use one thread while the model keeps its own."""
+"""flip_test detects known flips; refits use one thread, and the model its own limit."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ COLUMNS = Columns(features=WORLD.features, one_hot_groups=WORLD.one_hot_groups)
 FEW: dict[str, Any] = {"n_resamples": 39, "n_bootstrap": 10, "progress": False}
 
 
-def flips_of(*given: Any, **options: Any) -> Any:
-    """Without a bar."""
-    return flip_test(*given, **{"progress": False, **options})
+def flips_of(*args: Any, **options: Any) -> Any:
+    """flip_test without a progress bar."""
+    return flip_test(*args, **{"progress": False, **options})
 
 
 @pytest.fixture(scope="module")
@@ -41,83 +41,86 @@ def sex(people):
 
 @pytest.fixture(scope="module")
 def biased(train, people, sex):
-    judge = partial(decide, train_proxy_biased(train, seed=0))
-    return judge, flips_of(judge, people.features, sex, columns=COLUMNS, **FEW)
+    model = partial(decide, train_proxy_biased(train, seed=0))
+    return model, flips_of(model, people.features, sex, columns=COLUMNS, **FEW)
 
 
 def test_shares_are_those_of_the_true_counterfactuals(biased, people):
-    judge, result = biased
+    model, result = biased
     for source, target in (("woman", "man"), ("man", "woman")):
         members = people.groups["sex"] == (source == "woman")
         twins = people.counterfactual("sex", target)[members]
-        truth = (judge(twins) != judge(people.features[members])).mean()
-        found = result.direction(source, target)
-        # Three standard errors of the estimate, whose own interval is two either way.
-        reach = 1.5 * (found.gross.interval[1] - found.gross.interval[0]) / 2
-        assert found.gross.value == pytest.approx(truth, abs=reach)
-        assert found.p_value == pytest.approx(1 / 40)
+        truth = (model(twins) != model(people.features[members])).mean()
+        direction = result.direction(source, target)
+        # Three standard errors; the half-width of the interval is two.
+        tolerance = 1.5 * (direction.gross.interval[1] - direction.gross.interval[0]) / 2
+        assert direction.gross.value == pytest.approx(truth, abs=tolerance)
+        assert direction.p_value == pytest.approx(1 / 40)
 
 
 def test_members_are_mostly_those_whose_decision_truly_changes(biased, people):
-    judge, result = biased
-    found = result.direction("woman", "man").flipset
+    model, result = biased
+    flipset = result.direction("woman", "man").flipset
     women = people.groups["sex"] == 1
-    truth = judge(people.counterfactual("sex", "man")[women]) != found.decisions
-    members = found.members("disadvantaged") | found.members("advantaged")
+    truth = model(people.counterfactual("sex", "man")[women]) != flipset.decisions
+    members = flipset.members("disadvantaged") | flipset.members("advantaged")
     assert truth[members].mean() > 0.8
     assert members[truth].mean() > 0.8
 
 
 def test_both_directions_agree(biased):
-    women, men = (biased[1].direction(*way) for way in (("woman", "man"), ("man", "woman")))
+    women, men = (biased[1].direction(*groups) for groups in (("woman", "man"), ("man", "woman")))
     assert women.disadvantaged.value > 20 * women.advantaged.value
     assert men.advantaged.value > 20 * men.disadvantaged.value
     assert women.net.value == pytest.approx(-men.net.value, abs=0.03)
-    # The groups' rates differ by what flips on balance.
+    # The difference of rates equals the net share.
     assert women.net.value == pytest.approx(women.rates[0] - women.rates[1], abs=0.03)
 
 
 def test_a_biased_subgroup_with_equal_rates_is_detected_and_named(train, people, sex):
-    judge = partial(decide, train_subgroup_biased(train, seed=0))
-    result = flips_of(judge, people.features, sex, columns=COLUMNS, **FEW)
-    for each in result:
-        assert abs(each.rates[0] - each.rates[1]) < 0.03
-        assert each.p_value == pytest.approx(1 / 40)
+    model = partial(decide, train_subgroup_biased(train, seed=0))
+    result = flips_of(model, people.features, sex, columns=COLUMNS, **FEW)
+    for direction in result:
+        assert abs(direction.rates[0] - direction.rates[1]) < 0.03
+        assert direction.p_value == pytest.approx(1 / 40)
         for side in ("advantaged", "disadvantaged"):
-            assert each.transparency[side].features[0].name == "career_gap_months"
-            assert "self_employed = 1" in str(each.subgroups[side].rule)
-            assert each.subgroups[side].confirmed
+            assert direction.transparency[side].features[0].name == "career_gap_months"
+            assert "self_employed = 1" in str(direction.subgroups[side].rule)
+            assert direction.subgroups[side].confirmed
 
 
 def test_a_fair_classifier_is_not_rejected(train, people, sex):
-    judge = partial(decide, train_fair(train, seed=0))
-    result = flips_of(judge, people.features, sex, columns=COLUMNS, **FEW)
-    for each in result:
-        assert each.gross.value < 0.01
-        assert each.p_value > 0.05
-        assert each.validation.passed
+    model = partial(decide, train_fair(train, seed=0))
+    result = flips_of(model, people.features, sex, columns=COLUMNS, **FEW)
+    for direction in result:
+        assert direction.gross.value < 0.01
+        assert direction.p_value > 0.05
+        assert direction.validation.passed
 
 
-def test_every_pair_of_groups_or_those_with_a_reference(train, people):
-    judge = partial(decide, train_proxy_biased(train, seed=0))
+def test_all_pairs_or_only_pairs_with_the_reference_are_tested(train, people):
+    model = partial(decide, train_proxy_biased(train, seed=0))
     groups = {"ethnicity": np.array(["ardan", "belu", "cori", "dovar"])[people.groups["ethnicity"]]}
-    ask = partial(flips_of, judge, people.features, groups, columns=COLUMNS, explain=False)
-    every = ask(n_resamples=0, n_bootstrap=0, progress=False)
-    assert len(every.directions) == 12
-    some = ask(n_resamples=0, n_bootstrap=0, progress=False, reference="ardan")
-    assert {each.name for each in some} == {
+    run = partial(flips_of, model, people.features, groups, columns=COLUMNS, explain=False)
+    all_pairs = run(n_resamples=0, n_bootstrap=0, progress=False)
+    assert len(all_pairs.directions) == 12
+    with_reference = run(n_resamples=0, n_bootstrap=0, progress=False, reference="ardan")
+    assert {direction.name for direction in with_reference} == {
         *("ardan → belu", "belu → ardan", "ardan → cori"),
         *("cori → ardan", "ardan → dovar", "dovar → ardan"),
     }
     # Disadvantage grows from belu to dovar.
-    lost = [some.direction(name, "ardan").disadvantaged.value for name in ("belu", "cori", "dovar")]
-    assert lost == sorted(lost)
+    disadvantaged = [
+        with_reference.direction(name, "ardan").disadvantaged.value
+        for name in ("belu", "cori", "dovar")
+    ]
+    assert disadvantaged == sorted(disadvantaged)
 
 
 def test_rows_are_transported_within_their_label(train, people, sex):
-    judge = partial(decide, train_proxy_biased(train, seed=0))
+    model = partial(decide, train_proxy_biased(train, seed=0))
     result = flips_of(
-        judge,
+        model,
         people.features,
         sex,
         labels=people.labels,
@@ -128,23 +131,23 @@ def test_rows_are_transported_within_their_label(train, people, sex):
         n_bootstrap=0,
         progress=False,
     )
-    assert [each.label for each in result] == [1, 1, 0, 0]
-    for each in result:
-        members = (sex["sex"] == each.source) & (people.labels == each.label)
-        assert each.rows[0] == members.sum()
-        assert np.array_equal(each.flipset.features, people.features[members])
+    assert [direction.label for direction in result] == [1, 1, 0, 0]
+    for direction in result:
+        members = (sex["sex"] == direction.source) & (people.labels == direction.label)
+        assert direction.rows[0] == members.sum()
+        assert np.array_equal(direction.flipset.features, people.features[members])
 
 
 def test_the_same_seed_gives_the_same_result(people, sex, biased):
-    judge, result = biased
-    again = flips_of(judge, people.features, sex, columns=COLUMNS, **FEW)
+    model, result = biased
+    again = flips_of(model, people.features, sex, columns=COLUMNS, **FEW)
     assert again.to_dict() == result.to_dict()
 
 
 def test_the_result_is_json_of_aggregates(biased):
     text = json.dumps(biased[1].to_dict(), allow_nan=False)
-    found = json.loads(text)
-    assert found["complete"] is True
+    data = json.loads(text)
+    assert data["complete"] is True
     # No list in it is as long as a group.
     lengths = []
 
@@ -157,7 +160,7 @@ def test_the_result_is_json_of_aggregates(biased):
             for item in value:
                 walk(item)
 
-    walk(found)
+    walk(data)
     assert max(lengths) < 100
 
 
@@ -172,10 +175,10 @@ def test_texts_fit_a_terminal_and_have_the_main_results(biased):
 
 
 def test_progress_ends_at_its_total(people, sex, biased):
-    judge, _ = biased
+    model, _ = biased
     reports: list[tuple[str, int, int]] = []
     flips_of(
-        judge,
+        model,
         people.features[:2_000],
         {"sex": sex["sex"][:2_000]},
         columns=COLUMNS,
@@ -186,13 +189,13 @@ def test_progress_ends_at_its_total(people, sex, biased):
     steps = [done for _, done, _ in reports]
     assert steps == sorted(steps)
     assert reports[-1][1] == reports[-1][2]
-    assert len({what for what, _, _ in reports}) >= 4
+    assert len({description for description, _, _ in reports}) >= 4
 
 
 def test_large_groups_are_sampled_with_a_warning(people, sex, biased):
-    judge, _ = biased
+    model, _ = biased
     result = flips_of(
-        judge,
+        model,
         people.features,
         sex,
         columns=COLUMNS,
@@ -202,33 +205,33 @@ def test_large_groups_are_sampled_with_a_warning(people, sex, biased):
         explain=False,
         progress=False,
     )
-    assert all(each.rows == (1_000, 1_000) for each in result)
+    assert all(direction.rows == (1_000, 1_000) for direction in result)
     assert any("sample" in warning for warning in result.warnings)
-    assert all("no permutation test was run" in each.reason for each in result)
+    assert all("no permutation test was run" in direction.reason for direction in result)
 
 
 def most_threads() -> int:
     return max(pool["num_threads"] for pool in threadpool_info())
 
 
-class Counting:
-    """Notes how many threads there are when it is asked."""
+class RecordsThreads:
+    """A model that records the thread limit of each call."""
 
     def __init__(self) -> None:
-        self.seen: list[int] = []
+        self.n_threads: list[int] = []
 
     def decide(self, features: np.ndarray) -> np.ndarray:
-        self.seen.append(most_threads())
+        self.n_threads.append(most_threads())
         return np.zeros(len(features), np.int8)
 
 
 def test_only_the_model_keeps_its_threads():
-    before, model = most_threads(), Counting()
+    before, model = most_threads(), RecordsThreads()
     with SingleThread() as threads:
         assert most_threads() == 1
         threads.unlimited(model).decide(np.zeros((2, 1), np.float32))
         assert most_threads() == 1
-    assert model.seen == [before]
+    assert model.n_threads == [before]
     assert most_threads() == before
 
 

@@ -17,14 +17,14 @@ from offline_audit.maps.columns import Scaling
 from tests.offline_audit.fliptest.synthetic_flips import (
     COLUMNS,
     SCALE,
-    drawn,
+    draw_flipset,
     model,
     report_of,
     rows_of,
 )
 
 SECTORS = ("care", "trades", "office")
-PLACES = {
+COLUMN_INDICES = {
     "income": [0],
     "years": [3],
     "part_time": [4],
@@ -35,11 +35,11 @@ PLACES = {
 
 
 def sector_of(row):
-    return int(np.argmax(row[PLACES["sector"]]))
+    return int(np.argmax(row[COLUMN_INDICES["sector"]]))
 
 
 def flips_one_by_one(flipset, side):
-    """Each flip: the person, the counterpart, and her own decision."""
+    """Yield the row, its counterpart and the decision of the row, for every flip."""
     for others in flipset.counterparts:
         for own, other in zip(flipset.features, others, strict=True):
             before, after = model(own[None])[0], model(other[None])[0]
@@ -49,45 +49,45 @@ def flips_one_by_one(flipset, side):
 
 def undone_by(own, other, before):
     """Names of the variables that alone undo a flip."""
-    found = []
-    for name, at in PLACES.items():
-        put_back = other.copy()
-        put_back[at] = own[at]
-        if model(put_back[None])[0] == before:
-            found.append(name)
-    return found
+    names = []
+    for name, indices in COLUMN_INDICES.items():
+        restored = other.copy()
+        restored[indices] = own[indices]
+        if model(restored[None])[0] == before:
+            names.append(name)
+    return names
 
 
 @pytest.mark.parametrize("side", ["advantaged", "disadvantaged"])
 @pytest.mark.parametrize("draws", [1, 5])
 def test_figures_match_a_loop_over_all_flips(draws, side):
-    flipset = drawn(400, draws, shift=0.2)
+    flipset = draw_flipset(400, draws, shift=0.2)
     report = report_of(flipset, side, smallest_cell=2)
-    part, weight, none = 1 / draws, 0.0, 0.0
+    part, weight, undone_by_none = 1 / draws, 0.0, 0.0
     sums: Counter[str] = Counter()
     changes: Counter[tuple[str, str]] = Counter()
     for own, other, before in flips_one_by_one(flipset, side):
         weight += part
         for name in ("income", "years", "part_time"):
-            difference = float(own[PLACES[name][0]]) - float(other[PLACES[name][0]])
+            difference = float(own[COLUMN_INDICES[name][0]]) - float(other[COLUMN_INDICES[name][0]])
             sums[f"{name} mean"] += part * difference
             sums[f"{name} sign"] += part * np.sign(difference)
             sums[f"{name} changed"] += part * (difference != 0)
         names = undone_by(own, other, before)
         sums.update({f"{name} undone": part for name in names})
-        none += part * (not names)
-        here, there = SECTORS[sector_of(own)], SECTORS[sector_of(other)]
-        sums[here] += part
-        sums[there] -= part
-        changes[here, there] += part * (here != there)
+        undone_by_none += part * (not names)
+        own_sector, other_sector = SECTORS[sector_of(own)], SECTORS[sector_of(other)]
+        sums[own_sector] += part
+        sums[other_sector] -= part
+        changes[own_sector, other_sector] += part * (own_sector != other_sector)
     assert report.share == pytest.approx(weight / 400)
-    assert report.undone_by_none == pytest.approx(none / weight)
+    assert report.undone_by_none == pytest.approx(undone_by_none / weight)
     for name, scale in (("income", 2.0), ("years", 3.0), ("part_time", 0.5)):
-        found = report.of(name)
-        assert found.difference == pytest.approx(sums[f"{name} mean"] / weight, abs=1e-6)
-        assert found.magnitude == pytest.approx(found.difference / scale)
-        assert found.consistency == pytest.approx(sums[f"{name} sign"] / weight)
-        assert found.changed == pytest.approx(sums[f"{name} changed"] / weight)
+        feature = report.of(name)
+        assert feature.difference == pytest.approx(sums[f"{name} mean"] / weight, abs=1e-6)
+        assert feature.magnitude == pytest.approx(feature.difference / scale)
+        assert feature.consistency == pytest.approx(sums[f"{name} sign"] / weight)
+        assert feature.changed == pytest.approx(sums[f"{name} changed"] / weight)
     for name in ("income", "years", "part_time", "sector", "town", "fixed"):
         assert report.of(name).undone == pytest.approx(sums[f"{name} undone"] / weight)
     sector = report.of("sector")
@@ -95,8 +95,8 @@ def test_figures_match_a_loop_over_all_flips(draws, side):
     assert {s.name: s.difference for s in sector.shifts} == pytest.approx(expected)
     assert sector.magnitude == pytest.approx(np.linalg.norm(list(expected.values())) / 0.8)
     assert abs(sector.consistency) == pytest.approx(max(map(abs, expected.values())))
-    (pair, often), *_ = changes.most_common(1)
-    assert (sector.commonest, sector.commonest_share) == (pair, pytest.approx(often / weight))
+    (pair, frequency), *_ = changes.most_common(1)
+    assert (sector.commonest, sector.commonest_share) == (pair, pytest.approx(frequency / weight))
 
 
 def test_a_dropped_category_is_one_of_the_categories():
@@ -112,7 +112,7 @@ def test_a_dropped_category_is_one_of_the_categories():
     assert town.commonest == ("village", "north")
     assert town.commonest_share == 1.0
     shifts = {shift.name: shift.difference for shift in town.shifts}
-    # Nobody who flips is of the south, so it is not told of.
+    # No row that flips is in the south, so it is not reported.
     assert shifts == {"village": 1.0, "north": -1.0}
 
 
@@ -148,8 +148,8 @@ def test_a_category_of_two_has_the_magnitude_and_consistency_of_a_binary(dropped
     assert category.changed == pytest.approx(binary.changed)
 
 
-def test_few_people_are_suppressed_and_none_is_reported():
-    flipset = drawn(400, 3)
+def test_few_people_are_suppressed_and_zero_is_reported():
+    flipset = draw_flipset(400, 3)
     people = int(flipset.flips("advantaged").any(0).sum())
     report = report_of(flipset, smallest_cell=people + 1)
     assert (report.people, report.members, report.share, report.asked) == (None, None, None, 0)
@@ -157,15 +157,15 @@ def test_few_people_are_suppressed_and_none_is_reported():
     assert report.reason == f"fewer than {people + 1} people flip on this side"
     assert str(people) not in str(report).replace(str(people + 1), "")
     assert report_of(flipset, smallest_cell=people).features
-    same = Flipset(
+    unchanged = Flipset(
         features=flipset.features,
         counterparts=flipset.features[None],
         decisions=flipset.decisions,
         counterpart_decisions=flipset.decisions[None],
     )
-    nobody = report_of(same)
-    assert (nobody.people, nobody.members, nobody.share) == (0, 0, 0.0)
-    assert "no one flips on this side" in str(nobody)
+    no_flips = report_of(unchanged)
+    assert (no_flips.people, no_flips.members, no_flips.share) == (0, 0, 0.0)
+    assert "no one flips on this side" in str(no_flips)
     empty = Flipset(
         features=flipset.features[:0],
         counterparts=flipset.counterparts[:, :0],
@@ -176,69 +176,69 @@ def test_few_people_are_suppressed_and_none_is_reported():
 
 
 def test_changes_of_few_people_are_not_named():
-    flipset = drawn(150, 1, seed=5)
+    flipset = draw_flipset(150, 1, seed=5)
     report = report_of(flipset, smallest_cell=10)
-    commonest = report.of("town")
-    assert commonest.changed > 0
-    assert (commonest.commonest, commonest.commonest_share) == (None, None)
+    town = report.of("town")
+    assert town.changed > 0
+    assert (town.commonest, town.commonest_share) == (None, None)
     assert report_of(flipset, smallest_cell=1).of("town").commonest is not None
 
 
 def test_a_scale_of_zero_is_not_a_divisor():
-    report: Any = transparency_report(drawn(400, 1), "advantaged", COLUMNS, 0 * SCALE, None)
+    report: Any = transparency_report(draw_flipset(400, 1), "advantaged", COLUMNS, 0 * SCALE, None)
     assert report.of("income").magnitude == report.of("income").difference
 
 
 def test_rankings_follow_their_figures():
-    report = report_of(drawn(2_000, 2))
+    report = report_of(draw_flipset(2_000, 2))
     for ranking, figure in (
-        (report.by_magnitude, [abs(each.magnitude) for each in report.by_magnitude]),
-        (report.by_consistency, [abs(each.consistency) for each in report.by_consistency]),
-        (report.by_undoing, [each.undone for each in report.by_undoing]),
+        (report.by_magnitude, [abs(feature.magnitude) for feature in report.by_magnitude]),
+        (report.by_consistency, [abs(feature.consistency) for feature in report.by_consistency]),
+        (report.by_undoing, [feature.undone for feature in report.by_undoing]),
     ):
         assert len(ranking) == 6
         assert figure == sorted(figure, reverse=True)
     assert report.features == report.by_undoing
     assert report.by_undoing[0].name == "income"
-    without = report_of(drawn(2_000, 2), decide=None)
+    without = report_of(draw_flipset(2_000, 2), decide=None)
     assert without.features == without.by_magnitude
     assert without.by_undoing == ()
     assert "undone" not in str(without).lower()
 
 
 def test_a_report_prints_in_a_terminal_and_a_notebook_and_becomes_json():
-    odd = Columns(
+    long_names = Columns(
         features=(
             COLUMNS.features[0].model_copy(update={"name": "<b>" + "long " * 20}),
             *COLUMNS.features[1:],
         ),
         one_hot_groups=COLUMNS.one_hot_groups,
     )
-    flipset = drawn(2_000, 3)
+    flipset = draw_flipset(2_000, 3)
     flipset.features[:, 0] *= 1e5
     flipset.counterparts[:, :, 0] *= 1e5
-    report = transparency_report(flipset, "advantaged", odd, SCALE * [1e5, *[1] * 8], model)
+    report = transparency_report(flipset, "advantaged", long_names, SCALE * [1e5, *[1] * 8], model)
     printed = str(report)
     assert max(map(len, printed.splitlines())) <= 100
     assert "have the favourable decision, but their counterparts do" in " ".join(printed.split())
     assert "for at least half of their counterparts" in printed
     assert "Most frequent change: " in " ".join(printed.split())
     assert "<b>" not in report._repr_html_()
-    told = json.loads(json.dumps(report.to_dict()))
-    assert told["by_undoing"][0] == report.by_undoing[0].name
-    assert told["features"][0]["undone"] == report.features[0].undone
+    data = json.loads(json.dumps(report.to_dict()))
+    assert data["by_undoing"][0] == report.by_undoing[0].name
+    assert data["features"][0]["undone"] == report.features[0].undone
 
 
 def test_different_widths_are_rejected():
     with pytest.raises(
         AuditInputError, match="9 columns are described, but features have 9 columns and scale"
     ):
-        transparency_report(drawn(50, 1), "advantaged", COLUMNS, SCALE[:3], None)
+        transparency_report(draw_flipset(50, 1), "advantaged", COLUMNS, SCALE[:3], None)
 
 
 @pytest.mark.parametrize(("origin", "target"), [("woman", "man"), ("man", "woman")])
 def test_career_gaps_undo_flips_where_the_model_is_biased_by_them(origin, target):
-    """The subgroup-biased classifier hears of sex through career gaps alone."""
+    """The subgroup-biased classifier depends on sex only through career gaps."""
     world = World()
     columns = Columns(features=world.features, one_hot_groups=world.one_hot_groups)
     classifier = train_subgroup_biased(world.people(20_000, seed=1), seed=0)
@@ -276,5 +276,5 @@ def test_a_category_of_few_people_is_not_named():
         counterpart_decisions=np.zeros((1, n), bool),
     )
     assert {shift.name for shift in report_of(flipset).of("town").shifts} == {"north", "village"}
-    every = report_of(flipset, smallest_cell=1).of("town")
-    assert {shift.name for shift in every.shifts} == {"north", "south", "village"}
+    unsuppressed = report_of(flipset, smallest_cell=1).of("town")
+    assert {shift.name for shift in unsuppressed.shifts} == {"north", "south", "village"}

@@ -48,7 +48,7 @@ def findings_of(source: Any, model: Any, by: Any = None, **options: Any) -> Any:
 
 
 class Scores(nn.Module):
-    """Loans by income, by sector, and a little by whether someone owns a home."""
+    """Logit of a loan: income, sector and, with a small weight, home ownership."""
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         return features[:, 0] + 0.8 * features[:, 2] - 0.4 * features[:, 3] + 0.3 * features[:, 1]
@@ -84,7 +84,7 @@ def bundle(tmp_path_factory):
     return path
 
 
-def people(seed: int = 0) -> dict[str, np.ndarray]:
+def loan_rows(seed: int = 0) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
     sex = np.where(rng.random(N) < 0.4, "female", "male")
     care = rng.random(N) < np.where(sex == "female", 0.3, 0.6)
@@ -100,8 +100,8 @@ def people(seed: int = 0) -> dict[str, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory):
-    """A log and outcomes of these people."""
-    root, rows = tmp_path_factory.mktemp("log"), people()
+    """A traffic log and outcomes of the loan rows."""
+    root, rows = tmp_path_factory.mktemp("log"), loan_rows()
     columns = TrafficColumns.of(spec())
     logit = (
         rows["income"]
@@ -109,7 +109,7 @@ def log(tmp_path_factory):
         - 0.4 * rows["sector=trade"]
         + 0.3 * rows["owner"]
     )
-    ids = [f"r{place:05d}" for place in range(N)]
+    ids = [f"r{index:05d}" for index in range(N)]
     since = (START - dt.datetime.fromtimestamp(0, dt.UTC)) // dt.timedelta(microseconds=1)
     values = {
         "request_id": ids,
@@ -123,7 +123,7 @@ def log(tmp_path_factory):
         **{name: rows[name] for name in rows if name not in ("sex", "label")},
     }
     write_traffic(root / "log", traffic_table(values, columns))
-    told = outcome_table(
+    outcomes = outcome_table(
         {
             "request_id": ids,
             "row": np.zeros(N, int),
@@ -135,70 +135,72 @@ def log(tmp_path_factory):
         },
         ("sex",),
     )
-    write_outcomes(root / "outcomes", told)
+    write_outcomes(root / "outcomes", outcomes)
     return root
 
 
 def test_a_window_has_one_finding_per_direction(log, bundle):
     with Window.read(log / "log", log / "outcomes") as window:
-        found = findings_of(window, bundle)
-    assert [finding.groups for finding in found] == [("female", "male"), ("male", "female")]
-    for finding in found:
+        findings = findings_of(window, bundle)
+    assert [finding.groups for finding in findings] == [("female", "male"), ("male", "female")]
+    for finding in findings:
         assert finding.audit == "fliptest"
         assert finding.outcome == "difference"
         low, high = finding.interval
         assert low < finding.effect < high
         assert finding.adjusted_p_value == pytest.approx(1 / 40)
-    # Women have less of what counts.
-    women = found.findings[0].evidence
+    # Women have lower values of the features that increase the score.
+    women = findings.findings[0].evidence
     assert women["disadvantaged"]["value"] > 5 * women["advantaged"]["value"]
-    assert found.window.rows == N
-    assert "POT" in found.versions
+    assert findings.window.rows == N
+    assert "POT" in findings.versions
 
 
 def test_evidence_is_json_without_rows(log, bundle):
     with Window.read(log / "log", log / "outcomes") as window:
-        found = findings_of(window, bundle)
-    text = json.dumps(found.to_dict())
-    rows = people()
+        findings = findings_of(window, bundle)
+    text = json.dumps(findings.to_dict())
+    rows = loan_rows()
     for value in rows["income"][:200]:
         assert f"{value:.6f}"[:7] not in text
     assert "r00001" not in text
 
 
 def test_files_and_tables_give_the_findings_of_the_window(log, bundle, tmp_path):
-    rows = people()
+    rows = loan_rows()
     table = pa.table(rows)
     pq.write_table(table, tmp_path / "people.parquet")
     csv.write_csv(table, tmp_path / "people.csv")
     with Window.read(log / "log", log / "outcomes") as window:
         expected = findings_of(window, bundle)
     for source in (tmp_path / "people.parquet", str(tmp_path / "people.csv"), table):
-        found = findings_of(source, bundle)
-        assert found.window is None
-        for one, other in zip(found, expected, strict=True):
-            assert one.effect == pytest.approx(other.effect, abs=0.002)
-            assert one.rows == other.rows
+        findings = findings_of(source, bundle)
+        assert findings.window is None
+        for finding, expected_finding in zip(findings, expected, strict=True):
+            assert finding.effect == pytest.approx(expected_finding.effect, abs=0.002)
+            assert finding.rows == expected_finding.rows
 
 
-def test_flips_within_labels(log, bundle):
+def test_equalized_odds_has_findings_per_label(log, bundle):
     with Window.read(log / "log", log / "outcomes") as window:
-        found = findings_of(window, bundle, criteria=["equalized_odds"])
-    assert [finding.metric for finding in found] == ["flips, label 1"] * 2 + ["flips, label 0"] * 2
-    assert all(finding.outcome == "difference" for finding in found)
+        findings = findings_of(window, bundle, criteria=["equalized_odds"])
+    assert [finding.metric for finding in findings] == ["flips, label 1"] * 2 + [
+        "flips, label 0"
+    ] * 2
+    assert all(finding.outcome == "difference" for finding in findings)
 
 
-def test_a_sample_of_the_window_is_a_warning(log, bundle):
+def test_a_sample_of_the_window_gives_a_warning(log, bundle):
     with Window.read(log / "log", log / "outcomes") as window:
-        found = findings_of(window, bundle, max_rows=300)
-    assert found.findings[0].rows == {"female": 300, "male": 300}
-    assert any("sample of the window" in warning for warning in found.findings[0].warnings)
+        findings = findings_of(window, bundle, max_rows=300)
+    assert findings.findings[0].rows == {"female": 300, "male": 300}
+    assert any("sample of the window" in warning for warning in findings.findings[0].warnings)
 
 
 def test_unknown_groups_are_not_enough_data(log, bundle):
     with Window.read(log / "log") as window:
-        found = findings_of(window, bundle)
-    (finding,) = found
+        findings = findings_of(window, bundle)
+    (finding,) = findings
     assert finding.outcome == "not enough data"
     assert "none is known" in finding.reason
 
@@ -208,8 +210,8 @@ def test_an_audited_model_needs_the_manifest(log, bundle):
     with Window.read(log / "log", log / "outcomes") as window:
         with pytest.raises(AuditInputError, match="manifest"):
             findings_of(window, model)
-        found = findings_of(window, model, manifest=spec())
-    assert len(found) == 2
+        findings = findings_of(window, model, manifest=spec())
+    assert len(findings) == 2
 
 
 def test_an_unknown_attribute_is_named(log, bundle):
@@ -217,13 +219,13 @@ def test_an_unknown_attribute_is_named(log, bundle):
     with window, pytest.raises(UnknownColumnError, match="age"):
         findings_of(window, bundle, ["age"])
     with pytest.raises(UnknownColumnError, match="age"):
-        findings_of(pa.table(people()), bundle, ["age"])
+        findings_of(pa.table(loan_rows()), bundle, ["age"])
 
 
 def test_features_missing_from_the_log_are_named(log, tmp_path, bundle):
     columns = TrafficColumns.of(spec(), {"income": "bucket", "owner": "drop"})
     values: dict[str, Any] = {
-        name: v for name, v in people().items() if name not in ("sex", "label", "owner")
+        name: v for name, v in loan_rows().items() if name not in ("sex", "label", "owner")
     }
     since = (START - dt.datetime.fromtimestamp(0, dt.UTC)) // dt.timedelta(microseconds=1)
     values |= {"request_id": [f"r{i}" for i in range(N)], "row": np.zeros(N, int)}
@@ -235,7 +237,7 @@ def test_features_missing_from_the_log_are_named(log, tmp_path, bundle):
 
 
 def test_missing_columns_of_a_file_are_named(bundle, tmp_path):
-    table = pa.table(people())
+    table = pa.table(loan_rows())
     with pytest.raises(AuditInputError, match="income"):
         findings_of(table.drop_columns("income"), bundle)
     with pytest.raises(AuditInputError, match="group_sex"):
@@ -248,29 +250,29 @@ def test_missing_columns_of_a_file_are_named(bundle, tmp_path):
 
 
 def test_a_protected_feature_is_read_from_the_group(tmp_path):
-    class Sees(Scores):
+    class UsesSex(Scores):
         def forward(self, features: torch.Tensor) -> torch.Tensor:
             return super().forward(features) + 0.8 * features[:, 4] - 0.4
 
     path = tmp_path / "b"
-    write_bundle(path, spec(visible="male"), {"classifier.pt2": export_classifier(Sees(), 5)})
-    found = findings_of(pa.table(people()), path)
-    plain = {
+    write_bundle(path, spec(visible="male"), {"classifier.pt2": export_classifier(UsesSex(), 5)})
+    findings = findings_of(pa.table(loan_rows()), path)
+    undone = {
         f["name"]: f["undone"]
-        for f in found.findings[0].evidence["transparency"]["disadvantaged"]["features"]
+        for f in findings.findings[0].evidence["transparency"]["disadvantaged"]["features"]
     }
-    assert plain["male"] == max(plain.values())
-    assert any("do not overlap in male" in w for w in found.findings[0].warnings)
+    assert undone["male"] == max(undone.values())
+    assert any("do not overlap in male" in w for w in findings.findings[0].warnings)
 
 
 def test_the_favourable_decision_may_be_0(tmp_path):
-    paths = []
+    evidence = []
     choices: tuple[Literal[0, 1], ...] = (0, 1)
     for favourable in choices:
         path = tmp_path / str(favourable)
         files = {"classifier.pt2": export_classifier(Scores(), 4)}
         write_bundle(path, spec(favourable=favourable), files)
-        paths.append(findings_of(pa.table(people()), path).findings[0].evidence)
-    turned, plain = paths
-    assert turned["advantaged"]["value"] == plain["disadvantaged"]["value"]
-    assert turned["net"]["value"] == -plain["net"]["value"]
+        evidence.append(findings_of(pa.table(loan_rows()), path).findings[0].evidence)
+    favourable_0, favourable_1 = evidence
+    assert favourable_0["advantaged"]["value"] == favourable_1["disadvantaged"]["value"]
+    assert favourable_0["net"]["value"] == -favourable_1["net"]["value"]

@@ -46,8 +46,8 @@ def test_scaling_and_back_is_the_identity():
     scaling = Scaling.of(g.source, g.target, MIXED)
     # Away from 0 and 1, where rounding errors could change an integer.
     uniforms = draw_uniforms(g.target, len(MIXED.variables), 0, 1) * 0.99 + 0.005
-    back = scaling.unscaled(scaling.scaled(g.target), uniforms)
-    np.testing.assert_allclose(back, g.target, rtol=1e-6)
+    restored = scaling.unscaled(scaling.scaled(g.target), uniforms)
+    np.testing.assert_allclose(restored, g.target, rtol=1e-6)
 
 
 def test_rounding_preserves_means_within_the_targets_range():
@@ -61,8 +61,8 @@ def test_rounding_preserves_means_within_the_targets_range():
     requested = np.tile([2.3, 0.25], (n, 1))
     features = scaling.unscaled((requested - scaling.mean) / scaling.scale, uniforms)
     np.testing.assert_allclose(features.mean(0), requested[0], atol=1 / n)
-    beyond = np.tile([9.0, -3.0], (n, 1))
-    features = scaling.unscaled((beyond - scaling.mean) / scaling.scale, uniforms)
+    out_of_range = np.tile([9.0, -3.0], (n, 1))
+    features = scaling.unscaled((out_of_range - scaling.mean) / scaling.scale, uniforms)
     assert np.unique(features, axis=0).tolist() == [[4.0, 0.0]]
 
 

@@ -34,7 +34,7 @@ SMALL_METHODS = {
 # Methods whose maps do not approximate the target in this test.
 UNTRAINED = ("wgan",)
 # Methods whose counterparts are values of the target in every column.
-ON_THE_DATA = ("quantile", "joint_quantile", "exact", "entropic")
+VALUES_OF_TARGET = ("quantile", "joint_quantile", "exact", "entropic")
 DATA = {"numeric": gaussians(250, unseen=300), "mixed": mixed(250, unseen=300)}
 
 every_map = pytest.mark.parametrize("name", METHODS)
@@ -52,7 +52,9 @@ def fitted_maps():
 def assert_kinds(transported, bounds):
     """Finite; integers within the range of `bounds`, binaries, and one category at most."""
     assert np.isfinite(transported).all()
-    children, owns, town, job = (transported[..., at] for at in (1, 2, slice(3, 6), slice(6, 8)))
+    children, owns, town, job = (
+        transported[..., columns] for columns in (1, 2, slice(3, 6), slice(6, 8))
+    )
     assert np.array_equal(children, np.round(children))
     assert children.min() >= bounds[:, 1].min()
     assert children.max() <= bounds[:, 1].max()
@@ -73,7 +75,7 @@ def test_transported_rows_have_their_shape_and_kinds(fitted_maps, name, kind):
     assert np.isfinite(transported).all()
     if kind == "mixed":
         assert_kinds(transported, groups.target)
-        # So that the contract covers the repair, too.
+        # The contract must cover the repair, too.
         assert name != "joint_quantile" or fitted.repair is not None
 
 
@@ -93,7 +95,7 @@ def test_a_row_gets_the_same_counterparts_in_any_batch(fitted_maps, name, kind):
 
 
 @every_map
-def test_no_rows_and_one_row_can_be_transported(fitted_maps, name):
+def test_zero_rows_and_one_row_can_be_transported(fitted_maps, name):
     fitted, rows = fitted_maps[name, "mixed"], DATA["mixed"].unseen
     assert fitted.transport(rows[:0]).shape[1:] == (0, 8)
     assert fitted.transport(rows[:1]).shape[1:] == (1, 8)
@@ -117,7 +119,7 @@ def test_kinds_are_preserved_for_any_data(name, seed, n_source, n_target):
     source, target = mixed_people(n_source, 0, rng), mixed_people(n_target, 1, rng)
     unseen = mixed_people(30, 0, rng)
     fitted = SMALL_METHODS[name].fit(source, target, MIXED, seed=seed % 1_000)
-    # Sparse methods leave features alone that do not differ in so few rows.
+    # Sparse methods do not move features whose difference is not significant.
     sparse = isinstance(SMALL_METHODS[name], SparseMethod)
     bounds = np.concatenate([target, unseen]) if sparse else target
     assert_kinds(fitted.transport(unseen, 2), bounds)
@@ -156,17 +158,17 @@ def test_constant_features_are_transported(name):
     columns = Columns.numeric(["a", "both", "source_only"])
     source[:, 1] = target[:, 1] = 5.0
     source[:, 2] = -1.0
-    there = method.fit(source, target, columns).transport(source)
-    back = method.fit(target, source, columns).transport(target)
-    assert np.isfinite(there).all()
-    assert np.isfinite(back).all()
+    forward = method.fit(source, target, columns).transport(source)
+    backward = method.fit(target, source, columns).transport(target)
+    assert np.isfinite(forward).all()
+    assert np.isfinite(backward).all()
     if name not in UNTRAINED:
-        np.testing.assert_allclose(there[:, :, 1], 5.0, atol=1e-4)
-        np.testing.assert_allclose(back[:, :, 2], -1.0, atol=1e-4)
+        np.testing.assert_allclose(forward[:, :, 1], 5.0, atol=1e-4)
+        np.testing.assert_allclose(backward[:, :, 2], -1.0, atol=1e-4)
 
 
 @every_map
-def test_groups_of_identical_rows_stay(name):
+def test_groups_of_identical_rows_are_not_moved(name):
     rows = np.full((5, 2), 2.0, np.float32)
     columns = Columns.numeric(["a", "b"])
     for target in (rows, rows[:2]):
@@ -195,7 +197,7 @@ def test_a_category_of_the_source_only_is_mapped_to_categories_of_the_target(nam
     source, target = rows([0.5, 0.0, 0.5]), rows([0.3, 0.7, 0.0])
     transported = METHODS[name].fit(source, target, columns).transport(source, 4)
     assert (transported[..., 1:].sum(-1) == 1).all()
-    if name in ON_THE_DATA:
+    if name in VALUES_OF_TARGET:
         assert transported[..., 3].max() == 0
     if name not in UNTRAINED:
         # 8 standard errors of a share of 300, because Gaussian maps ignore kinds.

@@ -29,7 +29,7 @@ def test_duplicates_share_a_code():
 def test_few_duplicates_are_ignored():
     people = np.random.default_rng(0).normal(size=(100, 2)).astype(np.float32)
     assert duplicate_codes(people) is None
-    # Ten rows of a hundred twice.
+    # Ten of a hundred rows occur twice.
     assert duplicate_codes(np.concatenate([people, people[:10]])) is None
     assert duplicate_codes(np.concatenate([people, np.zeros((100, 2), np.float32)])) is not None
 
@@ -63,12 +63,12 @@ def test_distinct_rows_get_their_first_draw():
 
 def test_uniforms_depend_on_the_row_and_are_evenly_spaced_over_the_draws():
     people = np.random.default_rng(0).normal(size=(200, 3)).astype(np.float32)
-    drawn = np.stack([draw_uniforms(people, 4, draw, 16) for draw in range(16)])
-    assert drawn.min() >= 0
-    assert drawn.max() < 1
-    np.testing.assert_allclose(np.diff(np.sort(drawn, 0), axis=0), 1 / 16, atol=1e-6)
+    uniforms = np.stack([draw_uniforms(people, 4, draw, 16) for draw in range(16)])
+    assert uniforms.min() >= 0
+    assert uniforms.max() < 1
+    np.testing.assert_allclose(np.diff(np.sort(uniforms, 0), axis=0), 1 / 16, atol=1e-6)
     order = np.random.default_rng(1).permutation(200)
-    assert np.array_equal(draw_uniforms(people[order], 4, 3, 16), drawn[3, order])
+    assert np.array_equal(draw_uniforms(people[order], 4, 3, 16), uniforms[3, order])
     # Mean of 200 uniforms: standard error .02.
     np.testing.assert_allclose(draw_uniforms(people, 4, 0, 1).mean(0), 0.5, atol=4 * 0.0204)
 
@@ -78,6 +78,6 @@ def test_the_uniforms_of_one_rows_draws_are_uncorrelated():
     assert np.array_equal(np.sort(shifts, 0)[:, 0], np.arange(256) / 256)
     correlations = np.corrcoef(shifts.T) - np.eye(6)
     assert np.abs(correlations).max() < 4 / np.sqrt(256)
-    # The shifts of one number do not depend on the number of numbers.
+    # The shifts of a column do not depend on the number of columns.
     assert np.array_equal(draw_shifts(3, 256), shifts[:, :3])
     assert draw_shifts(0, 8).shape == (8, 0)

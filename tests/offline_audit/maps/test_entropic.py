@@ -27,28 +27,38 @@ def pairwise(groups, cost=COSTS["squared_l2"]):
     return cost.pairwise(scaling.scaled(groups.source), scaling.scaled(groups.target))
 
 
-def plan_of(costs, epsilon, here=None):
-    here = np.full(len(costs), 1 / len(costs)) if here is None else here
-    there = np.full(costs.shape[1], 1 / costs.shape[1])
-    potentials = target_potentials(costs, here, there, epsilon)
-    return here[:, None] * conditional(costs, potentials, epsilon)
+def plan_of(costs, epsilon, source_weights=None):
+    source_weights = (
+        np.full(len(costs), 1 / len(costs)) if source_weights is None else source_weights
+    )
+    target_weights = np.full(costs.shape[1], 1 / costs.shape[1])
+    potentials = target_potentials(costs, source_weights, target_weights, epsilon)
+    return source_weights[:, None] * conditional(costs, potentials, epsilon)
 
 
 @pytest.mark.parametrize("epsilon", [2.0, 0.3, 0.05])
 def test_the_plan_agrees_with_sinkhorn_in_the_log_domain(epsilon, monkeypatch):
     monkeypatch.setattr(entropic, "_TOLERANCE", 1e-10)
     costs = pairwise(gaussians(60))[:, :40]
-    here = np.random.default_rng(1).dirichlet(np.ones(60))
-    wanted = ot.sinkhorn(
-        here, np.full(40, 1 / 40), costs, epsilon, "sinkhorn_log", numItermax=100_000, stopThr=1e-12
+    source_weights = np.random.default_rng(1).dirichlet(np.ones(60))
+    expected = ot.sinkhorn(
+        source_weights,
+        np.full(40, 1 / 40),
+        costs,
+        epsilon,
+        "sinkhorn_log",
+        numItermax=100_000,
+        stopThr=1e-12,
     )
-    np.testing.assert_allclose(plan_of(costs, epsilon, here), wanted, atol=1e-8)
+    np.testing.assert_allclose(plan_of(costs, epsilon, source_weights), expected, atol=1e-8)
 
 
 def test_the_cost_converges_to_that_of_the_exact_plan():
     costs = pairwise(SMALL)
-    least = cheapest_assignment(costs)
-    excess = [float((plan_of(costs, e) * costs).sum()) - least for e in (1.0, 0.1, 0.01, 0.003)]
+    lowest_cost = cheapest_assignment(costs)
+    excess = [
+        float((plan_of(costs, e) * costs).sum()) - lowest_cost for e in (1.0, 0.1, 0.01, 0.003)
+    ]
     assert excess == sorted(excess, reverse=True)
     # Far below the mean cost of a pair, 8; slightly negative within the tolerance of the plan.
     assert -0.01 < excess[-1] < 0.01
@@ -81,44 +91,49 @@ def test_counterparts_of_unseen_rows_are_rows_of_the_target(cost):
     )
     assert {row.tobytes() for row in transported} <= {row.tobytes() for row in g.target}
     for column in range(3):
-        # 1,000 fitted: 1.63 is the two-sample bound at 1%, and the fit's own error adds as much.
-        assert stats.ks_2samp(transported[:, column], g.there[:, column]).statistic < 2 * 1.63 / 28
-    found, wanted = (np.corrcoef(x, rowvar=False) for x in (transported, g.there))
-    # Standard error of a correlation from 1,000 is .032, of the fit and of who was drawn.
-    np.testing.assert_allclose(found, wanted, atol=4 * 0.032 * np.sqrt(2))
+        # 1,000 fitted: 1.63 is the two-sample bound at 1%; the error of the fit is as large.
+        assert (
+            stats.ks_2samp(transported[:, column], g.unseen_target[:, column]).statistic
+            < 2 * 1.63 / 28
+        )
+    actual, expected = (np.corrcoef(x, rowvar=False) for x in (transported, g.unseen_target))
+    # The standard error of a correlation of 1,000 rows is .032, for the fit and for the draws.
+    np.testing.assert_allclose(actual, expected, atol=4 * 0.032 * np.sqrt(2))
 
 
 def test_draws_follow_the_conditional_probabilities():
     g = gaussians(30)
     fitted = EntropicMethod(epsilon=0.2).fit(g.source, g.target, g.columns)
-    person = g.unseen[:1]
-    drawn = fitted.transport(person, 2_000)[:, 0]
+    row = g.unseen[:1]
+    counterparts = fitted.transport(row, 2_000)[:, 0]
     scaling = Scaling.of(g.source, g.target, g.columns)
-    costs = COSTS["squared_l2"].pairwise(scaling.scaled(person), scaling.scaled(g.target))
+    costs = COSTS["squared_l2"].pairwise(scaling.scaled(row), scaling.scaled(g.target))
     scale = 0.2 * np.median(pairwise(g))
     potentials = target_potentials(pairwise(g), np.full(30, 1 / 30), np.full(30, 1 / 30), scale)
-    chances = np.exp((potentials - costs[0]) / scale)
-    chances /= chances.sum()
-    found = [(drawn == row).all(1).mean() for row in g.target]
-    # Evenly spaced draws are off by at most one at either end; the map sorts its targets, so its
-    # iteration ends elsewhere within the tolerance.
-    np.testing.assert_allclose(found, chances, atol=2 / 2_000 + 1e-3)
+    probabilities = np.exp((potentials - costs[0]) / scale)
+    probabilities /= probabilities.sum()
+    frequencies = [(counterparts == target_row).all(1).mean() for target_row in g.target]
+    # Evenly spaced draws are off by at most one at either end; the map sorts its targets, so
+    # its potentials differ within the tolerance of the iteration.
+    np.testing.assert_allclose(frequencies, probabilities, atol=2 / 2_000 + 1e-3)
 
 
 def test_barycentric_maps_are_deterministic_and_vary_less():
     g = gaussians(500)
-    drawn, mean = (
+    stochastic, barycentric_map = (
         EntropicMethod(epsilon=0.1, barycentric=b).fit(g.source, g.target, g.columns)
         for b in (False, True)
     )
-    assert drawn.splits
-    assert not mean.splits
-    there = mean.transport(g.unseen, 5)
-    assert len(there) == 1
+    assert stochastic.splits
+    assert not barycentric_map.splits
+    transported = barycentric_map.transport(g.unseen, 5)
+    assert len(transported) == 1
     # Evenly spaced, so that their mean is off by less than 1/√2,000 of a spread of about 1.
-    average = drawn.transport(g.unseen[:20], 2_000).mean(0)
-    np.testing.assert_allclose(there[0, :20] / [1, 100, 0.01], average / [1, 100, 0.01], atol=0.02)
-    assert (there[0].std(0) < 0.97 * g.target.std(0)).all()
+    average = stochastic.transport(g.unseen[:20], 2_000).mean(0)
+    np.testing.assert_allclose(
+        transported[0, :20] / [1, 100, 0.01], average / [1, 100, 0.01], atol=0.02
+    )
+    assert (transported[0].std(0) < 0.97 * g.target.std(0)).all()
     assert EntropicMethod(barycentric=True).fit(*mixed(50)[:2], MIXED).splits
 
 

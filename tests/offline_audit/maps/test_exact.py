@@ -29,7 +29,7 @@ def mean_cost(cost, groups, people, transported):
 @pytest.mark.parametrize(
     "cost", [*COSTS.values(), cost_of(lambda a, b: COSTS["l2"].pairwise(a, b) ** 3)]
 )
-def test_the_plan_costs_what_the_cheapest_assignment_costs(cost):
+def test_the_plan_has_the_cost_of_the_cheapest_assignment(cost):
     g = SMALL
     fitted = ExactMethod(cost=cost).fit(g.source, g.target, g.columns)
     assert not fitted.splits
@@ -38,29 +38,31 @@ def test_the_plan_costs_what_the_cheapest_assignment_costs(cost):
     assert np.array_equal(np.unique(transported, axis=0), np.unique(g.target, axis=0))
     scaling = Scaling.of(g.source, g.target, g.columns)
     pairwise = cost.pairwise(scaling.scaled(g.source), scaling.scaled(g.target))
-    wanted = cheapest_assignment(pairwise)
-    assert mean_cost(cost, g, g.source, transported) == pytest.approx(wanted, rel=1e-6)
+    expected = cheapest_assignment(pairwise)
+    assert mean_cost(cost, g, g.source, transported) == pytest.approx(expected, rel=1e-6)
 
 
 def test_plans_between_groups_of_unequal_size_have_the_lowest_cost():
     rng = np.random.default_rng(1)
     costs = rng.random((12, 7))
-    here, there = rng.integers(1, 5, 12), rng.integers(1, 5, 7)
-    masses = optimal_plan(costs, here, there)
+    source_counts, target_counts = rng.integers(1, 5, 12), rng.integers(1, 5, 7)
+    masses = optimal_plan(costs, source_counts, target_counts)
     shares = masses / masses.sum()
-    np.testing.assert_allclose(shares.sum(1), here / here.sum())
-    np.testing.assert_allclose(shares.sum(0), there / there.sum())
-    wanted = cheapest_plan(costs, here / here.sum(), there / there.sum())
-    assert (shares * costs).sum() == pytest.approx(wanted)
+    np.testing.assert_allclose(shares.sum(1), source_counts / source_counts.sum())
+    np.testing.assert_allclose(shares.sum(0), target_counts / target_counts.sum())
+    expected = cheapest_plan(
+        costs, source_counts / source_counts.sum(), target_counts / target_counts.sum()
+    )
+    assert (shares * costs).sum() == pytest.approx(expected)
 
 
 def test_draws_of_a_split_row_follow_the_shares_of_the_plan():
     plan = Plan.of(np.array([[0.2, 0.0, 0.6], [0.0, 0.5, 0.0], [0.3, 0.3, 0.3]]))
     assert plan.splits
     uniforms = (np.arange(600) + 0.5) / 600
-    for row, wanted in enumerate(np.array([[0.25, 0, 0.75], [0, 1, 0], [1 / 3] * 3])):
-        drawn = plan.drawn(np.full(600, row), uniforms)
-        np.testing.assert_allclose(np.bincount(drawn, minlength=3) / 600, wanted, atol=1 / 600)
+    for row, expected in enumerate(np.array([[0.25, 0, 0.75], [0, 1, 0], [1 / 3] * 3])):
+        targets = plan.drawn(np.full(600, row), uniforms)
+        np.testing.assert_allclose(np.bincount(targets, minlength=3) / 600, expected, atol=1 / 600)
     assert plan.drawn(np.array([0, 1, 2]), np.full(3, np.nextafter(1, 0))).tolist() == [2, 1, 2]
     assert not Plan.of(np.eye(3)).splits
 
@@ -83,20 +85,24 @@ def test_counterparts_of_unseen_rows_are_rows_of_the_target():
     observed = {row.tobytes() for row in g.target}
     assert {row.tobytes() for row in transported} <= observed
     for column in range(3):
-        # 1,500 fitted: 1.63 is the two-sample bound at 1%, and nearest neighbours add as much.
-        assert stats.ks_2samp(transported[:, column], g.there[:, column]).statistic < 2 * 1.63 / 33
-    found, wanted = (np.corrcoef(x, rowvar=False) for x in (transported, g.there))
-    # Standard error of a correlation from 1,500 is .026.
-    np.testing.assert_allclose(found, wanted, atol=4 * 0.026)
+        # 1,500 fitted: 1.63 is the two-sample bound at 1%; nearest neighbours add as much error.
+        assert (
+            stats.ks_2samp(transported[:, column], g.unseen_target[:, column]).statistic
+            < 2 * 1.63 / 33
+        )
+    actual, expected = (np.corrcoef(x, rowvar=False) for x in (transported, g.unseen_target))
+    # The standard error of a correlation of 1,500 rows is .026.
+    np.testing.assert_allclose(actual, expected, atol=4 * 0.026)
 
 
 def test_the_seed_determines_the_sample_only():
     g = gaussians(400)
-    few = ExactMethod(rows=50)
-    first, again, other = (
-        few.fit(g.source, g.target, g.columns, seed=seed).transport(g.unseen) for seed in (1, 1, 2)
+    sampled = ExactMethod(rows=50)
+    first, repeated, other = (
+        sampled.fit(g.source, g.target, g.columns, seed=seed).transport(g.unseen)
+        for seed in (1, 1, 2)
     )
-    assert np.array_equal(first, again)
+    assert np.array_equal(first, repeated)
     assert not np.array_equal(first, other)
     assert len(np.unique(first[0], axis=0)) <= 50
     one, two = (
@@ -104,8 +110,8 @@ def test_the_seed_determines_the_sample_only():
         for seed in (1, 2)
     )
     assert np.array_equal(one, two)
-    people, counts = distinct_rows(g.source, 50, np.random.default_rng(0))
-    assert people.shape == (50, 3)
+    rows, counts = distinct_rows(g.source, 50, np.random.default_rng(0))
+    assert rows.shape == (50, 3)
     assert counts.sum() == 50
 
 

@@ -24,10 +24,10 @@ def fitted_to_correlated():
     return source, target, counterfactuals, JointQuantileMethod().fit(source, target, TWO)
 
 
-def test_it_finds_true_flips_that_margins_alone_miss(fitted_to_correlated):
+def test_it_detects_true_flips_that_the_quantile_map_misses(fitted_to_correlated):
     source, target, counterfactuals, fitted = fitted_to_correlated
 
-    def found(transported):
+    def precision_and_recall(transported):
         def decide(rows):
             return rows @ (0.7, 1.0) > 0.5
 
@@ -38,10 +38,10 @@ def test_it_finds_true_flips_that_margins_alone_miss(fitted_to_correlated):
         return (true & flips).sum() / flips.sum(), (true & flips).sum() / true.sum()
 
     margins = QuantileMethod().fit(source, target, TWO)
-    precision, recall = found(fitted.transport(source)[0])
+    precision, recall = precision_and_recall(fitted.transport(source)[0])
     assert precision > 0.95
     assert recall > 0.88
-    precision, recall = found(margins.transport(source)[0])
+    precision, recall = precision_and_recall(margins.transport(source)[0])
     assert precision < 0.75
     assert recall < 0.55
 
@@ -50,22 +50,24 @@ def test_features_that_do_not_differ_stay_and_the_others_get_the_targets_depende
     fitted_to_correlated,
 ):
     *_, fitted = fitted_to_correlated
-    unseen, there, _ = correlated(10_000, seed=5)
+    unseen, unseen_target, _ = correlated(10_000, seed=5)
     transported = fitted.transport(unseen)[0]
     assert np.array_equal(transported[:, 0], unseen[:, 0])
     assert fitted.repair.free.tolist() == [False, True]
-    # Of a gap of .95 the steps leave a part that the Kolmogorov–Smirnov test cannot detect.
-    before, after, wanted = (stats.pearsonr(*x.T).statistic for x in (unseen, transported, there))
+    # The steps leave a part of the gap of .95 that the Kolmogorov–Smirnov test cannot detect.
+    before, after, expected = (
+        stats.pearsonr(*x.T).statistic for x in (unseen, transported, unseen_target)
+    )
     assert abs(before - RHO[0]) < 0.04
-    assert abs(after - wanted) < 0.2
-    assert ks_statistic(transported[:, 1], there[:, 1]) < 2 * 1.63 / np.sqrt(5_000)
+    assert abs(after - expected) < 0.2
+    assert ks_statistic(transported[:, 1], unseen_target[:, 1]) < 2 * 1.63 / np.sqrt(5_000)
 
 
 def test_with_equal_dependence_it_is_the_quantile_map():
     rng = np.random.default_rng(2)
-    spread = [[1, 0.6], [0.6, 1]]
-    source = rng.multivariate_normal([0, 0], spread, 3_000).astype(np.float32)
-    target = rng.multivariate_normal([0.5, 0], spread, 3_000).astype(np.float32)
+    covariance = [[1, 0.6], [0.6, 1]]
+    source = rng.multivariate_normal([0, 0], covariance, 3_000).astype(np.float32)
+    target = rng.multivariate_normal([0.5, 0], covariance, 3_000).astype(np.float32)
     fitted = JointQuantileMethod().fit(source, target, TWO)
     assert fitted.repair is None
     margins = QuantileMethod().fit(source, target, TWO)
@@ -90,12 +92,12 @@ def test_both_features_may_move_if_only_their_dependence_differs():
 def category_and_number(n, group, rng):
     """A category that depends on a number, in opposite directions in the two groups."""
     number = rng.normal(size=n)
-    tilt = number * (1.5 if group == 0 else -1.5)
-    chances = np.exp(np.column_stack([tilt, np.zeros(n), -tilt]))
-    chances /= chances.sum(1, keepdims=True)
-    place = (rng.random((n, 1)) > np.cumsum(chances, 1)).sum(1)
-    hot = place[:, None] == np.arange(3)
-    return np.column_stack([number, hot]).astype(np.float32)
+    slope = number * (1.5 if group == 0 else -1.5)
+    probabilities = np.exp(np.column_stack([slope, np.zeros(n), -slope]))
+    probabilities /= probabilities.sum(1, keepdims=True)
+    category = (rng.random((n, 1)) > np.cumsum(probabilities, 1)).sum(1)
+    one_hot = category[:, None] == np.arange(3)
+    return np.column_stack([number, one_hot]).astype(np.float32)
 
 
 def test_categories_are_repaired():
@@ -111,15 +113,15 @@ def test_categories_are_repaired():
     transported = JointQuantileMethod().fit(source, target, columns).transport(source)[0]
     assert (transported[:, 1:].sum(1) == 1).all()
     means = [
-        [people[people[:, town] == 1, 0].mean() for town in (1, 2, 3)]
-        for people in (source, transported, target)
+        [rows[rows[:, town] == 1, 0].mean() for town in (1, 2, 3)]
+        for rows in (source, transported, target)
     ]
     assert means[0][0] > 0.5 > -0.5 > means[2][0]
-    # Standard errors of a mean of some 1,600 are .025; one axis of the category is repaired.
+    # The standard error of a mean of about 1,600 is .025; one axis of the category is repaired.
     np.testing.assert_allclose(means[1], means[2], atol=0.15)
 
 
-def yes_or_no(n, shares, rng):
+def binary_rows(n, shares, rng):
     return (rng.random((n, len(shares))) < shares).astype(np.float32)
 
 
@@ -130,8 +132,8 @@ def test_duplicates_are_not_mistaken_for_dependence(width):
     columns = Columns(features=tuple(Feature(name=f"b{i}", kind="binary") for i in range(width)))
     repaired = 0
     for _ in range(20):
-        source = yes_or_no(1_000, [0.5] * width, rng)
-        target = yes_or_no(1_000, [0.62] * width, rng)
+        source = binary_rows(1_000, [0.5] * width, rng)
+        target = binary_rows(1_000, [0.62] * width, rng)
         fitted = JointQuantileMethod().fit(source, target, columns)
         repaired += fitted.repair is not None
     assert repaired <= 2
@@ -159,22 +161,22 @@ def test_a_refit_repairs_the_same_pairs_and_moves_the_same_variables(fitted_to_c
     method = JointQuantileMethod()
     rng = np.random.default_rng(7)
     # Two groups without dependence, in which both features are shifted.
-    other, there = rng.normal(size=(2, 800, 2)).astype(np.float32)
-    refitted = method.refit(fitted, other, there + np.float32(1), TWO)
+    new_source, new_target = rng.normal(size=(2, 800, 2)).astype(np.float32)
+    refitted = method.refit(fitted, new_source, new_target + np.float32(1), TWO)
     assert refitted.margins.moved == fitted.margins.moved == ("x1",)
     assert refitted.repair is not None
     assert refitted.repair.pairs == fitted.repair.pairs
-    assert np.array_equal(refitted.transport(other)[0][:, 0], other[:, 0])
-    plain = method.fit(source[:800], source[800:1_600], TWO)
-    assert plain.repair is None
-    assert method.refit(plain, source[:500], target[:500], TWO).repair is None
+    assert np.array_equal(refitted.transport(new_source)[0][:, 0], new_source[:, 0])
+    without_repair = method.fit(source[:800], source[800:1_600], TWO)
+    assert without_repair.repair is None
+    assert method.refit(without_repair, source[:500], target[:500], TWO).repair is None
 
 
-def test_the_seed_decides_the_repair():
+def test_the_seed_determines_the_repair():
     source, target, _ = correlated(1_500)
-    first, again, other = (
+    first, repeated, other = (
         JointQuantileMethod().fit(source, target, TWO, seed=seed).transport(source)
         for seed in (1, 1, 2)
     )
-    assert np.array_equal(first, again)
+    assert np.array_equal(first, repeated)
     assert not np.array_equal(first, other)

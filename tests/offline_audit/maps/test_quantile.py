@@ -20,7 +20,7 @@ def shifted(n, seed=0, by=(1.0, 0.0)):
     return source.astype(np.float32), (target + by).astype(np.float32)
 
 
-def test_it_is_the_monitors_map():
+def test_it_equals_the_map_of_the_monitor():
     g = mixed(800)
     maps = fit_transport_maps(
         np.concatenate([g.source, g.target]),
@@ -31,15 +31,15 @@ def test_it_is_the_monitors_map():
         level=FAMILY_LEVEL / len(MIXED.variables),
     )
     rows = torch.from_numpy(g.unseen)
-    here = torch.zeros((1, len(rows)), dtype=torch.long)
-    wanted = maps.transport(
-        rows, here, here + 1, row_uniforms(rows, maps.n_uniforms)[None]
+    source_codes = torch.zeros((1, len(rows)), dtype=torch.long)
+    expected = maps.transport(
+        rows, source_codes, source_codes + 1, row_uniforms(rows, maps.n_uniforms)[None]
     ).features
-    found = QuantileMethod().fit(g.source, g.target, MIXED).transport(g.unseen)
-    assert np.array_equal(found, wanted.numpy())
+    transported = QuantileMethod().fit(g.source, g.target, MIXED).transport(g.unseen)
+    assert np.array_equal(transported, expected.numpy())
 
 
-def test_features_that_do_not_differ_stay_exactly_the_same():
+def test_features_that_do_not_differ_are_not_moved():
     source, target = shifted(500)
     fitted = QuantileMethod().fit(source, target, TWO)
     assert fitted.moved == ("a",)
@@ -60,7 +60,7 @@ def test_categories_that_move_are_named_by_their_group():
 
 
 def test_the_identity_check_agrees_with_the_fit():
-    """Of 300 random splits about one in twenty moves a row."""
+    """About 1 in 20 of 300 random splits moves a row."""
     method = QuantileMethod()
     assert isinstance(method, SparseMethod)
     rng = np.random.default_rng(3)
@@ -80,14 +80,14 @@ def test_a_refit_moves_the_same_features_only():
     method = QuantileMethod()
     fitted = method.fit(source, target, TWO)
     # Here the second feature differs and the first does not.
-    other, there = shifted(400, seed=1, by=(0.0, 2.0))
-    assert method.fit(other, there, TWO).moved == ("b",)
-    refitted = method.refit(fitted, other, there, TWO)
+    new_source, new_target = shifted(400, seed=1, by=(0.0, 2.0))
+    assert method.fit(new_source, new_target, TWO).moved == ("b",)
+    refitted = method.refit(fitted, new_source, new_target, TWO)
     assert refitted.moved == ("a",)
-    transported = refitted.transport(other)[0]
-    assert np.array_equal(transported[:, 1], other[:, 1])
-    # By the ranks of the new rows.
-    assert abs(transported[:, 0].mean() - there[:, 0].mean()) < 0.05
+    transported = refitted.transport(new_source)[0]
+    assert np.array_equal(transported[:, 1], new_source[:, 1])
+    # Transported by the ranks of the new rows.
+    assert abs(transported[:, 0].mean() - new_target[:, 0].mean()) < 0.05
 
 
 def test_draws_of_one_row_are_independent_between_features():
@@ -96,12 +96,14 @@ def test_draws_of_one_row_are_independent_between_features():
     columns = Columns(features=tuple(f.model_copy(update={"kind": "binary"}) for f in TWO.features))
     target = (rng.random((4_000, 2)) < (0.5, 0.3)).astype(np.float32)
     source = np.zeros((4_000, 2), np.float32)
-    drawn = QuantileMethod().fit(source, target, columns).transport(source[:1], 256)[:, 0]
+    counterparts = QuantileMethod().fit(source, target, columns).transport(source[:1], 256)[:, 0]
     shares = np.array([(target == pair).all(1).mean() for pair in ((1, 1), (1, 0), (0, 1))])
-    found = np.array([(drawn == pair).all(1).mean() for pair in ((1, 1), (1, 0), (0, 1))])
-    # Means to a step of the grid; the joint share as of 256 drawn at random.
-    np.testing.assert_allclose(drawn.mean(0), target.mean(0), atol=2 / 256)
-    np.testing.assert_allclose(found, shares, atol=4 * np.sqrt(0.25 / 256))
+    drawn_shares = np.array(
+        [(counterparts == pair).all(1).mean() for pair in ((1, 1), (1, 0), (0, 1))]
+    )
+    # Means are exact up to the grid; the joint shares are those of 256 random draws.
+    np.testing.assert_allclose(counterparts.mean(0), target.mean(0), atol=2 / 256)
+    np.testing.assert_allclose(drawn_shares, shares, atol=4 * np.sqrt(0.25 / 256))
 
 
 def test_duplicates_get_different_random_counterparts():
@@ -111,10 +113,10 @@ def test_duplicates_get_different_random_counterparts():
     target = (rng.random((1_000, 1)) < 0.4).astype(np.float32)
     fitted = QuantileMethod().fit(source, target, columns)
     assert fitted.transport(source)[0].std() == 0
-    drawn = fitted.random_counterparts(source, 0)
-    assert abs(drawn.mean() - target.mean()) < 4 * np.sqrt(0.24 / 1_000)
-    assert np.array_equal(drawn, fitted.random_counterparts(source, 0))
-    assert not np.array_equal(drawn, fitted.random_counterparts(source, 1))
+    counterparts = fitted.random_counterparts(source, 0)
+    assert abs(counterparts.mean() - target.mean()) < 4 * np.sqrt(0.24 / 1_000)
+    assert np.array_equal(counterparts, fitted.random_counterparts(source, 0))
+    assert not np.array_equal(counterparts, fitted.random_counterparts(source, 1))
 
 
 def test_rows_are_transported_equally_in_large_batches():

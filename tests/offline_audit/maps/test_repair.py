@@ -13,7 +13,7 @@ from tests.offline_audit.maps.two_groups import MIXED, mixed_people
 RARE = 10
 
 
-def crossed(people, columns, one, other, first):
+def contingency_table(people, columns, one, other, first):
     """The 2 × cells table of a pair, with cells of fewer than ten rows pooled."""
     binned = BinnedRows.of(people, columns)
     codes = [binned.indicators[:, binned.owner == variable].argmax(1) for variable in (one, other)]
@@ -33,19 +33,21 @@ def test_pairs_agree_with_scipys_test(seed):
     first = np.arange(400) < 150
     binned = BinnedRows.of(people, MIXED)
     p_values = {
-        (i, j): stats.chi2_contingency(crossed(people, MIXED, i, j, first), correction=False).pvalue
+        (i, j): stats.chi2_contingency(
+            contingency_table(people, MIXED, i, j, first), correction=False
+        ).pvalue
         for i in range(5)
         for j in range(i + 1, 5)
     }
     # At levels between any two neighbouring p-values.
-    cuts = sorted(p_values.values())
-    assert cuts[0] < 1e-6
-    for level in [*(np.array(cuts[1:]) + np.array(cuts[:-1])) / 2, 0.01]:
-        wanted = [pair for pair, p in p_values.items() if p < level]
-        assert binned.differing(first, level * len(p_values)) == wanted
+    sorted_p_values = sorted(p_values.values())
+    assert sorted_p_values[0] < 1e-6
+    for level in [*(np.array(sorted_p_values[1:]) + np.array(sorted_p_values[:-1])) / 2, 0.01]:
+        expected = [pair for pair, p in p_values.items() if p < level]
+        assert binned.differing(first, level * len(p_values)) == expected
 
 
-def test_the_level_of_all_pairs_together_is_kept():
+def test_the_family_level_of_all_pairs_holds():
     """500 random splits of rows with strong dependence, at 5% for all pairs together."""
     rng = np.random.default_rng(1)
     people = np.concatenate([mixed_people(300, 0, rng), mixed_people(300, 1, rng)])

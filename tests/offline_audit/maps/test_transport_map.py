@@ -1,4 +1,4 @@
-"""Costs follow their formulas, own costs are checked, and methods are found by name."""
+"""Costs follow their formulas, own costs are checked, and methods are selected by name."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ FORMULAS = {
 
 @pytest.mark.parametrize("name", FORMULAS)
 def test_a_cost_follows_its_formula(name):
-    wanted = [[FORMULAS[name](a, b) for b in OTHER] for a in ONE[:4]]
-    np.testing.assert_allclose(cost_of(name).pairwise(ONE[:4], OTHER), wanted)
+    expected = [[FORMULAS[name](a, b) for b in OTHER] for a in ONE[:4]]
+    np.testing.assert_allclose(cost_of(name).pairwise(ONE[:4], OTHER), expected)
 
 
 @settings(max_examples=20, deadline=None)
@@ -39,12 +39,12 @@ def test_only_squared_l2_has_one_optimal_map():
 
 
 def test_an_own_cost_has_the_name_of_its_function():
-    def walked(a, b):
+    def manhattan(a, b):
         return np.abs(a[:, None] - b).sum(2)
 
-    assert cost_of(walked).name == "walked"
-    assert cost_of(lambda a, b: walked(a, b)).name == "own"
-    np.testing.assert_allclose(cost_of(walked).pairwise(ONE, OTHER), walked(ONE, OTHER))
+    assert cost_of(manhattan).name == "manhattan"
+    assert cost_of(lambda a, b: manhattan(a, b)).name == "own"
+    np.testing.assert_allclose(cost_of(manhattan).pairwise(ONE, OTHER), manhattan(ONE, OTHER))
     assert cost_of(SQUARED_L2) is SQUARED_L2
 
 
@@ -64,7 +64,7 @@ def test_invalid_results_of_an_own_cost_are_refused(function, message):
         cost_of(function).pairwise(ONE, OTHER)
 
 
-def test_an_error_of_an_own_cost_is_raised_as_it_is():
+def test_an_error_of_an_own_cost_is_not_wrapped():
     def broken(a, b):
         raise TypeError("an error of the function")
 
@@ -78,7 +78,7 @@ def test_unknown_costs_are_refused(cost):
         cost_of(cost)
 
 
-BY_COST = ("entropic", "exact", "wgan")
+METHODS_WITH_COSTS = ("entropic", "exact", "wgan")
 
 
 @pytest.mark.parametrize("name", MAPS)
@@ -86,17 +86,17 @@ def test_each_name_has_its_method(name):
     method = map_method(name)
     assert method.name == name
     assert method.cost is COSTS["squared_l2"]
-    assert method.quick == (name not in BY_COST)
+    assert method.quick == (name not in METHODS_WITH_COSTS)
     assert isinstance(method, SparseMethod) == ("quantile" in name)
 
 
-@pytest.mark.parametrize("name", BY_COST)
-def test_some_methods_accept_other_costs(name):
+@pytest.mark.parametrize("name", METHODS_WITH_COSTS)
+def test_methods_with_costs_accept_other_costs(name):
     assert map_method(name, "squared_l1").cost is COSTS["squared_l1"]
 
 
-@pytest.mark.parametrize("name", [name for name in MAPS if name not in BY_COST])
-def test_the_other_methods_name_those_that_do(name):
+@pytest.mark.parametrize("name", [name for name in MAPS if name not in METHODS_WITH_COSTS])
+def test_other_methods_refuse_a_cost_and_name_those_that_accept_it(name):
     with pytest.raises(AuditInputError, match="for squared_l1 use one of entropic, exact"):
         map_method(name, "squared_l1")
 
@@ -105,9 +105,9 @@ def test_a_method_object_is_returned_unchanged():
     method = ExactMethod(rows=50)
     assert map_method(method) is method
     assert map_method(method, "squared_l2") is method
-    walking = ExactMethod(cost=COSTS["squared_l1"])
-    assert map_method(walking) is walking
-    assert map_method(walking, "squared_l1") is walking
+    squared_l1 = ExactMethod(cost=COSTS["squared_l1"])
+    assert map_method(squared_l1) is squared_l1
+    assert map_method(squared_l1, "squared_l1") is squared_l1
 
 
 def test_a_cost_that_contradicts_the_method_is_refused():
@@ -126,7 +126,7 @@ def test_an_own_cost_is_used_by_the_map():
         return 10 + np.abs(a[:, None] - b).sum(2)
 
     method = map_method("exact", far)
-    people = np.random.default_rng(0).normal(size=(30, 2)).astype(np.float32)
-    moved = method.fit(people, people + 1, Columns.numeric(["a", "b"])).transport(people)
+    rows = np.random.default_rng(0).normal(size=(30, 2)).astype(np.float32)
+    moved = method.fit(rows, rows + 1, Columns.numeric(["a", "b"])).transport(rows)
     assert moved.shape == (1, 30, 2)
     assert method.cost.name == "far"

@@ -1,4 +1,4 @@
-"""Good maps pass validation, others fail for the right reason, and figures agree with scipy."""
+"""Good maps pass validation, others fail with the right reason; figures agree with scipy."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ N = 1_000
 
 
 @dataclass(frozen=True)
-class Fixed:
-    """A map that is a function of rows."""
+class FunctionMap:
+    """A deterministic map from a function of rows."""
 
     function: Any
 
@@ -38,16 +38,18 @@ class Fixed:
 def validated(method, groups, n=N):
     """Fitted to some rows, validated on others."""
     fitted = map_method(method).fit(groups.source, groups.target, groups.columns)
-    return validate_map(fitted, groups.unseen[:n], groups.there[:n], groups.columns, SQUARED_L2)
+    return validate_map(
+        fitted, groups.unseen[:n], groups.unseen_target[:n], groups.columns, SQUARED_L2
+    )
 
 
 @pytest.mark.parametrize("method", ["gaussian", "sliced", "joint_quantile"])
 def test_good_maps_of_gaussians_pass(method):
-    found = validated(method, gaussians(N))
-    assert found.failures == ()
-    assert found.passed
-    assert found.rows == (N, N)
-    assert found.auc < 0.65
+    result = validated(method, gaussians(N))
+    assert result.failures == ()
+    assert result.passed
+    assert result.rows == (N, N)
+    assert result.auc < 0.65
 
 
 def test_the_default_map_passes_on_features_of_all_kinds():
@@ -57,47 +59,51 @@ def test_the_default_map_passes_on_features_of_all_kinds():
 def test_margins_alone_fail_where_features_are_correlated_differently():
     source, target, _ = correlated(4_000)
     fitted = map_method("quantile").fit(source[:2_000], target[:2_000], TWO)
-    found = validate_map(fitted, source[2_000:], target[2_000:], TWO, SQUARED_L2)
-    assert not found.passed
-    assert "depends on the other features differently" in " ".join(found.failures)
-    assert "a classifier separates transported rows" in " ".join(found.failures)
+    result = validate_map(fitted, source[2_000:], target[2_000:], TWO, SQUARED_L2)
+    assert not result.passed
+    assert "depends on the other features differently" in " ".join(result.failures)
+    assert "a classifier separates transported rows" in " ".join(result.failures)
     # Each feature by itself agrees.
-    assert max(fit.ks for fit in found.variables) < 0.05
+    assert max(fit.ks for fit in result.variables) < 0.05
     repaired = map_method("joint_quantile").fit(source[:2_000], target[:2_000], TWO)
     assert validate_map(repaired, source[2_000:], target[2_000:], TWO, SQUARED_L2).passed
 
 
 def test_the_identity_fails_if_groups_differ():
     g = gaussians(N)
-    found = validate_map(Fixed(lambda x: x), g.unseen[:N], g.there[:N], g.columns, SQUARED_L2)
-    failures = " ".join(found.failures)
+    result = validate_map(
+        FunctionMap(lambda x: x), g.unseen[:N], g.unseen_target[:N], g.columns, SQUARED_L2
+    )
+    failures = " ".join(result.failures)
     assert "a has a different distribution" in failures
     assert "b has a different distribution" in failures
-    assert found.auc > 0.9
-    assert found.distance == 0
+    assert result.auc > 0.9
+    assert result.distance == 0
 
 
 def test_a_constant_map_fails():
     g = gaussians(N)
     mean = g.target.mean(0)
-    found = validate_map(
-        Fixed(lambda x: np.tile(mean, (len(x), 1))),
+    result = validate_map(
+        FunctionMap(lambda x: np.tile(mean, (len(x), 1))),
         g.unseen[:N],
-        g.there[:N],
+        g.unseen_target[:N],
         g.columns,
         SQUARED_L2,
     )
-    assert len([f for f in found.failures if "has a different distribution" in f]) == 3
-    assert found.auc > 0.9
+    assert len([f for f in result.failures if "has a different distribution" in f]) == 3
+    assert result.auc > 0.9
 
 
 def test_a_random_assignment_fails_by_its_distance_only():
     """It has the target's distribution but a high transport cost."""
     rng = np.random.default_rng(0)
     source, target = rng.normal(size=(2, N, 2)).astype(np.float32)
-    there = target[rng.permutation(N)]
-    found = validate_map(Fixed(lambda x: there[: len(x)]), source, target, TWO, SQUARED_L2)
-    (failure,) = found.failures
+    assigned = target[rng.permutation(N)]
+    result = validate_map(
+        FunctionMap(lambda x: assigned[: len(x)]), source, target, TWO, SQUARED_L2
+    )
+    (failure,) = result.failures
     assert "times the optimal cost" in failure
 
 
@@ -108,57 +114,65 @@ def test_a_category_that_depends_on_a_number_differently_is_detected():
     )
     rng = np.random.default_rng(1)
 
-    def people(sign):
+    def draw_rows(sign):
         number = rng.normal(size=2_000)
-        place = np.clip(np.round(1 + sign * number + 0.3 * rng.normal(size=2_000)), 0, 2)
-        return np.column_stack([number, place[:, None] == np.arange(3)]).astype(np.float32)
+        category = np.clip(np.round(1 + sign * number + 0.3 * rng.normal(size=2_000)), 0, 2)
+        return np.column_stack([number, category[:, None] == np.arange(3)]).astype(np.float32)
 
-    found = validate_map(Fixed(lambda x: x), people(1), people(-1), columns, SQUARED_L2)
-    assert any("town depends on the other features" in failure for failure in found.failures)
-    same = validate_map(Fixed(lambda x: x), people(1), people(1), columns, SQUARED_L2)
-    assert same.passed
+    result = validate_map(
+        FunctionMap(lambda x: x), draw_rows(1), draw_rows(-1), columns, SQUARED_L2
+    )
+    assert any("town depends on the other features" in failure for failure in result.failures)
+    equal_groups = validate_map(
+        FunctionMap(lambda x: x), draw_rows(1), draw_rows(1), columns, SQUARED_L2
+    )
+    assert equal_groups.passed
 
 
 def test_figures_agree_with_scipy_and_sklearn():
     g = mixed(600, unseen=500)
     fitted = map_method("quantile").fit(g.source, g.target, MIXED)
     cost = COSTS["squared_l1"]
-    found = validate_map(fitted, g.unseen, g.there, MIXED, cost, seed=3)
+    result = validate_map(fitted, g.unseen, g.unseen_target, MIXED, cost, seed=3)
     transported = fitted.transport(g.unseen)[0]
-    by_name = {fit.name: fit for fit in found.variables}
+    by_name = {fit.name: fit for fit in result.variables}
     for column, name in enumerate(("income", "children", "owns")):
-        gap = stats.ks_2samp(transported[:, column], g.there[:, column], method="asymp").statistic
+        gap = stats.ks_2samp(
+            transported[:, column], g.unseen_target[:, column], method="asymp"
+        ).statistic
         assert by_name[name].ks == pytest.approx(gap)
-    town = np.abs(transported[:, 3:6].mean(0) - g.there[:, 3:6].mean(0)).max()
+    town = np.abs(transported[:, 3:6].mean(0) - g.unseen_target[:, 3:6].mean(0)).max()
     assert by_name["town"].ks == pytest.approx(town, abs=1e-6)
-    job = np.abs(transported[:, 6:8].mean(0) - g.there[:, 6:8].mean(0))
-    dropped = abs(transported[:, 6:8].sum(1).mean() - g.there[:, 6:8].sum(1).mean())
+    job = np.abs(transported[:, 6:8].mean(0) - g.unseen_target[:, 6:8].mean(0))
+    dropped = abs(transported[:, 6:8].sum(1).mean() - g.unseen_target[:, 6:8].sum(1).mean())
     assert by_name["job"].ks == pytest.approx(max(*job, dropped), abs=1e-6)
 
-    scaling = Scaling.of(g.unseen, g.there, MIXED)
-    there, here = scaling.scaled(g.there), scaling.scaled(g.unseen)
-    mine = scaling.scaled(transported)
-    assert found.distance == pytest.approx(cost.matched(here, mine).mean())
-    assert found.exact_distance == pytest.approx(cheapest_assignment(cost.pairwise(here, there)))
+    scaling = Scaling.of(g.unseen, g.unseen_target, MIXED)
+    target, source = scaling.scaled(g.unseen_target), scaling.scaled(g.unseen)
+    transported_scaled = scaling.scaled(transported)
+    assert result.distance == pytest.approx(cost.matched(source, transported_scaled).mean())
+    assert result.exact_distance == pytest.approx(
+        cheapest_assignment(cost.pairwise(source, target))
+    )
 
-    low, high = np.quantile(there, [0.005, 0.995], axis=0)
-    mine, there = np.clip(mine, low, high), np.clip(there, low, high)
-    halves = np.array_split(np.random.default_rng(3).permutation(len(there)), 2)
+    low, high = np.quantile(target, [0.005, 0.995], axis=0)
+    transported_scaled, target = np.clip(transported_scaled, low, high), np.clip(target, low, high)
+    halves = np.array_split(np.random.default_rng(3).permutation(len(target)), 2)
     for variable in MIXED.variables:
-        at = list(variable.columns)
-        rest = [c for c in range(8) if c not in at]
+        columns = list(variable.columns)
+        rest = [c for c in range(8) if c not in columns]
         errors = []
         for learn, test in (halves, halves[::-1]):
-            model = LinearRegression().fit(there[learn][:, rest], there[learn][:, at])
+            model = LinearRegression().fit(target[learn][:, rest], target[learn][:, columns])
             errors.append(
                 [
-                    ((people[:, at] - model.predict(people[:, rest])) ** 2).mean(0)
-                    for people in (mine, there[test])
+                    ((rows[:, columns] - model.predict(rows[:, rest])) ** 2).mean(0)
+                    for rows in (transported_scaled, target[test])
                 ]
             )
-        both = np.mean(errors, 0)
-        wanted = (both[0] - both[1]) / there[:, at].var(0)
-        largest = wanted[np.argmax(np.abs(wanted))]
+        mean_errors = np.mean(errors, 0)
+        differences = (mean_errors[0] - mean_errors[1]) / target[:, columns].var(0)
+        largest = differences[np.argmax(np.abs(differences))]
         assert by_name[variable.name].regression == pytest.approx(largest, abs=1e-4)
 
 
@@ -167,13 +181,15 @@ def test_the_identity_passes_for_small_equal_groups_with_many_features(rows):
     """The 25 columns of the world, and 50 or 100 rows per group."""
     world = World()
     columns = Columns(features=world.features, one_hot_groups=world.one_hot_groups)
-    refused = 0
+    rejections = 0
     for seed in range(12):
         people = world.people(2 * rows, seed=seed).features
-        found = validate_map(Fixed(lambda x: x), people[:rows], people[rows:], columns, SQUARED_L2)
-        refused += not found.passed
+        result = validate_map(
+            FunctionMap(lambda x: x), people[:rows], people[rows:], columns, SQUARED_L2
+        )
+        rejections += not result.passed
     # At most 1% each; more than two of twelve has probability 1 in 5,000.
-    assert refused <= 2
+    assert rejections <= 2
 
 
 def test_a_map_of_few_distinct_rows_passes():
@@ -181,36 +197,38 @@ def test_a_map_of_few_distinct_rows_passes():
     rng = np.random.default_rng(2)
     source, target = ((rng.random((N, 2)) < share).astype(np.float32) for share in (0.5, 0.65))
     fitted = map_method("joint_quantile").fit(source, target, columns)
-    found = validate_map(fitted, source, target, columns, SQUARED_L2)
-    assert found.passed
-    assert max(fit.ks for fit in found.variables) < 0.02
+    result = validate_map(fitted, source, target, columns, SQUARED_L2)
+    assert result.passed
+    assert max(fit.ks for fit in result.variables) < 0.02
 
 
 def test_single_and_constant_features_are_validated():
     rng = np.random.default_rng(3)
     source = rng.normal(size=(200, 1)).astype(np.float32)
-    alone = Columns.numeric(["a"])
-    fitted = map_method("joint_quantile").fit(source, source + 1, alone)
-    assert validate_map(fitted, source, source + 1, alone, SQUARED_L2).passed
+    single = Columns.numeric(["a"])
+    fitted = map_method("joint_quantile").fit(source, source + 1, single)
+    assert validate_map(fitted, source, source + 1, single, SQUARED_L2).passed
     constant = np.full((50, 2), 3.0, np.float32)
-    found = validate_map(Fixed(lambda x: x), constant, constant, TWO, SQUARED_L2)
-    assert found.passed
-    assert found.exact_distance == 0
-    moved = validate_map(Fixed(lambda x: x + 1), constant, constant, TWO, SQUARED_L2)
+    result = validate_map(FunctionMap(lambda x: x), constant, constant, TWO, SQUARED_L2)
+    assert result.passed
+    assert result.exact_distance == 0
+    moved = validate_map(FunctionMap(lambda x: x + 1), constant, constant, TWO, SQUARED_L2)
     assert not moved.passed
 
 
 @pytest.mark.parametrize("rows", [5, 12])
 def test_few_rows_give_finite_figures(rows):
     g = gaussians(40, unseen=rows)
-    found = validated("gaussian", g, rows)
-    assert np.isfinite([found.auc, found.distance, *(f.regression for f in found.variables)]).all()
+    result = validated("gaussian", g, rows)
+    assert np.isfinite(
+        [result.auc, result.distance, *(f.regression for f in result.variables)]
+    ).all()
 
 
 def test_validation_is_reproducible_and_modifies_nothing():
     g = mixed(300, unseen=300)
-    kept = g.unseen.copy(), g.there.copy()
-    one, again = (validated("joint_quantile", g) for _ in range(2))
-    assert one == again
-    assert np.array_equal(g.unseen, kept[0])
-    assert np.array_equal(g.there, kept[1])
+    originals = g.unseen.copy(), g.unseen_target.copy()
+    first, second = (validated("joint_quantile", g) for _ in range(2))
+    assert first == second
+    assert np.array_equal(g.unseen, originals[0])
+    assert np.array_equal(g.unseen_target, originals[1])

@@ -16,39 +16,39 @@ NUMERIC = Columns.numeric(["a", "b"])
 
 
 def shifted(n, seed):
-    """Two independent features, and the same elsewhere."""
+    """Two independent features, and the same with other means."""
     rng = np.random.default_rng(seed)
-    here, there = rng.normal(size=(n, 2)), rng.normal([1, -1], size=(n, 2))
-    return here.astype(np.float32), there.astype(np.float32)
+    source, target = rng.normal(size=(n, 2)), rng.normal([1, -1], size=(n, 2))
+    return source.astype(np.float32), target.astype(np.float32)
 
 
 @pytest.mark.parametrize("seed", [0, 2])
 def test_it_learns_the_distribution_of_the_target(seed):
     source, target = shifted(2_000, 1)
-    unseen, there = shifted(2_000, 2)
+    unseen, unseen_target = shifted(2_000, 2)
 
-    def apart(people):
-        return [stats.ks_2samp(people[:, c], there[:, c]).statistic for c in (0, 1)]
+    def ks_statistics(rows):
+        return [stats.ks_2samp(rows[:, c], unseen_target[:, c]).statistic for c in (0, 1)]
 
     moved = WganMethod(steps=1_000).fit(source, target, NUMERIC, seed=seed).transport(unseen)[0]
-    assert min(apart(unseen)) > 0.35
+    assert min(ks_statistics(unseen)) > 0.35
     # Training oscillates around the target, so the bound is not one of sampling error.
-    assert max(apart(moved)) < 0.15
+    assert max(ks_statistics(moved)) < 0.15
     untrained = WganMethod(steps=1).fit(source, target, NUMERIC, seed=seed).transport(unseen)[0]
-    assert max(apart(untrained)) > 0.3
+    assert max(ks_statistics(untrained)) > 0.3
 
 
 def test_rows_move_less_with_a_larger_weight_of_the_cost():
     source, target = shifted(500, 3)
 
-    def moves(weight, cost="squared_l2"):
+    def mean_move(weight, cost="squared_l2"):
         method = WganMethod(steps=250, weight=weight, cost=COSTS[cost])
         return np.abs(method.fit(source, target, NUMERIC).transport(source)[0] - source).mean()
 
-    free = moves(0.0)
+    without_cost = mean_move(0.0)
     for cost in COSTS:
         # So large that the critic, whose weights are clipped, has no influence.
-        assert moves(10.0, cost) < 0.4 * free, cost
+        assert mean_move(10.0, cost) < 0.4 * without_cost, cost
 
 
 def test_the_same_seed_gives_the_same_map_without_side_effects():
@@ -56,11 +56,11 @@ def test_the_same_seed_gives_the_same_map_without_side_effects():
     torch.manual_seed(11)
     before, threads = torch.get_rng_state(), torch.get_num_threads()
     torch.set_num_threads(3)
-    first, again, other = (
+    first, repeated, other = (
         WganMethod(steps=20).fit(source, target, NUMERIC, seed=seed).transport(source)
         for seed in (1, 1, 2)
     )
-    assert np.array_equal(first, again)
+    assert np.array_equal(first, repeated)
     assert not np.array_equal(first, other)
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.get_num_threads() == 3
@@ -79,24 +79,24 @@ def test_explicit_gradients_agree_with_automatic_differentiation():
     first = (inputs @ torch.cat(w[:3]) + w[3]).relu()
     second = (first @ torch.cat(w[4:]) + flat[-128 * 3 - 2 : -128 * 2 - 2]).relu()
     out = second @ flat[-128 * 2 - 2 : -2].view(128, 2) + flat[-2:]
-    wanted = torch.autograd.grad((out * slope).sum(), [flat, inputs])
+    expected = torch.autograd.grad((out * slope).sum(), [flat, inputs])
     torch.testing.assert_close(network.layers(rows)[-1], out.detach())
-    torch.testing.assert_close(by_flat, wanted[0])
-    torch.testing.assert_close(by_rows, wanted[1])
+    torch.testing.assert_close(by_flat, expected[0])
+    torch.testing.assert_close(by_rows, expected[1])
 
 
 @pytest.mark.parametrize("cost", sorted(COSTS))
 def test_gradients_of_costs_agree_with_finite_differences(cost):
     change = torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
-    nowhere = np.zeros((1, 3))
+    origin = np.zeros((1, 3))
 
     def costs(moved):
-        return COSTS[cost].pairwise(nowhere, moved.numpy())[0]
+        return COSTS[cost].pairwise(origin, moved.numpy())[0]
 
     for column in range(3):
         step = 1e-6 * torch.eye(3, dtype=torch.float64)[column]
-        wanted = (costs(change + step) - costs(change - step)) / 2e-6
-        np.testing.assert_allclose(wgan._GRADIENTS[cost](change)[:, column], wanted, rtol=1e-6)
+        expected = (costs(change + step) - costs(change - step)) / 2e-6
+        np.testing.assert_allclose(wgan._GRADIENTS[cost](change)[:, column], expected, rtol=1e-6)
     assert not wgan._GRADIENTS[cost](torch.zeros(1, 3)).any()
 
 

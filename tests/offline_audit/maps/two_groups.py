@@ -12,12 +12,12 @@ from offline_audit.maps.transport_map import Features
 
 
 class Groups(NamedTuple):
-    """Rows to fit a map to, other rows of the source, and other rows of the target."""
+    """Rows to fit a map to, and unseen rows of both groups."""
 
     source: Features
     target: Features
     unseen: Features
-    there: Features
+    unseen_target: Features
     columns: Columns
 
 
@@ -28,14 +28,14 @@ def gaussians(n: int, seed: int = 0, unseen: int = 4_000) -> Groups:
     target_covariance = np.array([[2.0, -0.8, 0.2], [-0.8, 1.0, 0.0], [0.2, 0.0, 0.5]])
     scale = np.array([1.0, 100.0, 0.01])
 
-    def drawn(size, mean, covariance):
+    def draw_rows(size, mean, covariance):
         return (scale * rng.multivariate_normal(mean, covariance, size)).astype(np.float32)
 
     return Groups(
-        source=drawn(n, [0, 0, 0], source_covariance),
-        target=drawn(n, [1, -2, 0.5], target_covariance),
-        unseen=drawn(unseen, [0, 0, 0], source_covariance),
-        there=drawn(unseen, [1, -2, 0.5], target_covariance),
+        source=draw_rows(n, [0, 0, 0], source_covariance),
+        target=draw_rows(n, [1, -2, 0.5], target_covariance),
+        unseen=draw_rows(unseen, [0, 0, 0], source_covariance),
+        unseen_target=draw_rows(unseen, [1, -2, 0.5], target_covariance),
         columns=Columns.numeric(["a", "b", "c"]),
     )
 
@@ -86,8 +86,8 @@ def mixed_people(n: int, group: int, rng: np.random.Generator) -> Features:
     owns = rng.random(n) < 0.2 + 0.4 * group * (income > 2)
     town = rng.choice(3, n, p=[[0.6, 0.3, 0.1], [0.2, 0.3, 0.5]][group])
     job = rng.choice(3, n, p=[[0.2, 0.2, 0.6], [0.5, 0.3, 0.2]][group])
-    hot = [town == 0, town == 1, town == 2, job == 0, job == 1]
-    return np.column_stack([income, children, owns, *hot]).astype(np.float32)
+    one_hot = [town == 0, town == 1, town == 2, job == 0, job == 1]
+    return np.column_stack([income, children, owns, *one_hot]).astype(np.float32)
 
 
 def mixed(n: int, seed: int = 0, unseen: int = 4_000) -> Groups:
@@ -97,6 +97,6 @@ def mixed(n: int, seed: int = 0, unseen: int = 4_000) -> Groups:
         source=mixed_people(n, 0, rng),
         target=mixed_people(n, 1, rng),
         unseen=mixed_people(unseen, 0, rng),
-        there=mixed_people(unseen, 1, rng),
+        unseen_target=mixed_people(unseen, 1, rng),
         columns=MIXED,
     )

@@ -26,22 +26,22 @@ def grants(rows):
     return rows[:, 0] >= 0
 
 
-class Counted:
+class RecordingModel:
     """A function that records the number of rows of each call, and fails on selected rows."""
 
     def __init__(self, fails=lambda rows: np.zeros(len(rows), bool)) -> None:
-        self.fails, self.calls, self.alone = fails, list[int](), list[bytes]()
+        self.fails, self.calls, self.single_rows = fails, list[int](), list[bytes]()
 
     def __call__(self, rows):
         self.calls.append(len(rows))
-        self.alone += [rows.tobytes()] if len(rows) == 1 else []
+        self.single_rows += [rows.tobytes()] if len(rows) == 1 else []
         if self.fails(rows).any():
             raise ValueError(f"cannot take {rows[self.fails(rows)][0].tolist()}")
         return grants(rows)
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "function",
     [
         grants,
         lambda rows: grants(rows).astype(int),
@@ -52,10 +52,10 @@ class Counted:
     ],
     ids=["booleans", "integers", "a column", "a list", "objects", "a tensor"],
 )
-def test_decisions_are_read_in_any_form(answer):
-    found = AuditedModel.of(answer).decide(ROWS)
-    assert found.dtype == np.int8
-    np.testing.assert_array_equal(found, GRANTED)
+def test_decisions_are_read_in_any_form(function):
+    decisions = AuditedModel.of(function).decide(ROWS)
+    assert decisions.dtype == np.int8
+    np.testing.assert_array_equal(decisions, GRANTED)
 
 
 def test_scores_at_the_threshold_are_positive():
@@ -82,7 +82,7 @@ def test_scores_without_a_threshold_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("answer", "message"),
+    ("function", "message"),
     [
         (lambda rows: np.zeros(len(rows) - 1), r"array of shape \[499\] for 500 rows"),
         (lambda rows: np.zeros((len(rows), 2)), "return only the column of class 1"),
@@ -91,9 +91,9 @@ def test_scores_without_a_threshold_are_refused():
         (lambda rows: ["granted"] * len(rows), "not all values are numbers"),
     ],
 )
-def test_outputs_that_are_not_one_number_per_row_are_refused(answer, message):
+def test_outputs_that_are_not_one_number_per_row_are_refused(function, message):
     with pytest.raises(AuditInputError, match=message):
-        AuditedModel.of(answer).decide(ROWS)
+        AuditedModel.of(function).decide(ROWS)
 
 
 def test_nan_scores_give_no_decision():
@@ -112,25 +112,25 @@ def test_nan_scores_give_no_decision():
 
 
 def test_a_function_cannot_modify_the_callers_rows():
-    def spoils(rows):
+    def overwrites(rows):
         rows[:] = 0
         return np.ones(len(rows))
 
-    given = ROWS.copy()
-    AuditedModel.of(spoils).decide(given)
-    np.testing.assert_array_equal(given, ROWS)
+    features = ROWS.copy()
+    AuditedModel.of(overwrites).decide(features)
+    np.testing.assert_array_equal(features, ROWS)
 
 
 def test_batches_are_bounded_and_progress_is_reported():
-    function, reports = Counted(), []
+    function, reports = RecordingModel(), []
     model = AuditedModel.from_function(function, batch_rows=200)
     model.decide(ROWS, progress=lambda done, rows: reports.append((done, rows)))
     assert function.calls == [200, 200, 100]
     assert reports == [(0, 500), (200, 500), (400, 500), (500, 500)]
 
 
-def test_no_rows_need_no_call():
-    function = Counted()
+def test_the_model_is_not_called_for_zero_rows():
+    function = RecordingModel()
     assert AuditedModel.of(function).decide(np.zeros((0, 4))).shape == (0,)
     assert function.calls == []
 
@@ -140,7 +140,7 @@ def test_failing_rows_are_isolated_and_counted():
     bad[[0, 17, 18, 250, 499]] = True
     rows = ROWS.copy()
     rows[bad, 3] = SECRET
-    function = Counted(lambda rows: rows[:, 3] == SECRET)
+    function = RecordingModel(lambda rows: rows[:, 3] == SECRET)
     model = AuditedModel.of(function)
     np.testing.assert_array_equal(model.decide(rows), np.where(bad, -1, GRANTED))
     # At most one path through the halves per failing row.
@@ -159,9 +159,9 @@ def test_many_consecutive_rows_may_fail_if_the_model_works_on_others():
     bad = (np.arange(500) >= 100) & (np.arange(500) < 300)
     rows = ROWS.copy()
     rows[bad, 3] = SECRET
-    function = Counted(lambda rows: rows[:, 3] == SECRET)
-    found = AuditedModel.from_function(function, batch_rows=50).decide(rows)
-    np.testing.assert_array_equal(found, np.where(bad, -1, GRANTED))
+    function = RecordingModel(lambda rows: rows[:, 3] == SECRET)
+    decisions = AuditedModel.from_function(function, batch_rows=50).decide(rows)
+    np.testing.assert_array_equal(decisions, np.where(bad, -1, GRANTED))
     # 4 batches of 99 calls, and one check that the model still works after every 64 refusals.
     assert len(function.calls) == 6 + 4 * 99 + 4 * 99 // 64
 
@@ -169,27 +169,27 @@ def test_many_consecutive_rows_may_fail_if_the_model_works_on_others():
 def test_scattered_failures_need_no_check_of_the_model():
     rows, bad = ROWS.copy(), np.arange(500) % 5 == 3
     rows[bad, 3] = SECRET
-    function = Counted(lambda rows: rows[:, 3] == SECRET)
-    found = AuditedModel.of(function).decide(rows)
-    np.testing.assert_array_equal(found, np.where(bad, -1, GRANTED))
-    assert len(function.alone) == len(set(function.alone))
+    function = RecordingModel(lambda rows: rows[:, 3] == SECRET)
+    decisions = AuditedModel.of(function).decide(rows)
+    np.testing.assert_array_equal(decisions, np.where(bad, -1, GRANTED))
+    assert len(function.single_rows) == len(set(function.single_rows))
 
 
 def test_halves_of_a_failed_batch_get_unmodified_rows():
-    def spoils(rows):
-        one = len(rows) == 1
-        found = grants(rows)
+    def overwrites(rows):
+        single = len(rows) == 1
+        decisions = grants(rows)
         rows[:] = 0
-        if not one:
+        if not single:
             raise MemoryError
-        return found
+        return decisions
 
-    np.testing.assert_array_equal(AuditedModel.of(spoils).decide(ROWS[:20]), GRANTED[:20])
+    np.testing.assert_array_equal(AuditedModel.of(overwrites).decide(ROWS[:20]), GRANTED[:20])
 
 
 @pytest.mark.parametrize("count", [1, 3, 500])
 def test_a_model_that_fails_on_every_row_is_an_early_error(count):
-    function = Counted(lambda rows: np.ones(len(rows), bool))
+    function = RecordingModel(lambda rows: np.ones(len(rows), bool))
     rows = np.full((count, 4), SECRET, np.float32)
     with pytest.raises(ModelFailedError, match=r"no decision for the first .*ValueError") as raised:
         AuditedModel.of(function).decide(rows)
@@ -206,7 +206,7 @@ def test_a_model_that_decides_nothing_is_an_error():
 
 
 def test_a_model_that_stops_working_is_an_early_error():
-    function = Counted()
+    function = RecordingModel()
     function.fails = lambda rows: np.full(len(rows), len(function.calls) > 3)
     model = AuditedModel.from_function(function, batch_rows=100)
     with pytest.raises(ModelFailedError, match="stopped working: ValueError on a row that it dec"):
@@ -215,11 +215,11 @@ def test_a_model_that_stops_working_is_an_early_error():
 
 
 def test_a_keyboard_interrupt_is_not_caught():
-    def stops(rows):
+    def interrupted(rows):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        AuditedModel.of(stops).decide(ROWS)
+        AuditedModel.of(interrupted).decide(ROWS)
 
 
 @pytest.mark.parametrize(
@@ -266,8 +266,8 @@ def test_a_module_is_called_in_its_own_precision(dtype):
     with torch.no_grad():
         module.weight[:] = torch.tensor([[1.0, 0, 0, 0]])
         module.bias.zero_()
-    found = AuditedModel.from_function(module, threshold=0.0).decide(ROWS)
-    np.testing.assert_array_equal(found, GRANTED)
+    decisions = AuditedModel.from_function(module, threshold=0.0).decide(ROWS)
+    np.testing.assert_array_equal(decisions, GRANTED)
     assert module.weight.requires_grad
 
 
@@ -276,8 +276,8 @@ def test_a_module_in_training_mode_is_refused():
         AuditedModel.of(nn.Dropout())
 
 
-class Ending(nn.Module):
-    """A linear score, in each kind of output that a manifest knows."""
+class LinearModel(nn.Module):
+    """A linear score, with each kind of output that a manifest supports."""
 
     def __init__(self, output: str) -> None:
         super().__init__()
@@ -302,15 +302,15 @@ def test_a_bundle_agrees_with_its_classifier(tmp_path, output, favourable):
         classifier=ClassifierFile(output=output),
         decision=Decision(threshold=0.45, favourable=favourable, class_names=("no", "yes")),
     )
-    file = export_classifier(Ending(output), WIDTH)
+    file = export_classifier(LinearModel(output), WIDTH)
     write_bundle(tmp_path / "bundle", spec, {"classifier.pt2": file})
     rows = probe_features(spec, 2_000)
     bundle = Bundle.read(tmp_path / "bundle")
     with torch.inference_mode():
-        decided = bundle.classifier().decide(torch.from_numpy(rows)).numpy()
-    assert 0.05 < decided.mean() < 0.95
+        expected = bundle.classifier().decide(torch.from_numpy(rows)).numpy()
+    assert 0.05 < expected.mean() < 0.95
     for model in (AuditedModel.of(bundle), AuditedModel.of(str(tmp_path / "bundle"))):
-        np.testing.assert_array_equal(model.decide(rows), decided == favourable)
+        np.testing.assert_array_equal(model.decide(rows), expected == favourable)
         assert repr(model) == "AuditedModel(bundle of loans 3)"
         assert model.warnings == ()
 
@@ -324,6 +324,6 @@ def test_rows_that_a_bundle_cannot_score_get_no_decision(bundle_path):
     model = AuditedModel.of(bundle_path)
     rows = probe_features(Bundle.read(bundle_path).manifest, 10)
     rows[4, 0] = np.nan
-    found = model.decide(rows)
-    assert np.flatnonzero(found == -1).tolist() == [4]
+    decisions = model.decide(rows)
+    assert np.flatnonzero(decisions == -1).tolist() == [4]
     assert model.failures.not_a_number == 1

@@ -24,15 +24,15 @@ class Server:
     """The server behind the fake clients: its responses, and the requests it received."""
 
     def __init__(self) -> None:
-        self.asked, self.waits = list[int](), list[float]()
+        self.request_sizes, self.waits = list[int](), list[float]()
         self.connections = self.open = 0
         self.named = True
         self.fails: dict[str, Callable[..., Any]] = {}
         self.temporary_errors: list[str] = []
-        self.held: Callable[..., Any] | None = None
+        self.withhold: Callable[..., Any] | None = None
 
     def predict(self, rows):
-        self.asked.append(len(rows))
+        self.request_sizes.append(len(rows))
         if self.temporary_errors:
             raise EndpointError(self.temporary_errors.pop(0), f"near {SECRET}")
         for status, fails in self.fails.items():
@@ -40,8 +40,8 @@ class Server:
                 raise EndpointError(status, f"near {SECRET}")
         score, names = rows[:, 0].copy(), np.array(NAMES)[(rows[:, 0] >= 0).astype(int)]
         actions: Sequence[str] = ()
-        if self.held is not None:
-            score, names, actions = self.held(rows, score, names)
+        if self.withhold is not None:
+            score, names, actions = self.withhold(rows, score, names)
         return Predictions(
             request_id="",
             score=score,
@@ -52,21 +52,21 @@ class Server:
 
 @pytest.fixture
 def server(monkeypatch) -> Server:
-    found = Server()
+    fake_server = Server()
 
     class Client:
         def __init__(self, endpoint, *, model, version, timeout) -> None:
             assert (endpoint, model) == ("here:1", "loans")
-            found.connections += 1
-            found.open += 1
-            self.predict = found.predict
+            fake_server.connections += 1
+            fake_server.open += 1
+            self.predict = fake_server.predict
 
         def close(self) -> None:
-            found.open -= 1
+            fake_server.open -= 1
 
     monkeypatch.setattr(endpoint_module, "Client", Client)
-    monkeypatch.setattr(endpoint_module, "sleep", found.waits.append)
-    return found
+    monkeypatch.setattr(endpoint_module, "sleep", fake_server.waits.append)
+    return fake_server
 
 
 def endpoint(**options) -> AuditedModel:
@@ -76,12 +76,12 @@ def endpoint(**options) -> AuditedModel:
 
 def test_decisions_are_requested_in_batches_and_once_per_row(server):
     model, reports = endpoint(), []
-    found = model.decide(ROWS, progress=lambda *at: reports.append(at))
-    np.testing.assert_array_equal(found, GRANTED)
-    assert server.asked == [1_000, 1_000, 500]
+    decisions = model.decide(ROWS, progress=lambda *step: reports.append(step))
+    np.testing.assert_array_equal(decisions, GRANTED)
+    assert server.request_sizes == [1_000, 1_000, 500]
     assert reports[-1] == (2_500, 2_500)
     np.testing.assert_array_equal(model.decide(ROWS[::-1]), GRANTED[::-1])
-    assert len(server.asked) == 3
+    assert len(server.request_sizes) == 3
     assert server.open == 0
     assert repr(model) == "AuditedModel(loans 3 at here:1)"
 
@@ -90,8 +90,8 @@ def test_messages_with_wide_rows_stay_within_the_limit_of_servers(server):
     rows = np.zeros((3_000, 2_000), np.float32)
     rows[:, 0] = np.arange(3_000)
     endpoint().decide(rows)
-    assert max(server.asked) * 2_000 * 4 <= 2 << 20
-    assert sum(server.asked) == 3_000
+    assert max(server.request_sizes) * 2_000 * 4 <= 2 << 20
+    assert sum(server.request_sizes) == 3_000
 
 
 @pytest.mark.parametrize("favourable", [0, 1])
@@ -109,8 +109,8 @@ def test_a_manifest_provides_the_decision_rule(server):
     server.named = False
     rows = np.zeros((100, 5), np.float32)
     rows[:, 0] = np.linspace(-1, 1, 100)
-    found = endpoint(class_names=None, manifest=small_spec()).decide(rows)
-    np.testing.assert_array_equal(found, rows[:, 0] >= np.log(0.4 / 0.6))
+    decisions = endpoint(class_names=None, manifest=small_spec()).decide(rows)
+    np.testing.assert_array_equal(decisions, rows[:, 0] >= np.log(0.4 / 0.6))
     with pytest.raises(AuditInputError, match="got 3 columns; the model takes 5"):
         endpoint(class_names=None, manifest=small_spec()).decide(ROWS)
 
@@ -158,9 +158,9 @@ def test_refused_rows_are_isolated(server, status):
     rows[bad, 2] = SECRET
     server.fails = {status: lambda rows: rows[:, 2] == SECRET}
     model = endpoint()
-    found = model.decide(rows)
-    assert np.flatnonzero(found == -1).tolist() == bad
-    np.testing.assert_array_equal(np.delete(found, bad), np.delete(GRANTED, bad))
+    decisions = model.decide(rows)
+    assert np.flatnonzero(decisions == -1).tolist() == bad
+    np.testing.assert_array_equal(np.delete(decisions, bad), np.delete(GRANTED, bad))
     assert model.warnings == (f"3 rows got no decision: the model failed on them ({status})",)
     assert server.waits == []
 
@@ -168,11 +168,11 @@ def test_refused_rows_are_isolated(server, status):
 def test_rows_withheld_by_an_error_are_isolated(server):
     server.fails = {"FAILED_PRECONDITION": lambda rows: rows[:, 1] > 2}
     model = endpoint()
-    held = ROWS[:, 1] > 2
-    assert 10 < held.sum() < 200
-    np.testing.assert_array_equal(model.decide(ROWS), np.where(held, -1, GRANTED))
-    assert model.failures.withheld == model.failures.undecided == held.sum()
-    assert model.warnings == (f"{held.sum()} rows got no decision: policy withheld them",)
+    withheld = ROWS[:, 1] > 2
+    assert 10 < withheld.sum() < 200
+    np.testing.assert_array_equal(model.decide(ROWS), np.where(withheld, -1, GRANTED))
+    assert model.failures.withheld == model.failures.undecided == withheld.sum()
+    assert model.warnings == (f"{withheld.sum()} rows got no decision: policy withheld them",)
 
 
 def test_two_kinds_of_refusals_are_counted_separately(server):
@@ -190,38 +190,38 @@ def test_two_kinds_of_refusals_are_counted_separately(server):
 
 
 def masked(rows, score, names):
-    held = rows[:, 1] > 1
+    withheld = rows[:, 1] > 1
     return (
-        np.where(held, np.nan, score),
-        np.where(held, "withheld", names),
-        np.where(held, "withhold", "none"),
+        np.where(withheld, np.nan, score),
+        np.where(withheld, "withheld", names),
+        np.where(withheld, "withhold", "none"),
     )
 
 
 def replaced(rows, score, names):
     """Responses of a sidecar with a fallback, or with a review queue."""
-    held = rows[:, 1] > 1
+    withheld = rows[:, 1] > 1
     return (
-        np.where(held, 1.0, score),
-        np.where(held, "granted", names),
-        np.where(held, np.where(rows[:, 2] > 0, "review", "withhold"), "flag"),
+        np.where(withheld, 1.0, score),
+        np.where(withheld, "granted", names),
+        np.where(withheld, np.where(rows[:, 2] > 0, "review", "withhold"), "flag"),
     )
 
 
-@pytest.mark.parametrize("form", [masked, replaced])
+@pytest.mark.parametrize("withhold", [masked, replaced])
 @pytest.mark.parametrize(
     "options", [{}, {"class_names": None, "threshold": 0.5, "output": "logit"}]
 )
-def test_a_substitute_for_a_withheld_prediction_is_not_a_decision(server, form, options):
-    server.held = form
+def test_a_substitute_for_a_withheld_prediction_is_not_a_decision(server, withhold, options):
+    server.withhold = withhold
     model = endpoint(**options)
-    held = ROWS[:, 1] > 1
-    np.testing.assert_array_equal(model.decide(ROWS), np.where(held, -1, GRANTED))
-    assert model.failures.withheld == model.failures.undecided == held.sum()
+    withheld = ROWS[:, 1] > 1
+    np.testing.assert_array_equal(model.decide(ROWS), np.where(withheld, -1, GRANTED))
+    assert model.failures.withheld == model.failures.undecided == withheld.sum()
 
 
 def test_nan_scores_are_not_counted_as_withheld(server):
-    server.held = lambda rows, score, names: (
+    server.withhold = lambda rows, score, names: (
         np.where(rows[:, 1] > 1, np.nan, score),
         np.where(rows[:, 1] > 1, "unknown", names),
         ["none"] * len(rows),
@@ -236,9 +236,9 @@ def test_an_endpoint_that_withholds_every_row_is_an_early_error(server):
     server.fails = {"FAILED_PRECONDITION": lambda rows: np.ones(len(rows), bool)}
     with pytest.raises(ModelFailedError, match="FAILED_PRECONDITION"):
         endpoint().decide(ROWS)
-    assert len(server.asked) <= 64
+    assert len(server.request_sizes) <= 64
     server.fails = {}
-    server.held = lambda rows, score, names: (score, names, ["withhold"] * len(rows))
+    server.withhold = lambda rows, score, names: (score, names, ["withhold"] * len(rows))
     with pytest.raises(ModelFailedError, match="first 1,000 rows: policy withheld"):
         endpoint().decide(ROWS)
 
@@ -250,7 +250,7 @@ def test_a_final_error_is_not_retried(server, status):
         ModelFailedError, match=f"{status}; check that it serves model 'loans', version 3"
     ):
         endpoint().decide(ROWS)
-    assert len(server.asked) == 1
+    assert len(server.request_sizes) == 1
 
 
 def test_temporary_errors_are_retried_with_backoff(server):
@@ -261,7 +261,7 @@ def test_temporary_errors_are_retried_with_backoff(server):
         "UNAVAILABLE",
     ]
     np.testing.assert_array_equal(endpoint().decide(ROWS), GRANTED)
-    assert server.asked == [1_000] * 6 + [500]
+    assert server.request_sizes == [1_000] * 6 + [500]
     limits = [(0.125, 0.25), (0.25, 0.5), (0.5, 1.0), (1.0, 2.0)]
     assert all(low <= wait <= high for wait, (low, high) in zip(server.waits, limits, strict=True))
     # A new connection for each attempt, all closed.
@@ -281,25 +281,25 @@ def test_retries_are_limited_in_number_and_time(server):
 
 def test_the_next_run_resumes_after_an_outage(server, tmp_path):
     cache = tmp_path / "cache"
-    server.fails = {"UNAVAILABLE": lambda rows: np.full(len(rows), len(server.asked) > 2)}
+    server.fails = {"UNAVAILABLE": lambda rows: np.full(len(rows), len(server.request_sizes) > 2)}
     with pytest.raises(
         ModelUnreachableError,
         match=r"2,000 of 2,500 rows are decided and cached in .*cache: run again with the same",
     ):
         endpoint(cache=cache, retries=2).decide(ROWS)
-    server.fails, server.asked = {}, []
+    server.fails, server.request_sizes = {}, []
     np.testing.assert_array_equal(endpoint(cache=cache).decide(ROWS), GRANTED)
-    assert server.asked == [500]
+    assert server.request_sizes == [500]
 
 
 def test_the_same_model_resumes_from_memory(server):
     model = endpoint(retries=0)
-    server.fails = {"UNAVAILABLE": lambda rows: np.full(len(rows), len(server.asked) > 2)}
+    server.fails = {"UNAVAILABLE": lambda rows: np.full(len(rows), len(server.request_sizes) > 2)}
     with pytest.raises(ModelUnreachableError, match="cached in memory: call again to continue"):
         model.decide(ROWS)
-    server.fails, server.asked = {}, []
+    server.fails, server.request_sizes = {}, []
     np.testing.assert_array_equal(model.decide(ROWS), GRANTED)
-    assert server.asked == [500]
+    assert server.request_sizes == [500]
 
 
 def test_halves_decided_before_an_outage_are_cached(server, tmp_path):
@@ -307,7 +307,7 @@ def test_halves_decided_before_an_outage_are_cached(server, tmp_path):
     rows[999, 2] = SECRET
     server.fails = {
         "INTERNAL": lambda rows: rows[:, 2] == SECRET,
-        "UNAVAILABLE": lambda rows: np.full(len(rows), len(server.asked) > 2),
+        "UNAVAILABLE": lambda rows: np.full(len(rows), len(server.request_sizes) > 2),
     }
     with pytest.raises(ModelUnreachableError, match="500 of 2,500 rows are decided"):
         endpoint(cache=tmp_path / "cache", retries=0).decide(rows)
@@ -324,9 +324,9 @@ def test_a_cache_is_bound_to_endpoint_model_and_version(server, tmp_path):
 def test_a_named_identity_resumes_at_another_address(server, tmp_path):
     cache = tmp_path / "cache"
     endpoint(cache=cache, identity="loans, third", version="").decide(ROWS)
-    server.asked.clear()
-    elsewhere = AuditedModel.from_endpoint(
+    server.request_sizes.clear()
+    other_address = AuditedModel.from_endpoint(
         "there:2", model="loans-b", class_names=NAMES, identity="loans, third", cache=cache
     )
-    np.testing.assert_array_equal(elsewhere.decide(ROWS), GRANTED)
-    assert server.asked == []
+    np.testing.assert_array_equal(other_address.decide(ROWS), GRANTED)
+    assert server.request_sizes == []
