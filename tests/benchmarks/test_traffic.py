@@ -47,14 +47,14 @@ def test_rows_are_sorted_and_within_their_hour():
 
 def test_outcomes_have_the_requested_shares_of_labels_and_groups():
     traffic = set(zip(*_keys(hour_of_traffic(2, _ROWS)), strict=True))
-    first, corrections = hour_of_outcomes(2, _ROWS)
+    first, repeated = hour_of_outcomes(2, _ROWS)
     assert set(zip(*_keys(first), strict=True)) <= traffic
-    assert set(zip(*_keys(corrections), strict=True)) <= set(zip(*_keys(first), strict=True))
+    assert set(zip(*_keys(repeated), strict=True)) <= set(zip(*_keys(first), strict=True))
     for column, share in (("label", 0.7), ("group_sex", 0.6), ("group_ethnicity", 0.6)):
         known = first.num_rows - first[column].null_count
         # Six standard errors of a binomial share.
         assert known / _ROWS == pytest.approx(share, abs=6 * np.sqrt(share * (1 - share) / _ROWS))
-    assert 0 < corrections.num_rows < 0.03 * _ROWS
+    assert 0 < repeated.num_rows < 0.03 * _ROWS
 
 
 def test_an_hour_has_the_paths_and_ledger_of_the_sidecar(tmp_path):

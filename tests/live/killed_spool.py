@@ -26,7 +26,7 @@ from typing import Any
 
 import monitor.traffic.spool as spool_module
 from monitor.traffic.appender import BoundedAppender
-from tests.spooling import hidden_files, moment, opened, payload, segments
+from tests.spooling import hidden_files, moment, open_spool, payload, segments
 
 # Small enough that segments are compacted all the time.
 _ROLL_BYTES, _TICK = 3_000, 0.002
@@ -39,7 +39,7 @@ def writer(home: Path, round_: int, report: int, last: int | None) -> None:
     """Write until killed, or until right after the report of request number `last`."""
     spool_module._TICK = _TICK
     rng = random.Random(round_)  # noqa: S311
-    spool = opened(home, roll_bytes=_ROLL_BYTES, roll_seconds=0.02)
+    spool = open_spool(home, roll_bytes=_ROLL_BYTES, roll_seconds=0.02)
     log, n = BoundedAppender(spool.appender, _BOUND), 0
     while not log.late:
         # Occasionally a record of many pages, so that a kill can interrupt its write.
@@ -113,7 +113,7 @@ def rounds(home: Path, count: int, seed: int) -> dict[str, Any]:
 
 def recover(home: Path) -> None:
     """Recover the remaining segments in a child process that is stopped normally."""
-    child = fork(lambda: opened(home).stop(60))
+    child = fork(lambda: open_spool(home).stop(60))
     if os.waitpid(child, 0)[1]:
         raise SystemExit("the last writer failed")
 
@@ -140,7 +140,7 @@ def compact_until(home: Path, step: int) -> None:
     """Compact the segments, and be killed at a file operation."""
     threading.setprofile(kill_at(step))
     spool_module._TICK = _TICK
-    spool = opened(home)
+    spool = open_spool(home)
     threading.setprofile(None)
     while not spool.compacted:
         time.sleep(0.001)
@@ -150,7 +150,7 @@ def write_two_hours(home: Path) -> None:
     """Write a segment with rows of two hours."""
     spool_module._TICK = _NEVER
     hours = [moment(2026, 3, 1, hour) for hour in (8, 9, 8, 9)]
-    spool = opened(home)
+    spool = open_spool(home)
     real, time.time_ns = time.time_ns, hours.pop
     for n in range(4):
         assert spool.appender.write(payload((f"r{n}", [float(n)])), 1)

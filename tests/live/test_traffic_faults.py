@@ -30,7 +30,7 @@ from tests.live.log_sidecar import (
 )
 from tests.live.sidecar import MODEL, sidecar, start
 from tests.serving import PEOPLE
-from tests.spooling import Row, entries, logged, lost, moment
+from tests.spooling import Row, entries, logged, lost_counts, moment
 
 pytestmark = pytest.mark.live
 
@@ -88,7 +88,7 @@ def test_rows_written_during_a_disk_error_are_lost_and_counted(
     assert disk.n_faults >= 7
     assert len(unlogged) == 21
     assert_logged(tmp_path, before + after)
-    assert lost(tmp_path) == {"disk": 21}
+    assert lost_counts(tmp_path) == {"disk": 21}
 
 
 def test_a_disk_error_from_the_first_row_on_does_not_stop_responses(uncompiled, tmp_path, disk):
@@ -102,7 +102,7 @@ def test_a_disk_error_from_the_first_row_on_does_not_stop_responses(uncompiled, 
 
     assert len(in_process(uncompiled, use, traffic={"path": tmp_path})) == 5
     assert logged(tmp_path) == []
-    assert lost(tmp_path) == {"disk": 5}
+    assert lost_counts(tmp_path) == {"disk": 5}
 
 
 def test_a_hanging_write_delays_one_response_by_at_most_its_bound(uncompiled, tmp_path, disk):
@@ -132,7 +132,7 @@ def test_a_hanging_write_delays_one_response_by_at_most_its_bound(uncompiled, tm
     expected, unlogged = in_process(uncompiled, use, traffic=traffic)
     assert disk.n_faults == 1
     assert_logged(tmp_path, expected)
-    assert lost(tmp_path) == {"slow": len(unlogged)}
+    assert lost_counts(tmp_path) == {"slow": len(unlogged)}
 
 
 def test_no_row_is_lost_when_the_clock_jumps_back(uncompiled, tmp_path, monkeypatch):
@@ -153,7 +153,7 @@ def test_no_row_is_lost_when_the_clock_jumps_back(uncompiled, tmp_path, monkeypa
         "date=2026-03-01/hour=11",
         "date=2026-03-01/hour=12",
     ]
-    assert lost(tmp_path) == {}
+    assert lost_counts(tmp_path) == {}
 
 
 def test_a_second_sidecar_on_a_directory_is_rejected_and_the_first_continues(uncompiled, tmp_path):
@@ -174,7 +174,7 @@ def test_a_second_sidecar_on_a_directory_is_rejected_and_the_first_continues(unc
         assert out.read_text() == ""
         expected += asyncio.run(load(first.grpc))
     assert_logged(tmp_path / "log", expected)
-    assert lost(tmp_path / "log") == {}
+    assert lost_counts(tmp_path / "log") == {}
 
 
 @pytest.mark.parametrize("when_full", ["drop_oldest", "stop"])
@@ -211,7 +211,7 @@ def test_the_disk_quota_is_respected_and_lost_rows_are_counted(
     assert max(usage) < (1 << 20) + (1 << 18)
     removed = [f for e in entries(tmp_path) for f in e.files if f.removed]
     assert len(sent) == 60 * 200 == len(rows) + sum(f.rows for f in removed) + counted.total()
-    assert lost(tmp_path) == dict(counted)
+    assert lost_counts(tmp_path) == dict(counted)
     assert set(counted) <= {"full"}
     if when_full == "stop":
         assert not removed
@@ -267,7 +267,7 @@ def test_a_full_disk_does_not_stop_predictions(uncompiled, tmp_path, skip_or_fai
     assert Counter(expected) <= rows
     missing = len(expected) + len(sent_while_full) - len(rows)
     assert counted == missing > 0
-    assert lost(home) == {"disk": missing}
+    assert lost_counts(home) == {"disk": missing}
 
 
 async def filled_and_freed(
@@ -318,7 +318,7 @@ def test_a_read_only_directory_does_not_stop_predictions(uncompiled, tmp_path, s
 
     expected = in_process(uncompiled, use, traffic={"path": home})
     assert_logged(home, expected)
-    assert lost(home) == {"disk": 12}
+    assert lost_counts(home) == {"disk": 12}
 
 
 def test_a_failure_to_record_groups_does_not_lose_traffic(uncompiled, tmp_path, monkeypatch):
@@ -334,4 +334,4 @@ def test_a_failure_to_record_groups_does_not_lose_traffic(uncompiled, tmp_path, 
     parts = {"traffic": {"path": tmp_path / "log"}, "outcomes": {"path": tmp_path / "outcomes"}}
     expected = in_process(uncompiled, use, **parts)
     assert_logged(tmp_path / "log", expected)
-    assert lost(tmp_path / "log") == {}
+    assert lost_counts(tmp_path / "log") == {}

@@ -27,7 +27,7 @@ from monitor.traffic.store import Store
 from tests.live.log_sidecar import PATIENCE, ROOT, Preloaded
 from tests.live.sidecar import Fitted
 from tests.serving import NAMES, PEOPLE
-from tests.spooling import entries, hidden_files, logged, lost, segments
+from tests.spooling import entries, hidden_files, logged, lost_counts, segments
 
 pytestmark = pytest.mark.live
 
@@ -84,7 +84,7 @@ def test_writers_killed_hundreds_of_times_lose_no_acknowledged_row(tmp_path):
     assert_ledger_holds(tmp_path)
     assert segments(tmp_path) == []
     assert hidden_files(tmp_path) == []
-    assert set(lost(tmp_path)) <= {"torn"}
+    assert set(lost_counts(tmp_path)) <= {"torn"}
     # Not vacuous: most were killed with segments to recover, and some within a compaction.
     assert len(expected) > 10 * rounds
     assert result["with_segments"] > 0.8 * rounds
@@ -175,7 +175,7 @@ def test_a_sidecar_killed_under_load_loses_no_row_that_it_responded_to(uncompile
     assert_ledger_holds(home)
     assert segments(home) == []
     assert hidden_files(home) == []
-    assert set(lost(home)) <= {"torn"}
+    assert set(lost_counts(home)) <= {"torn"}
     assert len(responses) > 10 * ROUNDS
     assert recovered >= ROUNDS - 1
 

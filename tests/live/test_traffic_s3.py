@@ -32,7 +32,7 @@ from tests.live.object_storage import (
 )
 from tests.live.sidecar import sidecar
 from tests.serving import running
-from tests.spooling import Row, entries, logged, lost, payload, segments, spooling
+from tests.spooling import Row, entries, logged, lost_counts, payload, segments, spooling
 
 pytestmark = pytest.mark.live
 
@@ -110,7 +110,7 @@ def test_two_sidecars_share_a_prefix_without_collisions(uncompiled, storage, tmp
     assert len({entry.segment.split("-")[1] for entry in entries(store)}) == 2
     assert not segments(tmp_path / "one" / "log")
     assert not segments(tmp_path / "two" / "log")
-    assert lost(store) == {}
+    assert lost_counts(store) == {}
     assert all(SECRET not in r.log + r.out.read_text() for r in replicas)
 
 
@@ -152,7 +152,7 @@ def test_predictions_continue_while_the_store_fails_and_rows_are_stored_once_lat
         expected = asyncio.run(run())
     assert_holds_once(direct, expected)
     assert not segments(home)
-    assert lost(direct) == {}
+    assert lost_counts(direct) == {}
     assert SECRET not in caplog.text
 
 
