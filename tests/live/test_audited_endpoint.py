@@ -53,9 +53,7 @@ def expected(fitted: Fitted, people: NDArray[np.float32]) -> NDArray[np.int8]:
 
 @pytest.mark.parametrize("rule", ["names", "scores"])
 def test_the_endpoint_decides_as_the_bundle_does(serving, people, manifest, expected, rule):
-    options: dict[str, Any] = (
-        {"manifest": manifest} if rule == "names" else {"threshold": 0.5, "output": "logit"}
-    )
+    options = {"manifest": manifest} if rule == "names" else {"threshold": 0.5, "output": "logit"}
     model = endpoint(serving.grpc, class_names=None, **options)
     decisions = model.decide(people[:5_000])
     np.testing.assert_array_equal(decisions, expected[:5_000])
