@@ -91,7 +91,7 @@ def test_figures_of_transported_people(people):
         mean=np.zeros(2), scale=np.array([2.0, 5.0]), weights=np.ones(2), threshold=5
     )
     transported = Carried.along(Shift(by=1.0), (women, men), (women, men), model)
-    # One more year and unit of hair length: nobody is advantaged.
+    # One year and one unit of hair more: none is advantaged.
     assert transported.size("advantaged") == 0
     before = model.hires(women)
     assert transported.size("disadvantaged") == 20 * (model.hires(women + 1) & ~before).sum() > 0
