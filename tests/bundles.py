@@ -1,4 +1,4 @@
-"""Small bundles to test with: five columns, every kind of feature, two protected attributes."""
+"""A small bundle for tests: five columns, every kind of feature, two protected attributes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WIDTH = 5
 
 
 def small_spec(**changes: Any) -> BundleSpec:
-    """What the small bundle is for, with some of it changed."""
+    """Spec of the small bundle, with some fields changed."""
     fields: dict[str, Any] = {
         "model": Model(name="loans", version="3"),
         "classifier": ClassifierFile(output="logit"),
@@ -56,7 +56,7 @@ def small_spec(**changes: Any) -> BundleSpec:
 
 
 def small_module() -> nn.Module:
-    """A classifier with batch norm and dropout, as it comes out of training."""
+    """A classifier with batch norm and dropout, in training mode."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return nn.Sequential(

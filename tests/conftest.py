@@ -12,7 +12,7 @@ import torch
 from monitor import write_bundle
 from tests.bundles import exported_classifier, small_spec
 
-# Small tensors gain nothing from threads, and wait for them on a busy machine.
+# Threads do not speed up small tensors, and they slow them down on a busy machine.
 torch.set_num_threads(1)
 
 
@@ -20,13 +20,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--require-components",
         action="store_true",
-        help="fail, instead of skipping, where a component that a test needs cannot be had",
+        help="fail, instead of skipping, if a component that a test needs is not available",
     )
 
 
 @pytest.fixture
-def lacking(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """Skip the test for want of a component, or fail it under --require-components."""
+def skip_or_fail(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Skips a test whose component is missing; fails it under --require-components."""
     if request.config.getoption("--require-components"):
         return pytest.fail
     return pytest.skip
@@ -42,5 +42,5 @@ def _pristine_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def bundle_path(_pristine_bundle: Path, tmp_path: Path) -> Path:
-    """A sound bundle of four files that the test may spoil."""
+    """A valid bundle of four files, which the test may damage."""
     return shutil.copytree(_pristine_bundle, tmp_path / "bundle")

@@ -1,4 +1,4 @@
-"""Classifiers of every family that deployments use, for the lending world's 25 columns."""
+"""Classifiers of common architectures, for the 25 features of the lending world."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Residual(nn.Module):
 
 
 class Embedded(nn.Module):
-    """Whole numbers as categories; raw features, so that the embedding sees them as they are."""
+    """Integer features as categories, embedded without scaling."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class Embedded(nn.Module):
 
 
 class Attention(nn.Module):
-    """A token a feature, one transformer layer over them, their mean."""
+    """One token per feature, one transformer layer, and the mean of its outputs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ def _normalised() -> nn.Module:
         *(Standardise(), nn.Linear(25, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.3)),
         *(nn.Linear(16, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 1)),
     )
-    for _ in range(5):  # so that the running statistics are those of people
+    for _ in range(5):  # to set the running statistics
         module(_ROWS[:512])
     return module
 
@@ -123,12 +123,12 @@ def spec(attributes: tuple[str, ...] = ("sex",)):
 
 
 def loaded(module: nn.Module, attributes: tuple[str, ...] = ("sex",)) -> Classifier:
-    """As it comes out of a bundle."""
+    """The classifier as loaded from a bundle."""
     return load_classifier(export_classifier(module, 25), spec(attributes))
 
 
 def sensitivity(classifier: Classifier, *, cut: bool = True) -> Sensitivity:
-    """What judges it, with a status model of random parameters."""
+    """The sensitivity of a classifier, with a status model of random parameters."""
     attributes = classifier.spec.protected_attributes
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)

@@ -1,4 +1,4 @@
-"""A sidecar in this process, on a small bundle of the lending world that uncompiled code judges."""
+"""A sidecar in this process, with a small bundle of the lending world without compiled code."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ SPEC = FitSpec(
 
 
 def config(bundle: Path, **parts: dict[str, Any]) -> Config:
-    """A config for tests: free ports, and whatever else is given."""
+    """A config for tests: free ports, and the sections in `parts`."""
     server = {"grpc_port": 0, "rest_port": 0, **parts.pop("server", {})}
     return Config.model_validate({"bundle": {"path": bundle}, "server": server, **parts})
 
 
 @asynccontextmanager
 async def running(bundle: Path, **parts: dict[str, Any]) -> AsyncIterator[Server]:
-    """A sidecar that answers, and is stopped in order."""
+    """Run a sidecar, and stop it normally at the end."""
     server = Server(config(bundle, **parts))
     await server.start()
     try:
@@ -47,7 +47,7 @@ async def running(bundle: Path, **parts: dict[str, Any]) -> AsyncIterator[Server
 
 
 def served(bundle: Path, use: Callable[[Server], Awaitable[Any]], **parts: dict[str, Any]) -> Any:
-    """Start a sidecar, use it, stop it; what the use returned."""
+    """Start a sidecar, call `use` with it, and stop it; return the result of `use`."""
 
     async def run() -> Any:
         async with running(bundle, **parts) as server:

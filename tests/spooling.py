@@ -1,4 +1,4 @@
-"""Spools for tests: a log of one feature, `x`, which is also the logit, and what came of it."""
+"""Spools for tests, and their contents: a log of one feature, `x`, which is also the logit."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from monitor.traffic.store import Store
 __all__ = [
     "ABOUT",
     "COLUMNS",
-    "Asked",
+    "LoggedRequest",
     "Row",
     "encoder",
     "entries",
     "hidden_files",
-    "judged",
+    "join_records",
     "logged",
-    "lost",
+    "lost_counts",
     "moment",
-    "opened",
+    "open_spool",
     "payload",
+    "scored_batch",
     "segments",
     "spooling",
-    "together",
 ]
 
 # A row of the log: request id, row of the request, value.
@@ -58,7 +58,7 @@ ABOUT: dict[str, Any] = {
     "attributes": {"sex": ["female", "male"]},
     "columns": COLUMNS.to_json(),
 }
-# As the joint pass lays them out for one attribute, without what the log does not hold.
+# Columns of the scores of one attribute that are logged.
 _SCORES: Any = SimpleNamespace(
     logit=0,
     signed_margin=1,
@@ -69,45 +69,45 @@ _SCORES: Any = SimpleNamespace(
         )
     },
 )
-_NO_JUDGING: Any = None
+_NO_SCORER: Any = None
 
 
-class Asked(NamedTuple):
-    """A request, as far as the log looks at it."""
+class LoggedRequest(NamedTuple):
+    """The fields of a request that are logged."""
 
     request_id: str
     first_row: int
     features: NDArray[np.float32]
 
 
-def together(*records: tuple[int, int, bytes]) -> Records:
-    """Records of time, rows and payload, as if they were read from one segment."""
-    found = Records(data=b"".join(data for _, _, data in records))
+def join_records(*records: tuple[int, int, bytes]) -> Records:
+    """Records of time, rows and payload, as if read from one segment."""
+    joined = Records(data=b"".join(data for _, _, data in records))
     start = 0
     for time, rows, data in records:
-        found.append(time, rows, start, start := start + len(data))
-    return found
+        joined.append(time, rows, start, start := start + len(data))
+    return joined
 
 
-def encoder(columns: TrafficColumns = COLUMNS, scorer: Any = _NO_JUDGING) -> TrafficEncoder:
-    """Makes records of a log without pseudonyms."""
+def encoder(columns: TrafficColumns = COLUMNS, scorer: Any = _NO_SCORER) -> TrafficEncoder:
+    """Encoder of a log without pseudonyms."""
     names = Pseudonyms(None)
     return TrafficEncoder(columns, _SCORES, FeatureGuard(columns, {}, names), names, scorer)
 
 
-def judged(logits: NDArray[np.float32], **parts: Any) -> Any:
-    """What is known of predictions with these logits."""
+def scored_batch(logits: NDArray[np.float32], **parts: Any) -> Any:
+    """Scoring result of a batch with these logits."""
     n = len(logits)
     scores = np.zeros((n, 9), np.float32)
     scores[:, 0] = scores[:, 1] = logits
-    found = {
+    fields = {
         "output": logits,
         "scores": scores,
         "p_values": np.full((n, 1), 0.5),
         "verdicts": np.zeros((n, 1), np.int8),
         "actions": np.ones(n, np.int8),
     }
-    return SimpleNamespace(**(found | parts))
+    return SimpleNamespace(**(fields | parts))
 
 
 _ENCODER = encoder()
@@ -116,14 +116,15 @@ _ENCODER = encoder()
 def payload(*requests: tuple[str, Sequence[float]]) -> bytes:
     """A record of requests, each an id and the values of its rows."""
     batch: Any = [
-        Asked(name, 0, np.array(values, np.float32).reshape(-1, 1)) for name, values in requests
+        LoggedRequest(name, 0, np.array(values, np.float32).reshape(-1, 1))
+        for name, values in requests
     ]
-    features = np.concatenate([asked.features for asked in batch])
-    return _ENCODER.payload(batch, features, judged(features[:, 0]))
+    features = np.concatenate([request.features for request in batch])
+    return _ENCODER.payload(batch, features, scored_batch(features[:, 0]))
 
 
-def opened(home: Path | Store, target: Store | None = None, **options: Any) -> Spool:
-    """A spool that compacts when it stops, unless something else is asked for."""
+def open_spool(home: Path | Store, target: Store | None = None, **options: Any) -> Spool:
+    """A spool that compacts when it stops, unless `options` change that."""
     store = home if isinstance(home, Store) else Store.open(home)
     settings: dict[str, Any] = {
         "roll_bytes": 1 << 20,
@@ -139,17 +140,17 @@ def opened(home: Path | Store, target: Store | None = None, **options: Any) -> S
 
 @contextmanager
 def spooling(home: Path | Store, target: Store | None = None, **options: Any) -> Iterator[Spool]:
-    """The same, stopped in order."""
-    spool = opened(home, target, **options)
+    """A spool as of `open_spool`, stopped normally at the end."""
+    spool = open_spool(home, target, **options)
     try:
         yield spool
     finally:
         spool.stop(30)
 
 
-def logged(place: Path | Store) -> list[Row]:
-    """Every row of the Parquet files of a log, in their order."""
-    store = place if isinstance(place, Store) else Store.open(place)
+def logged(location: Path | Store) -> list[Row]:
+    """All rows of the Parquet files of a log, in order."""
+    store = location if isinstance(location, Store) else Store.open(location)
     rows: list[Row] = []
     for file in store.files(suffix=".parquet"):
         table = pq.read_table(io.BytesIO(store.read(file.path)), page_checksum_verification=True)
@@ -159,34 +160,36 @@ def logged(place: Path | Store) -> list[Row]:
 
 
 def segments(home: Path) -> list[Path]:
-    """Segments that are left in a folder."""
+    """Remaining segments of a directory."""
     return sorted((home / SEGMENTS).glob("*.segment"))
 
 
 def hidden_files(home: Path) -> list[str]:
-    """Drafts that nobody took away."""
-    found = (Path(folder) / name for folder, _, names in os.walk(home) for name in names)
-    return sorted(str(file.relative_to(home)) for file in found if file.name.startswith("."))
+    """Remaining temporary files of a directory."""
+    files = (Path(folder) / name for folder, _, names in os.walk(home) for name in names)
+    return sorted(str(file.relative_to(home)) for file in files if file.name.startswith("."))
 
 
-def entries(place: Path | Store) -> list[SegmentEntry]:
-    """The ledger of a log, in which every entry can be read."""
-    found, unreadable = read_ledger(place if isinstance(place, Store) else Store.open(place))
+def entries(location: Path | Store) -> list[SegmentEntry]:
+    """Ledger entries of a log; fails if one is unreadable."""
+    readable, unreadable = read_ledger(
+        location if isinstance(location, Store) else Store.open(location)
+    )
     assert unreadable == []
-    return found
+    return readable
 
 
-def lost(place: Path | Store) -> dict[str, int]:
-    """What a log's ledger says was lost, by cause; nothing where it says of none."""
+def lost_counts(location: Path | Store) -> dict[str, int]:
+    """Lost rows in the ledger of a log, by cause; causes without lost rows are left out."""
     total: Counter[str] = Counter()
-    for entry in entries(place):
+    for entry in entries(location):
         total.update(entry.lost)
     return dict(+total)
 
 
 def moment(year: int, month: int, day: int, *clock: int) -> int:
     """Nanoseconds since 1970 of a time in UTC."""
-    found = dt.datetime(year, month, day, tzinfo=dt.UTC)
+    time = dt.datetime(year, month, day, tzinfo=dt.UTC)
     hours, minutes, seconds = (*clock, 0, 0, 0)[:3]
-    found += dt.timedelta(hours=hours, minutes=minutes, seconds=seconds)
-    return int(found.timestamp()) * 10**9
+    time += dt.timedelta(hours=hours, minutes=minutes, seconds=seconds)
+    return int(time.timestamp()) * 10**9

@@ -80,7 +80,7 @@ def imported(code: str) -> Iterator[tuple[str, str]]:
             yield module, node.attr
 
 
-def offence(module: str, name: str) -> bool:
+def violation(module: str, name: str) -> bool:
     """Whether a public name is imported from an internal module."""
     package = import_module(module.partition(".")[0])
     if module == package.__name__ or name not in package.__all__:
@@ -103,22 +103,22 @@ def test_every_public_name_can_be_imported(package):
 def test_importing_a_package_loads_the_standard_library_only(package):
     """So that it stays fast; `benchmarks.startup` measures the time."""
     code = LOADED_MODULES.format(package=package)
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
     )
-    top_level = {name.partition(".")[0] for name in done.stdout.split()}
+    top_level = {name.partition(".")[0] for name in process.stdout.split()}
     assert package in top_level
     assert top_level - sys.stdlib_module_names - {package} == set()
 
 
 def test_public_names_are_imported_from_the_package():
-    offenders = [
-        f"{where}: from {module} import {name}"
-        for where, code in sources()
+    violations = [
+        f"{file}: from {module} import {name}"
+        for file, code in sources()
         for module, name in imported(code)
-        if offence(module, name)
+        if violation(module, name)
     ]
-    assert offenders == []
+    assert violations == []
 
 
 @pytest.mark.parametrize(
@@ -131,8 +131,8 @@ def test_public_names_are_imported_from_the_package():
         "def run():\n    from offline_audit.permutation.test import permutation_test",
     ],
 )
-def test_a_public_name_from_an_internal_module_is_an_offence(code):
-    assert [name for module, name in imported(code) if offence(module, name)]
+def test_a_public_name_from_an_internal_module_is_a_violation(code):
+    assert [name for module, name in imported(code) if violation(module, name)]
 
 
 def test_imports_in_the_scripts_of_subprocesses_are_seen():
@@ -151,11 +151,11 @@ def test_imports_in_the_scripts_of_subprocesses_are_seen():
         "from monitor.traffic.store import Store",
     ],
 )
-def test_other_imports_are_no_offence(code):
-    assert not [name for module, name in imported(code) if offence(module, name)]
+def test_other_imports_are_allowed(code):
+    assert not [name for module, name in imported(code) if violation(module, name)]
 
 
 def test_the_scan_sees_imports():
-    """An empty scan would find no offence."""
-    (code,) = (code for where, code in sources() if where == "README.md" and "Window" in code)
+    """An empty scan would pass all other tests."""
+    (code,) = (code for file, code in sources() if file == "README.md" and "Window" in code)
     assert ("offline_audit", "audit_window") in set(imported(code))

@@ -101,26 +101,28 @@ def test_fit_serve_call_and_audit(folder, monkeypatch, capsys):
             {"request_id": "many", "row": row, "label": row % 2, "groups": {"sex": sex}}
             for row, sex in enumerate(sexes)
         ]
-        sent = httpx.post(f"http://127.0.0.1:{rest_port}/v1/outcomes", json={"outcomes": outcomes})
-        assert sent.json()["recorded"] == 600
+        response = httpx.post(
+            f"http://127.0.0.1:{rest_port}/v1/outcomes", json={"outcomes": outcomes}
+        )
+        assert response.json()["recorded"] == 600
     run(block("import Window, audit_window"), names)
     assert "sex" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("audit", ["permutation_test", "projection_test", "flip_test"])
-def test_each_audit_runs_on_the_arrays(audit, capsys):
+def test_every_audit_example_runs(audit, capsys):
     names: dict[str, object] = {}
     run(block("rng = np.random"), names)
     run(block(f"{audit}\n"), names)
     assert "sex" in capsys.readouterr().out
 
 
-def test_the_world_runs(capsys):
+def test_the_example_of_the_synthetic_world_runs(capsys):
     run(block("import World"), {})
     assert "of decisions would change" in capsys.readouterr().out
 
 
 def test_the_examples_import_from_both_packages_only():
-    """No internal module, public or not: users see only the two packages."""
+    """Examples use no internal module."""
     imported = re.findall(r"from ((?:monitor|offline_audit)\S*) import", README.read_text())
     assert set(imported) == {"monitor", "offline_audit"}

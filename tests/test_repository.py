@@ -34,7 +34,7 @@ def test_every_requirement_is_pinned_to_a_version_it_allows():
         assert requirement.specifier.contains(pins()[canonicalize_name(requirement.name)])
 
 
-def test_every_installed_package_that_is_needed_is_the_pinned_one():
+def test_every_installed_requirement_has_the_pinned_version():
     pending, seen = requirements(), set()
     while pending:
         name = canonicalize_name(pending.pop().name)

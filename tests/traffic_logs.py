@@ -1,4 +1,4 @@
-"""Logs and outcomes for tests, laid out as the sidecar does it, from rows that a test holds."""
+"""Logs and outcomes for tests, written like the sidecar's from rows in memory."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _US = dt.timedelta(microseconds=1)
 def traffic_columns(
     *features: str, attributes: tuple[str, ...] = tuple(ATTRIBUTES), hashed: tuple[str, ...] = ()
 ) -> TrafficColumns:
-    """Of a model with these numeric features."""
+    """Columns of a model with these numeric features."""
     return TrafficColumns(
         features=tuple(
             FeatureColumn(
@@ -78,12 +78,12 @@ def traffic_rows(
     """Predictions of requests of one to three rows, spread evenly over some hours.
 
     Args:
-        n: How many.
-        seed: Of everything random.
-        columns: What a row has.
-        since: Time of the first.
-        hours: Over which they are spread.
-        coarse: Round logits, so that many are tied.
+        n: Number of rows.
+        seed: Seed of the random generator.
+        columns: Columns of the log.
+        since: Time of the first row.
+        hours: Hours over which the rows are spread.
+        coarse: Whether logits are rounded, so that many are tied.
     """
     rng = np.random.default_rng(seed)
     starts = (
@@ -96,7 +96,7 @@ def traffic_rows(
     score = 1 / (1 + np.exp(-logit.astype("f8")))
     step = dt.timedelta(hours=hours) / max(n, 1) // _US
     time = (since - dt.datetime.fromtimestamp(0, dt.UTC)) // _US + np.arange(n) * step
-    drawn: dict[str, Any] = {
+    columns_by_name: dict[str, Any] = {
         "request_id": pa.array(digits[request]).cast(pa.string()),
         "row": np.arange(n) - starts[request] if n else np.arange(0),
         "time": time,
@@ -104,23 +104,23 @@ def traffic_rows(
         "logit": logit,
         "decision": (logit > 0).astype("i1"),
         "boundary_distance": np.abs(logit),
-        "action": _words(rng, n, ("none", "flag"), (0.9, 0.1)),
+        "action": _random_words(rng, n, ("none", "flag"), (0.9, 0.1)),
     }
     for column in columns.features:
         values = rng.normal(size=n).astype("f4")
         hashed = column.treatment == "hash"
-        drawn[column.name] = [f"h{v:.3f}" for v in values] if hashed else values
+        columns_by_name[column.name] = [f"h{v:.3f}" for v in values] if hashed else values
     for attribute in columns.attributes:
         for signal in ("prediction_sensitivity", "flip_probability", "expected_change", "p_value"):
-            drawn[f"{signal}_{attribute}"] = rng.random(n)
-        drawn[f"verdict_{attribute}"] = _words(
+            columns_by_name[f"{signal}_{attribute}"] = rng.random(n)
+        columns_by_name[f"verdict_{attribute}"] = _random_words(
             rng, n, ("typical", "unusual", None), (0.85, 0.1, 0.05)
         )
-    return traffic_table(drawn, columns)
+    return traffic_table(columns_by_name, columns)
 
 
 def traffic_table(values: Mapping[str, Any], columns: TrafficColumns = COLUMNS) -> pa.Table:
-    """Rows of the log from what is known of them; the rest is null."""
+    """Rows of the log with these columns; other columns are null."""
     return _table(values, columns.schema)
 
 
@@ -132,32 +132,38 @@ def outcome_rows(
     again: float = 0.1,
     attributes: Mapping[str, tuple[str, ...]] = ATTRIBUTES,
 ) -> pa.Table:
-    """Outcomes of a share of the predictions, some told again with other words, parts left out."""
+    """Outcomes of a share of the predictions, some repeated with other values."""
     rng = np.random.default_rng(seed)
-    told = np.flatnonzero(rng.random(traffic.num_rows) < share)
-    place = rng.permutation(np.concatenate([told, told[rng.random(len(told)) < again]]))
-    n = len(place)
-    chosen = traffic.select(["request_id", "row", "time", "logit"]).take(place)
-    chance = 1 / (1 + np.exp(-np.asarray(chosen["logit"], dtype="f8")))
-    seen = np.asarray(chosen["time"].cast(pa.int64())) + rng.integers(1, 72, n) * 3_600_000_000
+    labelled = np.flatnonzero(rng.random(traffic.num_rows) < share)
+    indices = rng.permutation(
+        np.concatenate([labelled, labelled[rng.random(len(labelled)) < again]])
+    )
+    n = len(indices)
+    chosen = traffic.select(["request_id", "row", "time", "logit"]).take(indices)
+    probability = 1 / (1 + np.exp(-np.asarray(chosen["logit"], dtype="f8")))
+    observed_at = (
+        np.asarray(chosen["time"].cast(pa.int64())) + rng.integers(1, 72, n) * 3_600_000_000
+    )
     values: dict[str, Any] = {
         "request_id": chosen["request_id"],
         "row": chosen["row"],
-        "label": pa.array((rng.random(n) < chance).astype("i1"), mask=rng.random(n) < 0.1),
-        "observed_at": seen,
-        "received_at": seen + rng.integers(0, 3, n) * 60_000_000,
-        "source": _words(rng, n, ("rpc", "rest", "file"), (0.5, 0.3, 0.2)),
+        "label": pa.array((rng.random(n) < probability).astype("i1"), mask=rng.random(n) < 0.1),
+        "observed_at": observed_at,
+        "received_at": observed_at + rng.integers(0, 3, n) * 60_000_000,
+        "source": _random_words(rng, n, ("rpc", "rest", "file"), (0.5, 0.3, 0.2)),
     }
     for attribute, groups in attributes.items():
         known = (*groups, None)
-        values[group_column(attribute)] = _words(rng, n, known, (1 / len(known),) * len(known))
+        values[group_column(attribute)] = _random_words(
+            rng, n, known, (1 / len(known),) * len(known)
+        )
     return outcome_table(values, tuple(attributes))
 
 
 def outcome_table(
     values: Mapping[str, Any], attributes: tuple[str, ...] = tuple(ATTRIBUTES)
 ) -> pa.Table:
-    """Outcomes from what is known of them; the rest is null."""
+    """Outcomes with these columns; other columns are null."""
     return _table(values, outcome_schema(attributes))
 
 
@@ -222,7 +228,7 @@ def write_outcomes(
 
 
 def _write(
-    place: Path,
+    location: Path,
     rows: pa.Table,
     clock: str,
     folder: str,
@@ -231,7 +237,7 @@ def _write(
     *,
     listed: bool,
 ) -> SegmentEntry:
-    store = Store.open(place)
+    store = Store.open(location)
     schema = with_metadata(rows.schema, about)
     hours = pc.floor_temporal(rows[clock], unit="day" if "%H" not in folder else "hour")
     files = []
@@ -264,17 +270,17 @@ def _table(values: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
     n = len(values["request_id"])
     columns = []
     for field in schema:
-        found = values.get(field.name)
-        plain = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-        if found is None:
-            found = pa.nulls(n, plain)
-        elif not isinstance(found, pa.Array | pa.ChunkedArray):
-            found = pa.array(found)
-        columns.append(found.cast(plain) if found.type != plain else found)
+        column = values.get(field.name)
+        value_type = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        if column is None:
+            column = pa.nulls(n, value_type)
+        elif not isinstance(column, pa.Array | pa.ChunkedArray):
+            column = pa.array(column)
+        columns.append(column.cast(value_type) if column.type != value_type else column)
     return pa.table(columns, names=schema.names)
 
 
-def _words(
+def _random_words(
     rng: np.random.Generator, n: int, words: tuple[str | None, ...], shares: tuple[float, ...]
 ) -> pa.Array:
     return pa.array(words, pa.string()).take(pa.array(rng.choice(len(words), n, p=shares)))

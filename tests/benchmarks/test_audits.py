@@ -49,9 +49,9 @@ def test_scipy_has_about_the_same_p_value_for_auc():
     assert ours.p_value == pytest.approx(scipy_auc(rows, 200), abs=0.2)
 
 
-def test_a_run_in_a_process_of_its_own_prints_seconds_and_memory():
+def test_a_run_in_its_own_process_prints_seconds_and_memory():
     command = [sys.executable, "-m", "benchmarks.audits_projection_run", "5000"]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    result = json.loads(done.stdout)
+    process = subprocess.run(command, check=True, capture_output=True, text=True)
+    result = json.loads(process.stdout)
     assert result["seconds"] > 0
     assert 0 < result["before"] <= result["peak"] < 4

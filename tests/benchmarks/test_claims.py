@@ -112,8 +112,8 @@ def test_every_listed_script_can_be_run():
 def test_a_script_runs_on_the_command_line(tmp_path):
     file = tmp_path / "claims.json"
     command = [sys.executable, "-m", "benchmarks.startup", "--smoke", "--json", file]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert "evenhand --help" in done.stdout
+    process = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert "evenhand --help" in process.stdout
     first, *imports = json.loads(file.read_text())
     assert first["rounds"] == 1
     assert first["scale"] == "smoke"

@@ -1,4 +1,4 @@
-"""What the reproduction of FlipTest stands on: people, models, readings as the paper has them."""
+"""Data, models and figures of the reproduction of FlipTest agree with the paper."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from offline_audit.maps.transport_map import SQUARED_L2, Cost, Features
 
 @dataclass(frozen=True, kw_only=True)
 class Shift:
-    """A map that moves everyone alike, and the method that fits it; keeps what it was given."""
+    """A map that shifts all rows equally, and its method; records the rows it was fitted to."""
 
     by: float = 0.0
     name: str = "shift"
     cost: Cost = SQUARED_L2
     quick: bool = True
     splits: bool = False
-    given: list[tuple[Features, Features]] = field(default_factory=list)
+    fitted_rows: list[tuple[Features, Features]] = field(default_factory=list)
 
     def fit(self, source, target, columns, *, seed=0, progress=None):
-        self.given.append((source, target))
+        self.fitted_rows.append((source, target))
         return self
 
     def transport(self, features, n_counterparts=1):
@@ -42,7 +42,7 @@ def people():
     return tuple(applicants(40_000, men=men, rng=rng) for men in (False, True))
 
 
-def test_applicants_are_those_of_lipton(people):
+def test_applicants_have_the_distribution_of_lipton(people):
     for group, rate, shape, suited in zip(people, (25, 31), (2, 7), (0.15, 0.54), strict=True):
         work, hair = group.features.T.astype(np.float64)
         # Four standard errors.
@@ -105,25 +105,25 @@ def test_figures_of_transported_people(people):
 
 
 def geometric(chance, n=4_096):
-    """As many people with each count as are due, `[n, 1]`."""
-    upto = 1 - (1 - chance) ** np.arange(1, 60)
-    return np.searchsorted(upto, (np.arange(n) + 0.5) / n).astype(np.float32)[:, None]
+    """Quantiles of a geometric distribution, `[n, 1]`."""
+    cumulative = 1 - (1 - chance) ** np.arange(1, 60)
+    return np.searchsorted(cumulative, (np.arange(n) + 0.5) / n).astype(np.float32)[:, None]
 
 
 def test_a_plan_that_splits_counts_flips_2813_and_one_that_does_not_2563():
     """Half of 3/16, all of 1/16, half of 1/4; or half of 3/16 + 9/64 + 27/256 + 81/1024."""
-    here, there = geometric(1 / 4), geometric(1 / 2)
-    fitted = ExactMethod(rows=4_096).fit(here, there, ARRESTS)
-    split = flips_of(here, fitted.transport(here, 128), np.random.default_rng(0), shared=True)
+    source, target = geometric(1 / 4), geometric(1 / 2)
+    fitted = ExactMethod(rows=4_096).fit(source, target, ARRESTS)
+    split = flips_of(source, fitted.transport(source, 128), np.random.default_rng(0), shared=True)
     # Coins of 4,096 people, a quarter of them: four standard errors are 160 of 10,000.
     assert split.high == pytest.approx(2_812.5, abs=160)
     assert split.low == 0
     assert split.all_more
-    to_one = one_to_one(fitted, here)
-    assert [to_one[0, here[:, 0] == k, 0].tolist()[0] for k in range(5)] == [0, 0, 1, 1, 1]
-    found = flips_of(here, to_one, np.random.default_rng(0), shared=True)
-    assert found.high == pytest.approx(2_563, abs=160)
-    assert found.more == pytest.approx(1.51, abs=0.05)
+    to_one = one_to_one(fitted, source)
+    assert [to_one[0, source[:, 0] == k, 0].tolist()[0] for k in range(5)] == [0, 0, 1, 1, 1]
+    result = flips_of(source, to_one, np.random.default_rng(0), shared=True)
+    assert result.high == pytest.approx(2_563, abs=160)
+    assert result.more == pytest.approx(1.51, abs=0.05)
 
 
 def test_sharing_the_coin_matters_only_for_one_arrest():
@@ -148,22 +148,22 @@ def test_sharing_the_coin_matters_only_for_one_arrest():
 
 
 def test_arrests_are_geometric_from_zero():
-    found = arrests(40_000, 1 / 4, np.random.default_rng(3))
-    assert found.min() == 0
-    assert (found == 0).mean() == pytest.approx(0.25, abs=4 * np.sqrt(0.1875 / 40_000))
-    assert found.mean() == pytest.approx(3, abs=4 * np.sqrt(12 / 40_000))
+    counts = arrests(40_000, 1 / 4, np.random.default_rng(3))
+    assert counts.min() == 0
+    assert (counts == 0).mean() == pytest.approx(0.25, abs=4 * np.sqrt(0.1875 / 40_000))
+    assert counts.mean() == pytest.approx(3, abs=4 * np.sqrt(12 / 40_000))
 
 
 def test_stability_transports_0_and_1_which_are_in_every_sample():
     method = Shift(by=2.0)
-    found = stability(method, 3, 4, n=50)
-    assert found.variances == pytest.approx([0, 0, 0])
-    assert found.means == pytest.approx([3, 3, 3])
-    assert len(method.given) == 4
-    for source, target in method.given:
+    result = stability(method, 3, 4, n=50)
+    assert result.variances == pytest.approx([0, 0, 0])
+    assert result.means == pytest.approx([3, 3, 3])
+    assert len(method.fitted_rows) == 4
+    for source, target in method.fitted_rows:
         assert source.shape == target.shape == (50, 3)
         assert source[:2].tolist() == [[0] * 3, [1] * 3]
-    assert not np.array_equal(method.given[0][1], method.given[1][1])
+    assert not np.array_equal(method.fitted_rows[0][1], method.fitted_rows[1][1])
 
 
 def test_the_ragged_model_decides_as_its_support_vector_machine():

@@ -1,4 +1,4 @@
-"""What the reproductions of papers stand on: data as the papers have them, models as they say."""
+"""Data and models of the reproductions agree with the papers."""
 
 from __future__ import annotations
 
@@ -26,63 +26,63 @@ from offline_audit import permutation_test
 
 needs_data = pytest.mark.skipif(
     not all((DATA / name).is_file() for name in {*PERMUTATION_FILES, *PROJECTION_FILES}),
-    reason="the papers' data sets are not here",
+    reason="the papers' data sets are not available",
 )
 
 
 def people(n: int = 300, *, seed: int = 0) -> People:
-    """Features in whole numbers, so that many rows are alike; positives differ by group."""
+    """Integer features, so that many rows are duplicates; base rates differ by group."""
     rng = np.random.default_rng(seed)
     groups = np.where(rng.random(n) < 0.4, "a", "b")
     features = rng.integers(-2, 3, (n, 4)) + 1.0 * (groups == "a")[:, None] * [1, 0, 1, 0]
     labels = features.sum(axis=1) + rng.normal(0, 2, n) > 0
-    return People(name="made up", features=features, labels=labels, groups=groups)
+    return People(name="synthetic", features=features, labels=labels, groups=groups)
 
 
 @needs_data
 @pytest.mark.parametrize(
     ("load", "rows", "columns", "positives", "groups"),
     [
-        # Rows of Adult and of COMPAS by sex are as the paper counts them.
+        # The numbers of rows of Adult and of COMPAS by sex are the paper's.
         (adult_by_sex, 48_842, 100, 11_687, {"Female": 16_192, "Male": 32_650}),
         (compas_by_sex, 6_167, 398, 2_809, {"Female": 1_173, "Male": 4_994}),
         (compas_by_race, 5_278, 6, 2_483, {"African-American": 3_175, "Caucasian": 2_103}),
         (drug_by_ethnicity, 1_885, 11, 413, {"not white": 165, "white": 1_720}),
     ],
 )
-def test_people_are_those_of_the_papers(load, rows, columns, positives, groups):
-    found = load(DATA)
-    assert found.features.shape == (rows, columns)
-    assert found.labels.sum() == positives
-    names, counts = np.unique(found.groups, return_counts=True)
+def test_data_sets_have_the_counts_of_the_papers(load, rows, columns, positives, groups):
+    data = load(DATA)
+    assert data.features.shape == (rows, columns)
+    assert data.labels.sum() == positives
+    names, counts = np.unique(data.groups, return_counts=True)
     assert dict(zip(names.tolist(), counts.tolist(), strict=True)) == groups
-    assert np.isfinite(found.features).all()
+    assert np.isfinite(data.features).all()
 
 
 def test_a_split_has_every_row_once():
-    made_up = people()
+    synthetic = people()
     numbered = People(
-        name="made up",
+        name="synthetic",
         features=np.arange(300.0)[:, None],
-        labels=made_up.labels,
-        groups=made_up.groups,
+        labels=synthetic.labels,
+        groups=synthetic.groups,
     )
     parts = numbered.split((0.7, 0.15, 0.15), np.random.default_rng(1))
     assert [len(part) for part in parts] == [210, 45, 45]
     order = np.concatenate([part.features[:, 0] for part in parts])
     assert sorted(order) == list(range(300))
     assert np.array_equal(
-        np.concatenate([part.labels for part in parts]), made_up.labels[order.astype(int)]
+        np.concatenate([part.labels for part in parts]), synthetic.labels[order.astype(int)]
     )
 
 
 def test_duplicate_rows_are_fitted_with_weights():
     train = people()
     plain = SVC(kernel="linear", C=1).fit(train.features, train.labels)
-    found = naive_svm(train)
+    machine = naive_svm(train)
     # Both solve to libsvm's tolerance of .001.
-    assert np.allclose(found.weights, plain.coef_[0], atol=0.01)
-    assert found.bias == pytest.approx(plain.intercept_[0], abs=0.01)
+    assert np.allclose(machine.weights, plain.coef_[0], atol=0.01)
+    assert machine.bias == pytest.approx(plain.intercept_[0], abs=0.01)
 
 
 def test_the_fair_machine_has_the_same_mean_margin_of_positives_in_both_groups():
@@ -105,17 +105,15 @@ def test_no_other_machine_under_the_constraint_has_a_lower_objective():
         loss = np.maximum(0, 1 - sign * machine.margin(train.features)).sum()
         return loss + machine.weights @ machine.weights / 2
 
-    found = fair_svm(train)
+    best = fair_svm(train)
     rng = np.random.default_rng(5)
     for _ in range(200):
         step = rng.normal(0, 0.05, 4)
         step -= gap * (gap @ step) / (gap @ gap)
-        other = LinearClassifier(
-            weights=found.weights + step, bias=found.bias + rng.normal(0, 0.05)
-        )
-        # What libsvm leaves to be found.
-        assert objective(other) > objective(found) - 0.01
-    assert objective(naive_svm(train)) < objective(found)
+        other = LinearClassifier(weights=best.weights + step, bias=best.bias + rng.normal(0, 0.05))
+        # Tolerance of libsvm.
+        assert objective(other) > objective(best) - 0.01
+    assert objective(naive_svm(train)) < objective(best)
 
 
 def test_distances_are_to_the_plane():
@@ -127,9 +125,9 @@ def test_distances_are_to_the_plane():
     assert np.isinf(flat.distances(rows)).all()
 
 
-def test_missing_files_are_named_and_other_options_are_kept(tmp_path, monkeypatch, capsys):
-    given = ["script", "--data", str(tmp_path), "--quick", "--out", str(tmp_path / "o")]
-    monkeypatch.setattr(sys, "argv", given)
+def test_missing_files_are_named_and_other_options_remain(tmp_path, monkeypatch, capsys):
+    arguments = ["script", "--data", str(tmp_path), "--quick", "--out", str(tmp_path / "o")]
+    monkeypatch.setattr(sys, "argv", arguments)
     assert out_folder() == tmp_path / "o"
     with pytest.raises(SystemExit):
         data_folder(("adult/adult.data",))
@@ -138,23 +136,27 @@ def test_missing_files_are_named_and_other_options_are_kept(tmp_path, monkeypatc
 
 
 def test_the_printed_law_is_corollary_1_where_rates_are_equal():
-    """Both groups with the same decisions, label by label, so that no gap is left."""
+    """Both groups with the same decisions, label by label, so that there is no gap."""
     rng = np.random.default_rng(2)
     half, labels = rng.normal(0.3, 1, 500), rng.random(500) < 0.4
     signed, positive = np.tile(half, 2), np.tile(labels, 2)
     second = np.arange(1000) >= 500
-    one, two = positive & ~second, positive & second
-    decided = signed >= 0
-    shares = one.mean(), two.mean()
-    spread = (
-        decided * (shares[1] * one - shares[0] * two)
-        + two * (one & decided).mean()
-        - one * (two & decided).mean()
+    first_positives, second_positives = positive & ~second, positive & second
+    decisions = signed >= 0
+    shares = first_positives.mean(), second_positives.mean()
+    variance = (
+        decisions * (shares[1] * first_positives - shares[0] * second_positives)
+        + second_positives * (first_positives & decisions).mean()
+        - first_positives * (second_positives & decisions).mean()
     ).var()
     h = 1.06 * signed.std() * 1000**-0.2
     kernel = np.exp(-0.5 * (signed / h) ** 2) / np.sqrt(2 * np.pi) / h
-    crowd = (kernel * (shares[1] ** 2 * one + shares[0] ** 2 * two)).mean()
-    assert printed_weight(signed, one, two) == pytest.approx(spread / (2 * crowd))
+    boundary_density = (
+        kernel * (shares[1] ** 2 * first_positives + shares[0] ** 2 * second_positives)
+    ).mean()
+    assert printed_weight(signed, first_positives, second_positives) == pytest.approx(
+        variance / (2 * boundary_density)
+    )
     assert printed_p_value(3.841459 * 0.7, [0.7]) == pytest.approx(0.05, abs=1e-6)
     assert printed_p_value(0.0, [0.7]) == 1
 
@@ -162,39 +164,40 @@ def test_the_printed_law_is_corollary_1_where_rates_are_equal():
 def test_shuffling_in_one_pool_agrees_with_a_slow_implementation():
     rng = np.random.default_rng(4)
     x, error = rng.uniform(0.1, 1, 40), rng.normal(size=40)
-    seen = abs(np.corrcoef(x, error)[0, 1])
+    observed = abs(np.corrcoef(x, error)[0, 1])
     pool = np.concatenate([x, error])
     slow = [
-        abs(np.corrcoef(*rng.permutation(pool).reshape(2, 40))[0, 1]) >= seen for _ in range(3_000)
+        abs(np.corrcoef(*rng.permutation(pool).reshape(2, 40))[0, 1]) >= observed
+        for _ in range(3_000)
     ]
-    found = shuffled_p_value(x, error, 3_000, np.random.default_rng(6))
+    p_value = shuffled_p_value(x, error, 3_000, np.random.default_rng(6))
     # Four standard errors of the difference of two shares.
-    assert found == pytest.approx(np.mean(slow), abs=4 * np.sqrt(2 * 0.25 / 3_000))
+    assert p_value == pytest.approx(np.mean(slow), abs=4 * np.sqrt(2 * 0.25 / 3_000))
 
 
 def test_a_sweep_tests_the_decisions_of_each_threshold():
     rng = np.random.default_rng(8)
-    made_up = people(600)
-    found = Scored(
-        name="made up",
+    synthetic = people(600)
+    scored = Scored(
+        name="synthetic",
         scores=rng.random(600),
-        labels=made_up.labels,
-        first=made_up.groups == "a",
+        labels=synthetic.labels,
+        first=synthetic.groups == "a",
         groups=("a", "b"),
     )
-    swept = sweep(found, "tpr", draws=100)
-    middle = len(swept.differences) // 2
-    decisions = found.scores >= 0.5
+    result = sweep(scored, "tpr", draws=100)
+    middle = len(result.differences) // 2
+    decisions = scored.scores >= 0.5
     by_rows = permutation_test(
-        metrics="tpr", groups=made_up.groups, decisions=decisions, labels=found.labels
+        metrics="tpr", groups=synthetic.groups, decisions=decisions, labels=scored.labels
     )[0]
     assert by_rows.effect is not None
     assert by_rows.p_value is not None
-    assert swept.differences[middle] == pytest.approx(abs(by_rows.effect))
-    assert swept.rejected[middle] == (by_rows.p_value <= 0.05)
-    # Everyone is accepted, so nobody differs.
-    assert swept.differences[0] == 0
-    assert swept.refused[0]
-    table = found.table(0.5)
+    assert result.differences[middle] == pytest.approx(abs(by_rows.effect))
+    assert result.rejected[middle] == (by_rows.p_value <= 0.05)
+    # Everyone is accepted, so the rates are equal.
+    assert result.differences[0] == 0
+    assert result.refused[0]
+    table = scored.table(0.5)
     assert table.sum() == 600
-    assert table[0, 1, 1] == (found.first & found.labels & decisions).sum()
+    assert table[0, 1, 1] == (scored.first & scored.labels & decisions).sum()

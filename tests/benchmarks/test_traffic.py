@@ -47,14 +47,14 @@ def test_rows_are_sorted_and_within_their_hour():
 
 def test_outcomes_have_the_requested_shares_of_labels_and_groups():
     traffic = set(zip(*_keys(hour_of_traffic(2, _ROWS)), strict=True))
-    first, again = hour_of_outcomes(2, _ROWS)
+    first, repeated = hour_of_outcomes(2, _ROWS)
     assert set(zip(*_keys(first), strict=True)) <= traffic
-    assert set(zip(*_keys(again), strict=True)) <= set(zip(*_keys(first), strict=True))
+    assert set(zip(*_keys(repeated), strict=True)) <= set(zip(*_keys(first), strict=True))
     for column, share in (("label", 0.7), ("group_sex", 0.6), ("group_ethnicity", 0.6)):
         known = first.num_rows - first[column].null_count
         # Six standard errors of a binomial share.
         assert known / _ROWS == pytest.approx(share, abs=6 * np.sqrt(share * (1 - share) / _ROWS))
-    assert 0 < again.num_rows < 0.03 * _ROWS
+    assert 0 < repeated.num_rows < 0.03 * _ROWS
 
 
 def test_an_hour_has_the_paths_and_ledger_of_the_sidecar(tmp_path):
@@ -65,8 +65,8 @@ def test_an_hour_has_the_paths_and_ledger_of_the_sidecar(tmp_path):
     assert not unreadable
     assert file.path.startswith("model=judged/version=1/date=2026-03-01/hour=03/")
     assert file.sha256 == store.sha256(file.path)
-    with store.open_file(file.path) as opened:
-        table = pq.read_table(opened)
+    with store.open_file(file.path) as source:
+        table = pq.read_table(source)
     assert table.equals(hour_of_traffic(3, _ROWS))
     entries, _ = read_ledger(Store.open(tmp_path / "outcomes"))
     entries = sorted(entries, key=lambda entry: entry.since)
@@ -85,8 +85,8 @@ def test_compaction_keeps_every_row(tmp_path, batch):
     assert entry.rows == 100
     assert not entry.lost
     (file,) = entry.files
-    with store.open_file(file.path) as opened:
-        table = pq.read_table(opened)
+    with store.open_file(file.path) as source:
+        table = pq.read_table(source)
     names = [column.name for column in COLUMNS.features]
     assert np.array_equal(np.stack([table[name].to_numpy() for name in names], 1), features)
 
@@ -104,9 +104,9 @@ def test_sql_by_hand_and_a_window_have_the_same_counts(tmp_path, joined):
         write_hour(tmp_path, _ROWS, hour)
     outcomes = tmp_path / "outcomes" if joined else None
     query = Query(since=moment(0), until=moment(1), log=tmp_path / "traffic", outcomes=outcomes)
-    counted = KINDS["window"](query)
-    assert KINDS["sql"](query) == counted
-    assert sum(cell[-1] for cell in counted) == _ROWS
+    counts = KINDS["window"](query)
+    assert KINDS["sql"](query) == counts
+    assert sum(cell[-1] for cell in counts) == _ROWS
 
 
 def _keys(table):

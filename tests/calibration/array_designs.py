@@ -21,11 +21,11 @@ __all__ = ["Sample", "array_design", "auc_rivals", "correlation_design", "mean_r
 
 Float = NDArray[np.float64]
 Bool = NDArray[np.bool_]
-# Tests of others on a sample, and their p-values.
+# P-values of other tests on a sample, by name.
 Rivals = Callable[["Sample", np.random.Generator], dict[str, float]]
 
 _DRAWS = 199
-# Samples with a planted effect are fewer, with more draws: few draws cost power.
+# Fewer samples with a planted effect, but more draws: few draws reduce power.
 _PLANTED_SHARE, _PLANTED_DRAWS = 0.2, 999
 
 
@@ -35,7 +35,7 @@ class Sample:
 
     Attributes:
         group: Whether a row belongs to the group.
-        columns: What the test gets besides: `scores`, `labels`, `decisions`, `units`.
+        columns: Other arguments of the test: `scores`, `labels`, `decisions`, `units`.
     """
 
     group: Bool
@@ -52,31 +52,31 @@ def array_design(
     planted: dict[str, float] | None = None,
     known_bad: bool = False,
 ) -> Design:
-    """A design whose `draw` makes a sample with a given shift of the metric; 0 is fair."""
+    """A design whose `draw` simulates a sample with a shift of the metric; 0 is the null."""
 
     def simulator(shift: float, share: float, draws: int) -> Callable[[int, int], Tries]:
         def simulate(simulations: int, seed: int) -> Tries:
             rng = np.random.default_rng(seed)
-            found = []
+            results = []
             for number in range(max(int(simulations * share), 1)):
                 sample = draw(rng, shift)
                 names = np.where(sample.group, 0, 1)
                 ours = permutation_test(
                     metrics=metric, groups=names, n_resamples=draws, seed=number, **sample.columns
                 )[0]
-                found.append((ours, rivals(sample, rng)))
-            return _tries(found, shift)
+                results.append((ours, rivals(sample, rng)))
+            return _tries(results, shift)
 
         return simulate
 
-    shown = metric if isinstance(metric, str) else metric.__name__
+    metric_name = metric if isinstance(metric, str) else metric.__name__
     return Design(
-        name=f"{shown}: {name}",
+        name=f"{metric_name}: {name}",
         cell=cell,
         fair=simulator(0.0, 1.0, _DRAWS),
         planted={
-            effect: simulator(by, _PLANTED_SHARE, _PLANTED_DRAWS)
-            for effect, by in (planted or {}).items()
+            effect: simulator(shift, _PLANTED_SHARE, _PLANTED_DRAWS)
+            for effect, shift in (planted or {}).items()
         },
         known_bad="un-studentized" if known_bad else None,
     )
@@ -93,12 +93,12 @@ def correlation_design(
     def simulator(shift: float, share: float, draws: int) -> Callable[[int, int], Tries]:
         def simulate(simulations: int, seed: int) -> Tries:
             rng = np.random.default_rng(seed)
-            found = []
+            results = []
             for number in range(max(int(simulations * share), 1)):
                 x, y = draw(rng, shift)
                 ours = correlation_test(x, y, n_resamples=draws, seed=number)
-                found.append((ours, _correlation_rivals(x, y, rng)))
-            return _tries(found, 0.0 if shift == 0 else None)
+                results.append((ours, _correlation_rivals(x, y, rng)))
+            return _tries(results, 0.0 if shift == 0 else None)
 
         return simulate
 
@@ -107,58 +107,61 @@ def correlation_design(
         cell=float(rows),
         fair=simulator(0.0, 1.0, _DRAWS),
         planted={
-            effect: simulator(by, _PLANTED_SHARE, _PLANTED_DRAWS) for effect, by in planted.items()
+            effect: simulator(shift, _PLANTED_SHARE, _PLANTED_DRAWS)
+            for effect, shift in planted.items()
         },
         known_bad="un-studentized",
     )
 
 
-def _tries(found: list[tuple[Comparison, dict[str, float]]], truth: float | None) -> Tries:
-    ours = [each for each, _ in found]
-    made = [each.interval for each in ours if each.interval is not None]
-    rivals = {name: float(np.mean([p[name] <= ALPHA for _, p in found])) for name in found[0][1]}
+def _tries(results: list[tuple[Comparison, dict[str, float]]], truth: float | None) -> Tries:
+    ours = [comparison for comparison, _ in results]
+    intervals = [comparison.interval for comparison in ours if comparison.interval is not None]
+    rivals = {
+        name: float(np.mean([p[name] <= ALPHA for _, p in results])) for name in results[0][1]
+    }
     covered = None
-    if truth is not None and made:
-        covered = float(np.mean([low <= truth <= high for low, high in made]))
+    if truth is not None and intervals:
+        covered = float(np.mean([low <= truth <= high for low, high in intervals]))
     return Tries(
         simulations=len(ours),
-        refused=sum(not each.enough_data for each in ours),
-        rejected=float(np.mean([(each.p_value or 1.0) <= ALPHA for each in ours])),
+        refused=sum(not comparison.enough_data for comparison in ours),
+        rejected=float(np.mean([(comparison.p_value or 1.0) <= ALPHA for comparison in ours])),
         rivals=rivals,
         covered=covered,
     )
 
 
-def _p_of(seen: float, drawn: Float) -> float:
-    return float((1 + np.sum(~(np.abs(drawn) < abs(seen) - 1e-12))) / (len(drawn) + 1))
+def _p_of(observed: float, resampled: Float) -> float:
+    return float((1 + np.sum(~(np.abs(resampled) < abs(observed) - 1e-12))) / (len(resampled) + 1))
 
 
 def mean_rivals(sample: Sample, rng: np.random.Generator) -> dict[str, float]:
-    """Student's and Welch's t, and rearrangements of Welch's t and of the plain difference."""
+    """Student's and Welch's t, and permutation tests of Welch's t and of the plain difference."""
     scores = np.asarray(sample.columns["scores"], dtype=np.float64)
     if "labels" in sample.columns:
         scores = np.asarray(sample.columns["labels"]) - scores
     group = sample.group
-    one, two = scores[group], scores[~group]
+    first, second = scores[group], scores[~group]
     masks = np.vstack([group, draw_subsets(rng, len(scores), int(group.sum()), _DRAWS)])
-    n, m = len(one), len(two)
+    n, m = len(first), len(second)
     sums, squares = masks @ scores, masks @ scores**2
     rest, rest_squares = scores.sum() - sums, (scores**2).sum() - squares
     difference = sums / n - rest / m
-    spread = (squares / n - (sums / n) ** 2) / (n - 1) + (rest_squares / m - (rest / m) ** 2) / (
+    variance = (squares / n - (sums / n) ** 2) / (n - 1) + (rest_squares / m - (rest / m) ** 2) / (
         m - 1
     )
-    t = difference / np.sqrt(spread)
+    t = difference / np.sqrt(variance)
     return {
-        "Student": float(stats.ttest_ind(one, two).pvalue),
-        "Welch": float(stats.ttest_ind(one, two, equal_var=False).pvalue),
+        "Student": float(stats.ttest_ind(first, second).pvalue),
+        "Welch": float(stats.ttest_ind(first, second, equal_var=False).pvalue),
         "permuted Welch": _p_of(t[0], t[1:]),
         "un-studentized": _p_of(difference[0], difference[1:]),
     }
 
 
 def auc_rivals(sample: Sample, rng: np.random.Generator) -> dict[str, float]:
-    """DeLong's z, and rearrangements of all rows of it and of the plain difference."""
+    """DeLong's z, and permutation tests over all rows of it and of the plain difference."""
     scores, labels = (np.asarray(sample.columns[name]) for name in ("scores", "labels"))
     level = np.unique(scores, return_inverse=True)[1]
     order = np.argsort(level, kind="stable")
@@ -187,19 +190,19 @@ def auc_rivals(sample: Sample, rng: np.random.Generator) -> dict[str, float]:
 
 
 def unit_rivals(sample: Sample, _: np.random.Generator) -> dict[str, float]:
-    """The z-test that takes every row for a person of its own, and Wald's with sums by person."""
+    """The z-test that treats rows as independent, and Wald's test with sums by unit."""
     decisions, units = (np.asarray(sample.columns[name]) for name in ("decisions", "units"))
-    rates, spreads, sizes = [], [], []
+    rates, variances, sizes = [], [], []
     for members in (sample.group, ~sample.group):
         sums = np.bincount(units[members], weights=decisions[members])
-        times = np.bincount(units[members])
-        rate = sums.sum() / times.sum()
+        counts = np.bincount(units[members])
+        rate = sums.sum() / counts.sum()
         rates.append(rate)
-        spreads.append(float(((sums - rate * times) ** 2).sum() / times.sum() ** 2))
-        sizes.append(int(times.sum()))
+        variances.append(float(((sums - rate * counts) ** 2).sum() / counts.sum() ** 2))
+        sizes.append(int(counts.sum()))
     pooled = float(decisions.mean())
     naive = (rates[0] - rates[1]) / np.sqrt(pooled * (1 - pooled) * (1 / sizes[0] + 1 / sizes[1]))
-    wald = (rates[0] - rates[1]) / np.sqrt(sum(spreads))
+    wald = (rates[0] - rates[1]) / np.sqrt(sum(variances))
     return {
         "z without units": float(2 * stats.norm.sf(abs(naive))),
         "Wald by units": float(2 * stats.norm.sf(abs(wald))),
@@ -209,9 +212,9 @@ def unit_rivals(sample: Sample, _: np.random.Generator) -> dict[str, float]:
 def _correlation_rivals(x: Float, y: Float, rng: np.random.Generator) -> dict[str, float]:
     n = len(x)
     u, v = (x - x.mean()) / x.std(), (y - y.mean()) / y.std()
-    rearranged = np.vstack([v, rng.permuted(np.tile(v, (_DRAWS, 1)), axis=1)])
-    rho = rearranged @ u / n
-    t = np.sqrt(n) * rho / np.sqrt(rearranged**2 @ u**2 / n)
+    permuted = np.vstack([v, rng.permuted(np.tile(v, (_DRAWS, 1)), axis=1)])
+    rho = permuted @ u / n
+    t = np.sqrt(n) * rho / np.sqrt(permuted**2 @ u**2 / n)
     return {
         "Pearson": float(stats.pearsonr(x, y).pvalue),
         "Wald": float(2 * stats.norm.sf(abs(t[0]))),

@@ -1,4 +1,4 @@
-"""Designs on which `benchmarks.calibration` tries the permutation tests."""
+"""Designs of `benchmarks.calibration` for the permutation tests."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Float = NDArray[np.float64]
 
 
 def designs() -> list[Design]:
-    """All of them, tables first."""
+    """All designs, those of tables first."""
     return [*_rates(), *_means(), *_aucs(), *_others()]
 
 
 def _same(rows: int, rate: float) -> Group:
-    """A group of which every row is selected with the same chance."""
+    """A group in which every row is selected with the same probability."""
     return Group(rows=rows, base=0.5, tpr=rate, fpr=rate)
 
 
@@ -99,7 +99,7 @@ def _beta(rows: tuple[int, int], shapes: tuple[tuple[float, float], tuple[float,
 
 
 def _gap(rng: np.random.Generator, shift: float) -> Sample:
-    """Calibrated scores, of which one group's say more."""
+    """Calibrated scores, more informative in one group."""
     rows = (300, 1_200)
     group = np.arange(sum(rows)) < rows[0]
     scores = np.concatenate([rng.beta(0.6, 2.4, rows[0]), rng.beta(6, 24, rows[1])])
@@ -137,19 +137,19 @@ def _binormal(
     *,
     decimals: int | None = None,
 ):
-    """Normal scores of positives and negatives of two groups; the shift is of the first's AUC."""
+    """Normal scores of positives and negatives; the shift changes the first group's AUC."""
 
     def draw(rng: np.random.Generator, shift: float) -> Sample:
         scores, labels = [], []
         for (p, n), (wide, narrow), target in zip(rows, spreads, (auc + shift, auc), strict=True):
-            apart = stats.norm.ppf(target) * np.hypot(wide, narrow)
-            scores += [rng.normal(apart, wide, p), rng.normal(0, narrow, n)]
+            mean = stats.norm.ppf(target) * np.hypot(wide, narrow)
+            scores += [rng.normal(mean, wide, p), rng.normal(0, narrow, n)]
             labels += [np.ones(p, dtype=np.int64), np.zeros(n, dtype=np.int64)]
-        joined = np.concatenate(scores)
+        all_scores = np.concatenate(scores)
         if decimals is not None:
-            joined = np.round(joined, decimals)
-        group = np.arange(len(joined)) < sum(rows[0])
-        columns = {"scores": joined, "labels": np.concatenate(labels), "score_limits": None}
+            all_scores = np.round(all_scores, decimals)
+        group = np.arange(len(all_scores)) < sum(rows[0])
+        columns = {"scores": all_scores, "labels": np.concatenate(labels), "score_limits": None}
         return Sample(group=group, columns=columns)
 
     return draw
@@ -177,7 +177,7 @@ def _aucs() -> list[Design]:
 
 
 def _people(rng: np.random.Generator, shift: float) -> Sample:
-    """People who come back one to nine times and mostly get the same decision."""
+    """People with one to nine rows, which mostly have the same decision."""
     people, minority = 600, 90
     times = rng.integers(1, 10, people)
     chance = rng.beta(0.6, 1.4, people)
@@ -189,12 +189,12 @@ def _people(rng: np.random.Generator, shift: float) -> Sample:
 
 
 def _copies(rng: np.random.Generator, shift: float) -> Sample:
-    """Rows that are copied: each person one to five times, always with the same decision."""
+    """Duplicated rows: one to five per person, always with the same decision."""
     people, minority = 400, 120
     times = rng.integers(1, 6, people)
-    decided = rng.random(people) < 0.2 + shift * (np.arange(people) < minority)
+    decisions = rng.random(people) < 0.2 + shift * (np.arange(people) < minority)
     units = np.repeat(np.arange(people), times)
-    columns = {"decisions": decided[units].astype(np.int64), "units": units}
+    columns = {"decisions": decisions[units].astype(np.int64), "units": units}
     return Sample(group=units < minority, columns=columns)
 
 
@@ -214,11 +214,11 @@ def brier(rows: GroupRows) -> float:
 
 
 def _brier_sample(rng: np.random.Generator, shift: float) -> Sample:
-    """Groups with the same Brier score of .16 that are made differently."""
+    """Groups with the same Brier score of .16 but different scores."""
     rows = (150, 450)
     group = np.arange(sum(rows)) < rows[0]
     scores = np.where(group, np.where(rng.random(sum(rows)) < 0.5, 0.2, 0.8), 0.2)
-    # Towards a half: labels that scores tell less about.
+    # Towards 0.5, so that scores are less informative.
     chance = scores + shift * group * np.sign(0.5 - scores)
     labels = (rng.random(sum(rows)) < chance).astype(np.int64)
     return Sample(group=group, columns={"scores": scores, "labels": labels})

@@ -1,4 +1,4 @@
-"""Designs for `benchmarks.calibration`: the projection test on rows whose rates are equal, or not.
+"""Designs for `benchmarks.calibration`: the projection test with equal and unequal rates.
 
 Rows have a signed distance whose spread, shape and ties differ between groups while the rate of
 decision 1 does not. Rivals: Wald's test with each group's own variance, the paper's kernel law with
@@ -31,25 +31,25 @@ from offline_audit.projection.partition import partition
 from offline_audit.projection.sample import Attribute, Sample
 from tests.calibration.designs import ALPHA, Design, Tries
 
-__all__ = ["People", "designs", "tried"]
+__all__ = ["People", "count_rejections", "designs"]
 
-# As `projection_test` has it.
+# As in `projection_test`.
 _SMALLEST_EXPECTED = 5
 _SECOND = (0.6, 0.3, 0.1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class People:
-    """How rows are drawn.
+    """Distribution of rows.
 
     Attributes:
-        rows: How many people.
-        shares: Of the groups.
+        rows: Number of people.
+        shares: Shares of the groups.
         base: Share of label 1 in each group.
-        rates: Of decision 1 among label 1 and among label 0.
+        rates: Rates of decision 1 among label 1 and among label 0.
         spreads: Scale of the distances in each group.
-        shape: Of the signed distances: normal, heavy-tailed, or in steps of a quarter.
-        copies: Rows a person has at most; each has 1 to so many.
+        shape: Shape of the signed distances: normal, heavy-tailed, or in steps of 0.25.
+        copies: Maximum number of rows per person, drawn uniformly from 1.
         overlapping: Whether there is a second attribute, of three groups.
         gap: Added to the last group's rate among label 1, or among all.
     """
@@ -64,7 +64,7 @@ class People:
     overlapping: bool = False
     gap: float = 0.0
 
-    def drawn(self, rng: np.random.Generator) -> Sample:
+    def draw(self, rng: np.random.Generator) -> Sample:
         """One sample."""
         n = self.rows
         group = rng.choice(len(self.shares), n, p=self.shares)
@@ -90,11 +90,11 @@ class People:
             distances=distance[person],
             attributes=tuple(
                 Attribute(
-                    name=f"attribute {place}",
+                    name=f"attribute {index}",
                     groups=tuple(str(g) for g in range(int(code.max()) + 1)),
                     codes=code[person].astype(np.int32),
                 )
-                for place, code in enumerate(codes)
+                for index, code in enumerate(codes)
             ),
             labels=label[person],
             units=person if self.copies > 1 else None,
@@ -102,7 +102,7 @@ class People:
 
     def smallest_cell(self, criterion: Criterion) -> float:
         """People expected for the rarer decision in the smallest group of any stratum."""
-        found = []
+        counts = []
         shares = [*self.shares, *(_SECOND if self.overlapping else ())]
         mean_base = float(np.dot(self.shares, self.base))
         bases = [*self.base, *([mean_base] * 3 if self.overlapping else ())]
@@ -112,11 +112,11 @@ class People:
                 rate = self.rates[1 - (label or 0)]
                 if label is None:
                     rate = base * self.rates[0] + (1 - base) * self.rates[1]
-                found.append(self.rows * share * part * min(rate, 1 - rate))
-        return float(min(found))
+                counts.append(self.rows * share * part * min(rate, 1 - rate))
+        return float(min(counts))
 
 
-def tried(
+def count_rejections(
     people: People,
     criterion: Criterion,
     simulations: int,
@@ -124,12 +124,12 @@ def tried(
     *,
     ignore_units: bool = False,
 ) -> Tries:
-    """Simulate samples and count rejections, ours and the rivals'."""
+    """Simulate samples; return the rejection rates of our test and of the rivals."""
     rng = np.random.default_rng(seed)
     rejected = {"ours": 0, "Wald": 0, "curve": 0, "kernel": 0}
-    covered = made = refused = 0
+    covered = n_intervals = refused = 0
     for number in range(simulations):
-        sample = people.drawn(rng)
+        sample = people.draw(rng)
         if ignore_units:
             sample = replace(sample, units=None)
         parts = partition(
@@ -141,16 +141,18 @@ def tried(
         if parts.untestable:
             refused += 1
             continue
-        found = gaps(sample, parts.strata)
-        p = limiting_p_value(found, s_matrix(found, None), law="standardized", statistic=0.0)
+        gap_estimates = gaps(sample, parts.strata)
+        p = limiting_p_value(
+            gap_estimates, s_matrix(gap_estimates, None), law="standardized", statistic=0.0
+        )
         if number < 2:
-            _same_as_the_public_test(sample, criterion, p)
+            _assert_equals_the_public_test(sample, criterion, p)
         rejected["ours"] += p <= ALPHA
         for rival, value in _rivals(sample, parts.strata, overlapping=people.overlapping).items():
             rejected[rival] += value <= ALPHA
-        effect = pair_effects(sample, parts.strata, found, confidence_level=1 - ALPHA)[0]
+        effect = pair_effects(sample, parts.strata, gap_estimates, confidence_level=1 - ALPHA)[0]
         if len(people.shares) == 2:
-            made += 1
+            n_intervals += 1
             part = {None: people.base[-1], 1: 1.0, 0: 0.0}[effect.label]
             covered += effect.interval[0] <= -part * people.gap <= effect.interval[1]
     if people.overlapping:
@@ -161,29 +163,29 @@ def tried(
         refused=refused,
         rejected=shares.pop("ours"),
         rivals=shares,
-        covered=covered / made if made else None,
+        covered=covered / n_intervals if n_intervals else None,
     )
 
 
 def _rivals(sample: Sample, strata: tuple[Stratum, ...], *, overlapping: bool) -> dict[str, float]:
-    # Within a tolerance of nearly 1 every rate is fair, so each group keeps its own variance.
-    own = gaps(sample, strata, tolerance=0.999)
-    statistic = float(own.values @ np.linalg.pinv(own.covariance) @ own.values)
-    rank = int(np.linalg.matrix_rank(own.covariance))
-    found = gaps(sample, strata)
-    s = s_matrix(found, curve_density(strata))
+    # Within a tolerance of nearly 1 every rate is fair, so each group has its own variance.
+    separate = gaps(sample, strata, tolerance=0.999)
+    statistic = float(separate.values @ np.linalg.pinv(separate.covariance) @ separate.values)
+    rank = int(np.linalg.matrix_rank(separate.covariance))
+    gap_estimates = gaps(sample, strata)
+    s = s_matrix(gap_estimates, curve_density(strata))
     values = {
         "Wald": float(chdtrc(rank, statistic)),
-        "curve": limiting_p_value(found, s, law="curve", statistic=0.0),
+        "curve": limiting_p_value(gap_estimates, s, law="curve", statistic=0.0),
     }
     if not overlapping:
         cost = sum(common_rate(stratum.cells).cost for stratum in strata)
-        s = s_matrix(found, kernel_density(sample, strata))
-        values["kernel"] = limiting_p_value(found, s, law="kernel", statistic=cost)
+        s = s_matrix(gap_estimates, kernel_density(sample, strata))
+        values["kernel"] = limiting_p_value(gap_estimates, s, law="kernel", statistic=cost)
     return values
 
 
-def _same_as_the_public_test(sample: Sample, criterion: Criterion, p: float) -> None:
+def _assert_equals_the_public_test(sample: Sample, criterion: Criterion, p: float) -> None:
     def names(attribute: Attribute) -> NDArray[np.str_]:
         return np.array(attribute.groups)[attribute.codes]
 
@@ -295,10 +297,10 @@ _DESIGNS: dict[str, tuple[People, Criterion, float]] = {
 
 
 def designs() -> list[Design]:
-    """All of them, each with a planted gap of the last group, ahead and behind."""
+    """All designs, each with planted gaps of both signs in the last group."""
 
     def simulate(people: People, criterion: Criterion) -> Callable[[int, int], Tries]:
-        return functools.partial(tried, people, criterion)
+        return functools.partial(count_rejections, people, criterion)
 
     return [
         Design(

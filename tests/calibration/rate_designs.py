@@ -26,7 +26,7 @@ class Group:
     """A population.
 
     Attributes:
-        rows: In a sample.
+        rows: Number of rows in a sample.
         base: Share with label 1.
         tpr: Share of those selected.
         fpr: Share of the others selected.
@@ -48,7 +48,7 @@ class Group:
         )
 
 
-# Where the counted rows and the hits are in a table `[label, decision]`.
+# Cells of a table `[label, decision]` that are in the denominator and in the numerator.
 _COUNTED = {
     "selection_rate": ((0, 0), (0, 1), (1, 0), (1, 1)),
     "fnr": ((1, 0), (1, 1)),
@@ -86,10 +86,9 @@ def rate_design(
 
 
 def _parts(metric: str, table: Float | Int) -> tuple[Float, Float]:
-    """Hits and counted of tables `[..., 2, 2]`."""
+    """Numerators and denominators of the rates of tables `[..., 2, 2]`."""
     hits, counted = (
-        np.sum([table[..., y, d] for y, d in places[metric]], axis=0)
-        for places in (_HITS, _COUNTED)
+        np.sum([table[..., y, d] for y, d in cells[metric]], axis=0) for cells in (_HITS, _COUNTED)
     )
     return hits, counted
 
@@ -101,8 +100,8 @@ def _cell(metric: str, pair: tuple[Group, Group]) -> float:
 
 
 def _truth(metric: str, pair: tuple[Group, Group]) -> float:
-    one, two = (float(np.divide(*_parts(metric, group.cells))) for group in pair)
-    return one - two
+    first, second = (float(np.divide(*_parts(metric, group.cells))) for group in pair)
+    return first - second
 
 
 def _simulator(metric: str, pair: tuple[Group, Group]) -> Callable[[int, int], Tries]:
@@ -118,24 +117,24 @@ def _simulator(metric: str, pair: tuple[Group, Group]) -> Callable[[int, int], T
 
 
 def _tries(metric: str, tables: list[Int], truth: float, rng: np.random.Generator) -> Tries:
-    """Our test through its public door, the same table once; rivals by their formulas."""
-    seen: dict[tuple[float, ...], tuple[float | None, bool | None]] = {}
+    """Our test by its public function, once per distinct table; rivals by their formulas."""
+    cache: dict[tuple[float, ...], tuple[float | None, bool | None]] = {}
     results = []
     (hits, counted), (other_hits, other_counted) = (_parts(metric, table) for table in tables)
     keys = np.stack([hits, counted, other_hits, other_counted], axis=1)
     for number, key in enumerate(map(tuple, keys.tolist())):
-        if key not in seen:
+        if key not in cache:
             pair = (tables[0][number], tables[1][number])
-            seen[key] = _ours(metric, pair, truth)
-        results.append(seen[key])
+            cache[key] = _ours(metric, pair, truth)
+        results.append(cache[key])
     p_values = np.array([1.0 if p is None else p for p, _ in results])
-    made = [covered for _, covered in results if covered is not None]
+    coverage = [covered for _, covered in results if covered is not None]
     return Tries(
         simulations=len(results),
         refused=sum(p is None for p, _ in results),
         rejected=float((p_values <= ALPHA).mean()),
         rivals=_rivals(keys.T, [table.sum(axis=(1, 2)) for table in tables], rng),
-        covered=float(np.mean(made)) if made else None,
+        covered=float(np.mean(coverage)) if coverage else None,
     )
 
 
@@ -146,16 +145,16 @@ def _ours(metric: str, pair: tuple[Int, Int], truth: float) -> tuple[float | Non
             for name, table in zip("ab", pair, strict=True)
         }
     )
-    found = permutation_test(metrics=metric, counts=counts)[0]
-    if found.interval is None:
-        return found.p_value, None
-    return found.p_value, found.interval[0] <= truth <= found.interval[1]
+    result = permutation_test(metrics=metric, counts=counts)[0]
+    if result.interval is None:
+        return result.p_value, None
+    return result.p_value, result.interval[0] <= truth <= result.interval[1]
 
 
 def _rivals(keys: Float, rows: list[Int], rng: np.random.Generator) -> dict[str, float]:
     hits, n, other_hits, other_n = keys
-    p, q = _divided(hits, n), _divided(other_hits, other_n)
-    pooled = _divided(hits + other_hits, n + other_n)
+    p, q = _ratio(hits, n), _ratio(other_hits, other_n)
+    pooled = _ratio(hits + other_hits, n + other_n)
     with np.errstate(divide="ignore", invalid="ignore"):
         z = (p - q) / np.sqrt(pooled * (1 - pooled) * (1 / n + 1 / other_n))
         spread = p * (1 - p) / n + q * (1 - q) / other_n
@@ -175,7 +174,7 @@ def _rivals(keys: Float, rows: list[Int], rng: np.random.Generator) -> dict[str,
 
 
 def _permuted(keys: Float, rows: list[Int], rng: np.random.Generator) -> tuple[float, float]:
-    """Rejection rates of the paper's test as printed: all rows change groups, no correction.
+    """Rejection rates of the paper's test as printed: all rows are permuted, no correction.
 
     What scipy.stats.permutation_test does with that statistic, drawn by type.
     """
@@ -183,21 +182,23 @@ def _permuted(keys: Float, rows: list[Int], rng: np.random.Generator) -> tuple[f
     for (hits, n, other_hits, other_n), one, two in zip(keys.T.tolist(), *rows, strict=True):
         types = np.array([hits + other_hits, n + other_n - hits - other_hits, 0], dtype=np.int64)
         types[2] = one + two - types.sum()
-        drawn = draw_counts(rng, types, int(one), _DRAWS)
-        drawn = np.vstack([[hits, n - hits, one - n], drawn])
-        x, m = drawn[:, 0], drawn[:, :2].sum(axis=1)
+        counts = draw_counts(rng, types, int(one), _DRAWS)
+        counts = np.vstack([[hits, n - hits, one - n], counts])
+        x, m = counts[:, 0], counts[:, :2].sum(axis=1)
         y, k = types[0] - x, types[:2].sum() - m
-        p, q = _divided(x, m), _divided(y, k)
+        p, q = _ratio(x, m), _ratio(y, k)
         with np.errstate(divide="ignore", invalid="ignore"):
             t = np.abs((p - q) / np.sqrt(p * (1 - p) / m + q * (1 - q) / k))
-        for place, found in enumerate((t, np.abs(p - q))):
-            # Whatever has no value counts as extreme.
-            extreme = ~(found[1:] < found[0] - 1e-12)
-            rejected[place] += (1 + extreme.sum()) / (_DRAWS + 1) <= ALPHA
+        for index, statistic in enumerate((t, np.abs(p - q))):
+            # NaN counts as extreme.
+            extreme = ~(statistic[1:] < statistic[0] - 1e-12)
+            rejected[index] += (1 + extreme.sum()) / (_DRAWS + 1) <= ALPHA
     return float(rejected[0] / keys.shape[1]), float(rejected[1] / keys.shape[1])
 
 
-def _divided(one: Float | Int, other: Float | Int) -> Float:
+def _ratio(numerator: Float | Int, denominator: Float | Int) -> Float:
     with np.errstate(divide="ignore", invalid="ignore"):
-        found: Float = np.asarray(one, dtype=np.float64) / np.asarray(other, dtype=np.float64)
-    return found
+        ratio: Float = np.asarray(numerator, dtype=np.float64) / np.asarray(
+            denominator, dtype=np.float64
+        )
+    return ratio

@@ -20,18 +20,18 @@ SIMULATIONS = 100
 COVERED = 0.95
 
 
-class Cut:
+class LinearRule:
     def decide(self, features):
         return (features @ np.array([1.0, 0.7], np.float32) > 0.4).astype(np.int8)
 
 
-def nothing():
+def no_progress():
     """Progress callback that does nothing."""
 
 
 def group(rows):
     rows = rows.astype(np.float32)
-    return DecidedRows.of(rows, Cut().decide(rows) == 1)
+    return DecidedRows.of(rows, LinearRule().decide(rows) == 1)
 
 
 def bounds(simulations, rate):
@@ -69,17 +69,17 @@ def rejections(name, simulations, *, n, null=unchanged):
         first, second = (group(rows) for rows in rng.normal(size=(2, n, 2)))
         method = map_method(name)
         fitted = method.fit(first.features, second.features, COLUMNS, seed=number)
-        flipset, _ = counterparts_of(first, fitted, Cut(), 8)
+        flipset, _ = counterparts_of(first, fitted, LinearRule(), 8)
         sizes, _ = null_sizes(
             first,
             second,
             null(method, first, second),
             COLUMNS,
-            Cut(),
+            LinearRule(),
             (flipset.gross, 0.0),
             n_resamples=19,
             seed=number,
-            tick=nothing,
+            tick=no_progress,
         )
         rejected += sizes.p_value <= LEVEL
     return rejected
@@ -114,32 +114,32 @@ def flipped(rng, n, m):
 def truth():
     source, _ = flipped(np.random.default_rng(99), 400_000, 2)
     twins = source.features * np.array([1.5, 1], np.float32) + np.array([0.8, 0], np.float32)
-    return float((source.decisions != (Cut().decide(twins) == 1)).mean())
+    return float((source.decisions != (LinearRule().decide(twins) == 1)).mean())
 
 
 @pytest.fixture(scope="module")
 def trials():
     """Estimates and standard errors of many simulations, and the true share."""
     rng = np.random.default_rng(11)
-    method, found = map_method("joint_quantile"), []
+    method, results = map_method("joint_quantile"), []
     for number in range(SIMULATIONS):
         first, second = flipped(rng, 450, 300)
-        there = method.fit(first.features, second.features, COLUMNS, seed=number)
-        back = method.fit(second.features, first.features, COLUMNS, seed=number)
-        flipset, _ = counterparts_of(first, there, Cut(), 4)
+        forward = method.fit(first.features, second.features, COLUMNS, seed=number)
+        backward = method.fit(second.features, first.features, COLUMNS, seed=number)
+        flipset, _ = counterparts_of(first, forward, LinearRule(), 4)
         errors, _ = bootstrap(
             first,
             second,
-            (there, back),
+            (forward, backward),
             method,
             COLUMNS,
-            Cut(),
+            LinearRule(),
             n_bootstrap=12,
             seed=number,
-            tick=nothing,
+            tick=no_progress,
         )
-        found.append((flipset.gross, errors.gross))
-    return np.array(found), truth()
+        results.append((flipset.gross, errors.gross))
+    return np.array(results), truth()
 
 
 def covered(trials, errors):

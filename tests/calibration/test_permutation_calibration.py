@@ -44,20 +44,20 @@ def test_there_are_at_least_twelve_designs():
 @pytest.mark.parametrize("name", TABLES)
 def test_tests_of_rates_have_their_nominal_size_and_coverage(name):
     design = DESIGNS[name]
-    found = design.fair(300, 1)
-    assert consistent(found.rejected, 0.04 if design.cell >= 20 else 0.0, 0.06, 300)
-    assert found.covered is not None
-    assert consistent(found.covered, 0.935 if design.cell >= 20 else 0.93, 1.0, 300)
-    assert found.refused == 0 or design.cell < 10
+    result = design.fair(300, 1)
+    assert consistent(result.rejected, 0.04 if design.cell >= 20 else 0.0, 0.06, 300)
+    assert result.covered is not None
+    assert consistent(result.covered, 0.935 if design.cell >= 20 else 0.93, 1.0, 300)
+    assert result.refused == 0 or design.cell < 10
 
 
 @pytest.mark.parametrize("name", QUICK)
 def test_other_tests_have_their_nominal_size_and_coverage(name):
     design = DESIGNS[name]
-    found = design.fair(100, 2)
-    assert consistent(found.rejected, 0.04 if design.cell >= 20 else 0.0, 0.06, 100)
-    assert found.covered is not None
-    assert consistent(found.covered, 0.93, 1.0, 100)
+    result = design.fair(100, 2)
+    assert consistent(result.rejected, 0.04 if design.cell >= 20 else 0.0, 0.06, 100)
+    assert result.covered is not None
+    assert consistent(result.covered, 0.93, 1.0, 100)
 
 
 @pytest.mark.parametrize(
@@ -70,23 +70,23 @@ def test_other_tests_have_their_nominal_size_and_coverage(name):
 )
 def test_without_studentizing_the_same_check_fails(name):
     n = {"f": 600, "c": 300, "m": 60}[name[0]]
-    found = DESIGNS[name].fair(n, 3)
-    assert not consistent(found.rivals["un-studentized"], 0.0, 0.06, n)
-    assert consistent(found.rejected, 0.0, 0.06, n)
+    result = DESIGNS[name].fair(n, 3)
+    assert not consistent(result.rivals["un-studentized"], 0.0, 0.06, n)
+    assert consistent(result.rejected, 0.0, 0.06, n)
 
 
 def test_ignoring_units_fails_the_same_check():
-    found = DESIGNS["selection_rate: people who come back, 15% minority"].fair(80, 4)
-    assert not consistent(found.rivals["z without units"], 0.0, 0.06, 80)
+    result = DESIGNS["selection_rate: people who come back, 15% minority"].fair(80, 4)
+    assert not consistent(result.rivals["z without units"], 0.0, 0.06, 80)
 
 
 def test_power_is_about_that_of_a_z_test():
     design = DESIGNS["selection_rate: 200 against 200, 10%"]
     for simulate in design.planted.values():
-        found = simulate(300, 5)
+        result = simulate(300, 5)
         # Both tests see the same samples, so their powers differ by little.
-        assert found.rejected > found.rivals["z"] - 0.03
-        assert found.rejected > 0.5
+        assert result.rejected > result.rivals["z"] - 0.03
+        assert result.rejected > 0.5
 
 
 def test_claims_name_the_worst_design():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from scipy.stats import binom
 
-from tests.calibration.projection_designs import People, tried
+from tests.calibration.projection_designs import People, count_rejections
 
 SIMULATIONS = 400
 # Binomial quantiles of 1 in 10,000 for sizes of 4% and 6%.
@@ -31,32 +31,34 @@ FOUR = People(
     ],
 )
 def test_a_fair_classifier_is_rejected_in_five_percent_of_simulations(people, criterion):
-    result = tried(people, criterion, SIMULATIONS, seed=11)
+    result = count_rejections(people, criterion, SIMULATIONS, seed=11)
     assert FEWEST <= result.rejected <= MOST
     assert result.refused == 0
 
 
 def test_power_is_about_that_of_the_wald_test():
     people = People(rows=1_000, shape="heavy", gap=0.13)
-    result = tried(people, "equalized_odds", 300, seed=12)
+    result = count_rejections(people, "equalized_odds", 300, seed=12)
     assert result.rejected > 0.5
     assert abs(result.rejected - result.rivals["Wald"]) < 0.04
 
 
 def test_with_tied_distances_the_kernel_law_fails_the_check_and_ours_passes():
-    result = tried(People(rows=1_000, shape="steps"), "equalized_odds", SIMULATIONS, seed=13)
+    result = count_rejections(
+        People(rows=1_000, shape="steps"), "equalized_odds", SIMULATIONS, seed=13
+    )
     assert FEWEST <= result.rejected <= MOST
     assert result.rivals["kernel"] > MOST
 
 
 def test_without_units_duplicated_rows_fail_the_check():
     people = People(rows=500, shares=(0.7, 0.3), copies=5)
-    result = tried(people, "statistical_parity", SIMULATIONS, seed=14, ignore_units=True)
+    result = count_rejections(people, "statistical_parity", SIMULATIONS, seed=14, ignore_units=True)
     assert result.rejected > MOST
 
 
 def test_small_groups_have_no_p_value_and_others_keep_the_size():
     people = People(rows=400, shares=(0.95, 0.05), rates=(0.7, 0.2))
-    result = tried(people, "equal_opportunity", SIMULATIONS, seed=15)
+    result = count_rejections(people, "equal_opportunity", SIMULATIONS, seed=15)
     assert result.refused > SIMULATIONS / 2
     assert result.rejected <= MOST

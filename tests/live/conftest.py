@@ -1,4 +1,4 @@
-"""One small bundle and one sidecar that most live tests share."""
+"""A small bundle and a sidecar that most live tests share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from monitor.scoring.baseline import Signal
 from tests.live.log_sidecar import uncompiled_bundle
 from tests.live.sidecar import MODEL, VERSION, Fitted, Sidecar, sidecar
 
-# Of each attribute the signal and the level of its verdict, at which both verdicts are common.
+# Signal and alpha of each attribute's verdict, chosen so that both verdicts are common.
 RULES: dict[str, tuple[Signal, float]] = {
     "sex": ("expected_change", 0.1),
     "ethnicity": ("prediction_sensitivity", 0.2),
@@ -44,11 +44,11 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Fitted:
     classifier = train_proxy_biased(world.people(6_000, seed=1), seed=0)
     data = FitData(features=people.features, groups=people.groups)
     path = tmp_path_factory.mktemp("fitted") / "bundle"
-    made = fit(classifier, data, spec, path).bundle
+    bundle = fit(classifier, data, spec, path).bundle
     return Fitted(
         path=path,
-        digest=made.manifest_sha256,
-        judge=Judge.load(made),
+        digest=bundle.manifest_sha256,
+        judge=Judge.load(bundle),
         rows=world.people(10_000, seed=6).features,
     )
 
@@ -57,29 +57,29 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Fitted:
 def serving(fitted: Fitted, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sidecar]:
     """A sidecar that flags; tests share it, so none may stop it."""
     config = {"policy": POLICY, "server": {"max_message_bytes": 2 << 20}}
-    with sidecar(fitted, tmp_path_factory.mktemp("serving"), config) as found:
-        yield found
+    with sidecar(fitted, tmp_path_factory.mktemp("serving"), config) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")
 def channel(serving: Sidecar) -> Iterator[grpc.Channel]:
     """A channel to the shared sidecar."""
-    with grpc.insecure_channel(serving.grpc) as found:
-        yield found
+    with grpc.insecure_channel(serving.grpc) as opened:
+        yield opened
 
 
 @pytest.fixture
-def peer(lacking: Callable[[str], None]) -> Callable[[str], Path]:
-    """The interpreter of a peer's environment."""
+def peer(skip_or_fail: Callable[[str], None]) -> Callable[[str], Path]:
+    """Returns the Python interpreter of a peer's environment."""
 
-    def find(name: str) -> Path:
+    def python_of(name: str) -> Path:
         try:
             return peer_python(name)
-        except PeerUnavailableError as reason:
-            lacking(str(reason))
+        except PeerUnavailableError as error:
+            skip_or_fail(str(error))
             raise
 
-    return find
+    return python_of
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""One request that uses every field and type of the protocol, built with anyone's stubs."""
+"""One request that uses every field and type of the protocol, built with any generated stubs."""
 
 TYPED = {
     "BOOL": ("bool_contents", [True, False]),
@@ -14,7 +14,7 @@ TYPED = {
 
 
 def build(message):
-    """Fill a `ModelInferRequest` class of some stubs."""
+    """Build the request with the `ModelInferRequest` class of some stubs."""
     request = message(model_name="lending", model_version="3", id="r-1")
     request.parameters["flag"].bool_param = True
     request.parameters["count"].int64_param = -(2**60)

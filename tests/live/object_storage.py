@@ -20,24 +20,24 @@ from pyarrow import fs
 __all__ = ["BUCKET", "KEY", "SECRET", "Fault", "FaultyProxy", "address", "faulty_proxy", "moto"]
 
 BUCKET, KEY, SECRET = "traffic-logs", "AKIAEXAMPLE", "w4Jalr-very-secret"
-# Answered with 500; hung up on at once; hung up on within the body of an upload; not answered;
-# answered after a while.
+# Status 500; connection closed at once; connection closed within the body of an upload;
+# no response; delayed response.
 Fault = Literal["none", "error", "refuse", "cut", "hang", "slow"]
 _PATIENCE = 60.0
 _SLOW_SECONDS = 0.3
-_SOME = 1000
+_PARTIAL_BYTES = 1000
 _HOP_BY_HOP = ("expect", "transfer-encoding", "connection", "date", "server")
 
 
 def address(port: int, prefix: str) -> str:
-    """Of a prefix of the bucket; the credentials are in the environment."""
+    """URI of a prefix of the bucket; the credentials are in the environment."""
     endpoint = quote(f"http://127.0.0.1:{port}", safe="")
     return f"s3://{BUCKET}/{prefix}?endpoint_override={endpoint}&region=us-east-1&scheme=http"
 
 
 @contextmanager
 def moto(python: Path, folder: Path) -> Iterator[int]:
-    """Moto's server with a bucket; its port."""
+    """Run moto's server with a bucket; yield its port."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port: int = free.getsockname()[1]
     with (folder / "moto.log").open("wb") as log:
@@ -74,43 +74,43 @@ def moto(python: Path, folder: Path) -> Iterator[int]:
 
 
 class FaultyProxy(ThreadingHTTPServer):
-    """Hands requests on, unless something is to fail.
+    """A proxy that forwards requests, or fails them.
 
     Attributes:
-        fault: What fails from now on.
-        failed: How many requests met with it.
+        fault: Current fault.
+        failed: Number of requests with the current fault.
     """
 
     daemon_threads = True
 
-    def __init__(self, behind: int) -> None:
+    def __init__(self, upstream_port: int) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.behind, self.fault, self.failed = behind, "none", 0
+        self.upstream_port, self.fault, self.failed = upstream_port, "none", 0
         self.healed = threading.Event()
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """Port of the proxy."""
         return int(self.server_address[1])
 
     def fail(self, fault: Fault) -> None:
-        """From now on."""
+        """Fail all requests from now on."""
         self.fault, self.failed = fault, 0
         self.healed.clear()
 
     def heal(self) -> None:
-        """Let everything through again."""
+        """Forward all requests again."""
         self.fault = "none"
         self.healed.set()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Whoever hangs up does so on purpose here."""
+        """Ignore errors: connections are closed on purpose."""
 
 
 @contextmanager
-def faulty_proxy(behind: int) -> Iterator[FaultyProxy]:
+def faulty_proxy(upstream_port: int) -> Iterator[FaultyProxy]:
     """A proxy on a free port."""
-    with FaultyProxy(behind) as proxy:
+    with FaultyProxy(upstream_port) as proxy:
         thread = threading.Thread(target=proxy.serve_forever, args=(0.05,), daemon=True)
         thread.start()
         try:
@@ -130,8 +130,8 @@ class _Handler(BaseHTTPRequestHandler):
         if fault != "none":
             self.server.failed += 1
         if fault == "refuse" or (fault == "cut" and self.command == "PUT"):
-            # Of an upload, some of the body has come.
-            self.rfile.read(_SOME if fault == "cut" else 0)
+            # Read the first part of an upload's body.
+            self.rfile.read(_PARTIAL_BYTES if fault == "cut" else 0)
             self.close_connection = True
             self.connection.shutdown(socket.SHUT_RDWR)
             return
@@ -145,13 +145,15 @@ class _Handler(BaseHTTPRequestHandler):
         if fault == "error":
             self._reply(500, {}, b"<Error><Code>InternalError</Code></Error>")
             return
-        line = http.client.HTTPConnection("127.0.0.1", self.server.behind, timeout=_PATIENCE)
+        connection = http.client.HTTPConnection(
+            "127.0.0.1", self.server.upstream_port, timeout=_PATIENCE
+        )
         headers = {k: v for k, v in self.headers.items() if k.lower() not in _HOP_BY_HOP}
-        line.request(self.command, self.path, body, headers)
-        answer = line.getresponse()
-        kept = {k: v for k, v in answer.getheaders() if k.lower() not in _HOP_BY_HOP}
-        self._reply(answer.status, kept, answer.read())
-        line.close()
+        connection.request(self.command, self.path, body, headers)
+        response = connection.getresponse()
+        response_headers = {k: v for k, v in response.getheaders() if k.lower() not in _HOP_BY_HOP}
+        self._reply(response.status, response_headers, response.read())
+        connection.close()
 
     def _body(self) -> bytes:
         if self.headers.get("Transfer-Encoding") != "chunked":
@@ -178,4 +180,4 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _handle  # noqa: N815 - as the parent calls them
 
     def log_message(self, *_: Any) -> None:
-        """Nobody reads it."""
+        """Log nothing."""

@@ -1,4 +1,4 @@
-"""The real sidecar as a process of its own: one context manager starts and stops it."""
+"""The real sidecar in its own process, started and stopped by a context manager."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["METHOD", "MODEL", "VERSION", "Fitted", "Sidecar", "request_of", "sid
 
 MODEL, VERSION = "lending", "3"
 METHOD = "/inference.GRPCInferenceService/ModelInfer"
-# What a busy machine may need to load torch and a bundle, and to drain.
+# Seconds that a busy machine may need to load torch and a bundle, or to drain.
 _PATIENCE = 120.0
 _READY = re.compile(
     r"gRPC +127\.0\.0\.1:(\d+) .*REST +http://127\.0\.0\.1:(\d+) .*^  drift", re.S | re.M
@@ -35,13 +35,13 @@ _READY = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitted:
-    """A bundle, and the library's own judgement by it.
+    """A bundle, and a judge that computes the expected results.
 
     Attributes:
-        path: Of the bundle.
-        digest: That it is pinned by.
-        judge: What the sidecar ought to say.
-        rows: People whom the bundle was not fitted on, `[n, d]`.
+        path: Path of the bundle.
+        digest: SHA-256 of the manifest.
+        judge: Judge of the bundle, loaded in this process.
+        rows: Rows that the bundle was not fitted on, `[n, d]`.
     """
 
     path: Path
@@ -52,14 +52,14 @@ class Fitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sidecar:
-    """A sidecar that serves.
+    """A running sidecar.
 
     Attributes:
         process: The process.
         grpc: Address of the gRPC transport, such as `127.0.0.1:8081`.
         url: URL of the REST transport.
-        out: File that holds its stdout.
-        err: File that holds its log.
+        out: File of its stdout.
+        err: File of its log.
     """
 
     process: subprocess.Popen[bytes]
@@ -70,30 +70,30 @@ class Sidecar:
 
     @property
     def infer_url(self) -> str:
-        """Where the model is asked over REST."""
+        """URL of inference requests over REST."""
         return f"{self.url}/v2/models/{MODEL}/infer"
 
     @property
     def log(self) -> str:
-        """What it has logged so far."""
+        """Log so far."""
         return self.err.read_text()
 
     @property
     def resident_bytes(self) -> int:
-        """Memory that it holds."""
+        """Resident memory of the process."""
         pages = Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
     def metric(self, series: str) -> float:
-        """A sample of `/metrics`, by its name and labels as they stand there."""
+        """Value of a series of `/metrics`, identified by its name and labels."""
         for line in httpx.get(f"{self.url}/metrics").text.splitlines():
             name, _, value = line.rpartition(" ")
             if name == series:
                 return float(value)
         raise AssertionError(f"there is no {series}")
 
-    def settled(self, series: str, value: float, seconds: float = 10.0) -> bool:
-        """Whether a sample reaches a value within some time."""
+    def metric_reaches(self, series: str, value: float, seconds: float = 10.0) -> bool:
+        """Whether a series reaches a value within some seconds."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             if self.metric(series) == value:
@@ -110,7 +110,7 @@ def start(
     grpc_port: int = 0,
     rest_port: int = 0,
 ) -> tuple[subprocess.Popen[bytes], Path, Path]:
-    """Start `evenhand serve`, and give the process and the files of its stdout and stderr."""
+    """Start `evenhand serve`; return the process and the files of its stdout and stderr."""
     folder.mkdir(parents=True, exist_ok=True)
     file, out, err = folder / "config.yaml", folder / "out", folder / "err"
     file.write_text(yaml.safe_dump(dict(config)))
@@ -147,11 +147,11 @@ def sidecar(fitted: Fitted, folder: Path, config: Mapping[str, Any]) -> Iterator
 
 
 def _ports(process: subprocess.Popen[bytes], out: Path, err: Path) -> tuple[str, str]:
-    """The ports that it says it listens on, once it does."""
+    """Wait until the sidecar prints its ports; return them."""
     end = time.monotonic() + _PATIENCE
     while process.poll() is None and time.monotonic() < end:
-        if found := _READY.search(out.read_text()):
-            return found[1], found[2]
+        if match := _READY.search(out.read_text()):
+            return match[1], match[2]
         time.sleep(0.05)
     raise AssertionError(f"the sidecar did not start: {err.read_text()[-2000:]}")
 

@@ -1,4 +1,4 @@
-"""An audit asks a real sidecar for decisions, which may withhold some, be killed and come back."""
+"""An audit requests decisions from a real sidecar that may withhold some, or be restarted."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tests.live.sidecar import MODEL, VERSION, Fitted, Sidecar, sidecar, start
 
 pytestmark = pytest.mark.live
 
-# By how much a score may differ between batches: no more than rounding of float32 explains.
+# Tolerance of scores between batches: float32 rounding.
 _ROUNDING = 2e-5
-# The same people again and again are a change that the drift watch would rightly tell of.
+# Repeated rows would raise a drift alarm.
 QUIET = {"drift": {"enabled": False}}
 
 
@@ -38,50 +38,52 @@ def manifest(fitted: Fitted) -> Manifest:
 
 @pytest.fixture(scope="module")
 def people(fitted: Fitted) -> NDArray[np.float32]:
-    """Rows of whom none is within rounding of the bound, where both decisions are right."""
+    """Rows farther from the decision threshold than the rounding error."""
     margins = fitted.judge.scores(torch.from_numpy(fitted.rows)).signed_margin.numpy()
-    sure = np.abs(margins) > _ROUNDING
-    assert sure.mean() > 0.99
-    return fitted.rows[sure]
+    unambiguous = np.abs(margins) > _ROUNDING
+    assert unambiguous.mean() > 0.99
+    return fitted.rows[unambiguous]
 
 
 @pytest.fixture(scope="module")
-def decided(fitted: Fitted, people: NDArray[np.float32]) -> NDArray[np.int8]:
-    """What the bundle decides of them."""
+def expected(fitted: Fitted, people: NDArray[np.float32]) -> NDArray[np.int8]:
+    """Decisions of the bundle on these rows."""
     return AuditedModel.of(fitted.path).decide(people)
 
 
-@pytest.mark.parametrize("how", ["names", "scores"])
-def test_the_endpoint_decides_as_the_bundle_does(serving, people, manifest, decided, how):
-    told = {"manifest": manifest} if how == "names" else {"threshold": 0.5, "output": "logit"}
-    model = endpoint(serving.grpc, class_names=None, **told)
-    found = model.decide(people[:5_000])
-    np.testing.assert_array_equal(found, decided[:5_000])
-    assert 0.1 < found.mean() < 0.9
+@pytest.mark.parametrize("rule", ["names", "scores"])
+def test_the_endpoint_decides_as_the_bundle_does(serving, people, manifest, expected, rule):
+    options = {"manifest": manifest} if rule == "names" else {"threshold": 0.5, "output": "logit"}
+    model = endpoint(serving.grpc, class_names=None, **options)
+    decisions = model.decide(people[:5_000])
+    np.testing.assert_array_equal(decisions, expected[:5_000])
+    assert 0.1 < decisions.mean() < 0.9
     assert model.warnings == ()
 
 
-def test_rows_that_the_sidecar_refuses_are_reported(serving, people, decided):
+def test_rows_that_the_sidecar_rejects_are_reported(serving, people, expected):
     rows, bad = people[:3_000].copy(), [0, 1_234, 2_999]
     rows[bad, 3] = np.nan
     model = endpoint(serving.grpc)
-    found = model.decide(rows)
-    assert np.flatnonzero(found == -1).tolist() == bad
-    np.testing.assert_array_equal(np.delete(found, bad), np.delete(decided[:3_000], bad))
+    decisions = model.decide(rows)
+    assert np.flatnonzero(decisions == -1).tolist() == bad
+    np.testing.assert_array_equal(np.delete(decisions, bad), np.delete(expected[:3_000], bad))
     assert model.warnings == (
         "3 rows got no decision: the model failed on them (INVALID_ARGUMENT)",
     )
 
 
-def test_an_unknown_model_is_an_error_at_once(serving, people):
+def test_an_unknown_model_raises_immediately(serving, people):
     model = AuditedModel.from_endpoint(serving.grpc, model="gone", class_names=("a", "b"))
     with pytest.raises(ModelFailedError, match="NOT_FOUND; does it serve model 'gone'"):
         model.decide(people)
 
 
 @contextmanager
-def begun(fitted: Fitted, folder: Path, grpc_port: int, rest_port: int) -> Iterator[Sidecar]:
-    """A sidecar that may not answer yet, and may be killed."""
+def started_sidecar(
+    fitted: Fitted, folder: Path, grpc_port: int, rest_port: int
+) -> Iterator[Sidecar]:
+    """Start a sidecar without waiting until it is ready; kill it at the end."""
     process, out, err = start(fitted, folder, QUIET, grpc_port=grpc_port, rest_port=rest_port)
     try:
         yield Sidecar(
@@ -98,19 +100,19 @@ def begun(fitted: Fitted, folder: Path, grpc_port: int, rest_port: int) -> Itera
 
 def free_ports() -> tuple[int, int]:
     with (
-        socket.create_server(("127.0.0.1", 0)) as one,
-        socket.create_server(("127.0.0.1", 0)) as two,
+        socket.create_server(("127.0.0.1", 0)) as first_socket,
+        socket.create_server(("127.0.0.1", 0)) as second_socket,
     ):
-        return one.getsockname()[1], two.getsockname()[1]
+        return first_socket.getsockname()[1], second_socket.getsockname()[1]
 
 
-def test_an_audit_continues_after_the_sidecar_was_killed(fitted, people, tmp_path, decided):
-    """Another run asks for the rest only, and waits for a sidecar that has yet to start."""
-    rows, ports, told = people[:4_000], free_ports(), []
+def test_an_audit_continues_after_the_sidecar_was_killed(fitted, people, tmp_path, expected):
+    """A second run requests only the remaining rows, and waits until the sidecar has started."""
+    rows, ports, reports = people[:4_000], free_ports(), []
     options: dict[str, Any] = {"cache": tmp_path / "cache", "batch_rows": 500, "retries": 50}
-    with begun(fitted, tmp_path / "first", *ports) as first:
+    with started_sidecar(fitted, tmp_path / "first", *ports) as first:
 
-        def kill(done: int, in_all: int) -> None:
+        def kill(done: int, total: int) -> None:
             if done >= 1_500:
                 first.process.kill()
                 first.process.wait()
@@ -119,32 +121,32 @@ def test_an_audit_continues_after_the_sidecar_was_killed(fitted, people, tmp_pat
         impatient = endpoint(first.grpc, **options, patience=2.0)
         with pytest.raises(ModelUnreachableError, match=r"UNAVAILABLE.* 1,500 of 4,000 rows are"):
             impatient.decide(rows, progress=kill)
-    with begun(fitted, tmp_path / "second", *ports) as second:
+    with started_sidecar(fitted, tmp_path / "second", *ports) as second:
         model = endpoint(second.grpc, **options, patience=60.0)
-        found = model.decide(rows, progress=lambda *at: told.append(at))
+        decisions = model.decide(rows, progress=lambda *at: reports.append(at))
         assert second.metric("evenhand_predictions_total") == 2_500
-    np.testing.assert_array_equal(found, decided[:4_000])
+    np.testing.assert_array_equal(decisions, expected[:4_000])
     assert model.warnings == ()
-    assert told == [(done, 4_000) for done in range(1_500, 4_001, 500)]
-    # Nobody answers any more, and nobody has to.
+    assert reports == [(done, 4_000) for done in range(1_500, 4_001, 500)]
+    # All decisions are cached, so no sidecar is needed.
     later = endpoint(second.grpc, **options, patience=0.0)
-    np.testing.assert_array_equal(later.decide(rows), decided[:4_000])
+    np.testing.assert_array_equal(later.decide(rows), expected[:4_000])
 
 
 @pytest.mark.parametrize("form", ["masked", "fallback", "error"])
-def test_withheld_predictions_are_not_decisions(fitted, people, tmp_path, decided, form):
+def test_withheld_predictions_are_not_decisions(fitted, people, tmp_path, expected, form):
     policy = {"action": "withhold", "alpha": 0.2, "withheld": form}
     if form == "fallback":
         policy["fallback"] = 0.25
     rows = people[: 300 if form == "error" else 3_000]
     with sidecar(fitted, tmp_path, {**QUIET, "policy": policy}) as serving:
         model = endpoint(serving.grpc)
-        found = model.decide(rows)
-        held = int(serving.metric('evenhand_actions_total{action="withhold"}'))
-    lost = found == -1
-    assert 0.05 < lost.mean() < 0.95
-    np.testing.assert_array_equal(found[~lost], decided[: len(rows)][~lost])
-    assert model.failures.withheld == model.failures.undecided == lost.sum()
-    assert model.warnings == (f"{lost.sum():,} rows got no decision: policy withheld them",)
+        decisions = model.decide(rows)
+        n_withheld = int(serving.metric('evenhand_actions_total{action="withhold"}'))
+    undecided = decisions == -1
+    assert 0.05 < undecided.mean() < 0.95
+    np.testing.assert_array_equal(decisions[~undecided], expected[: len(rows)][~undecided])
+    assert model.failures.withheld == model.failures.undecided == undecided.sum()
+    assert model.warnings == (f"{undecided.sum():,} rows got no decision: policy withheld them",)
     if form != "error":
-        assert held == lost.sum()
+        assert n_withheld == undecided.sum()

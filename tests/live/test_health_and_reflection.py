@@ -1,4 +1,4 @@
-"""Health and reflection of the gRPC transport, by their own stubs."""
+"""Health and reflection of the gRPC transport, called with their official stubs."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def test_reflection_lists_every_service(channel):
 
 
 @pytest.mark.parametrize("service", OWN)
-def test_reflection_describes_what_it_lists(channel, service):
-    """As grpcurl needs it: the file that holds the service, with its methods."""
-    found = ProtoReflectionDescriptorDatabase(channel).FindFileContainingSymbol(service)
-    (described,) = found.service
-    assert f"{found.package}.{described.name}" == service
+def test_reflection_describes_every_listed_service(channel, service):
+    """Grpcurl needs the file of the service, with its methods."""
+    file = ProtoReflectionDescriptorDatabase(channel).FindFileContainingSymbol(service)
+    (described,) = file.service
+    assert f"{file.package}.{described.name}" == service
     methods = {method.name for method in described.method}
     assert methods >= (
         {"ModelInfer", "ServerLive"} if "inference" in service else {"RecordOutcomes"}
@@ -35,29 +35,29 @@ def test_reflection_describes_what_it_lists(channel, service):
 
 
 @pytest.mark.parametrize("service", ["", MODEL, *OWN])
-def test_health_answers_serving(channel, service):
+def test_health_is_serving(channel, service):
     request = health_pb2.HealthCheckRequest(service=service)
-    answer = health_pb2_grpc.HealthStub(channel).Check(request, timeout=10)
-    assert answer.status == health_pb2.HealthCheckResponse.SERVING
+    response = health_pb2_grpc.HealthStub(channel).Check(request, timeout=10)
+    assert response.status == health_pb2.HealthCheckResponse.SERVING
 
 
 def test_health_of_an_unknown_model_is_not_found(channel):
     request = health_pb2.HealthCheckRequest(service="another")
-    with pytest.raises(grpc.RpcError) as refusal:
+    with pytest.raises(grpc.RpcError) as error:
         health_pb2_grpc.HealthStub(channel).Check(request, timeout=10)
-    assert refusal.value.code() == grpc.StatusCode.NOT_FOUND
+    assert error.value.code() == grpc.StatusCode.NOT_FOUND
 
 
 @pytest.mark.parametrize("method", ["RepositoryIndex", "RepositoryModelLoad", "ModelStreamInfer"])
 def test_extensions_of_other_servers_are_unimplemented(channel, method):
     call = channel.unary_unary(f"/inference.GRPCInferenceService/{method}")
-    with pytest.raises(grpc.RpcError) as refusal:
+    with pytest.raises(grpc.RpcError) as error:
         call(b"", timeout=10)
-    assert refusal.value.code() == grpc.StatusCode.UNIMPLEMENTED
+    assert error.value.code() == grpc.StatusCode.UNIMPLEMENTED
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/v2/health/live", "/v2/health/ready"])
 def test_http_probes_respond(serving, path):
-    answer = httpx.get(serving.url + path)
-    assert answer.status_code == 200
-    assert set(answer.json().values()) == {True}
+    response = httpx.get(serving.url + path)
+    assert response.status_code == 200
+    assert set(response.json().values()) == {True}

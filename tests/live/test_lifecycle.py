@@ -1,4 +1,4 @@
-"""Callers that hang up, an order to stop under load, restarts, and ports that are taken."""
+"""Cancelled requests, SIGTERM under load, restarts, and ports in use."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ def assert_serves(serving, fitted) -> None:
     """Both transports respond, and no request is in flight."""
     with grpc.insecure_channel(serving.grpc) as channel:
         call = channel.unary_unary(METHOD)
-        answer = call(request_of(fitted.rows[:3]).SerializeToString(), timeout=30)
-    assert len(wire.ModelInferResponse.FromString(answer).raw_output_contents[0]) == 12
+        response = call(request_of(fitted.rows[:3]).SerializeToString(), timeout=30)
+    assert len(wire.ModelInferResponse.FromString(response).raw_output_contents[0]) == 12
     assert httpx.get(f"{serving.url}/v2/health/ready").json() == {"ready": True}
-    assert serving.settled(IN_FLIGHT, 0)
+    assert serving.metric_reaches(IN_FLIGHT, 0)
 
 
-async def hang_up(address: str, data: bytes, how: str) -> collections.Counter[str]:
-    """Many calls whose callers do not wait for the answer."""
+async def send_and_cancel(address: str, data: bytes, mode: str) -> collections.Counter[str]:
+    """Send many requests that are cancelled or exceed their deadline; count their statuses."""
     async with grpc.aio.insecure_channel(address) as channel:
         call = channel.unary_unary(METHOD)
-        calls = [call(data, timeout=0.3 if how == "deadline" else 60) for _ in range(24)]
-        if how == "cancel":
+        calls = [call(data, timeout=0.3 if mode == "deadline" else 60) for _ in range(24)]
+        if mode == "cancel":
             await asyncio.sleep(0.3)
-            for one in calls:
-                one.cancel()
-        codes = await asyncio.gather(*(one.code() for one in calls))
+            for rpc in calls:
+                rpc.cancel()
+        codes = await asyncio.gather(*(rpc.code() for rpc in calls))
     return collections.Counter(code.name for code in codes)
 
 
 @pytest.mark.parametrize(
-    ("how", "status"), [("deadline", "DEADLINE_EXCEEDED"), ("cancel", "CANCELLED")]
+    ("mode", "status"), [("deadline", "DEADLINE_EXCEEDED"), ("cancel", "CANCELLED")]
 )
-def test_cancelled_requests_leave_nothing_behind(serving, fitted, how, status):
+def test_cancelled_requests_leave_nothing_behind(serving, fitted, mode, status):
     before = serving.metric(CANCELLED % "grpc")
     data = request_of(fitted.rows[:10_000]).SerializeToString()
-    codes = asyncio.run(hang_up(serving.grpc, data, how))
+    codes = asyncio.run(send_and_cancel(serving.grpc, data, mode))
     assert codes[status] > 12
     assert set(codes) <= {status, "OK"}
     assert_serves(serving, fitted)
-    # The sidecar has noticed, and did not work through them to the end.
+    # The sidecar noticed the cancellation, and did not process all of them.
     assert serving.metric(CANCELLED % "grpc") > before
 
 
@@ -64,41 +64,41 @@ def test_a_connection_that_closes_within_a_body_leaves_nothing_behind(serving, f
     before, log = serving.metric(CANCELLED % "rest"), len(serving.log)
     host, port = serving.url.removeprefix("http://").split(":")
     for _ in range(8):
-        with socket.create_connection((host, int(port))) as line:
+        with socket.create_connection((host, int(port))) as connection:
             head = (
                 f"POST /v2/models/{MODEL}/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 999\r\n\r\n"
             )
-            line.sendall(head.encode() + b'{"inputs": [')
+            connection.sendall(head.encode() + b'{"inputs": [')
             time.sleep(0.02)
-    assert serving.settled(CANCELLED % "rest", before + 8)
-    # That a caller hangs up is no error of ours.
+    assert serving.metric_reaches(CANCELLED % "rest", before + 8)
+    # A connection closed by a client is not logged as an error.
     assert '"ERROR"' not in serving.log[log:]
     assert_serves(serving, fitted)
 
 
-def test_sigterm_under_load_completes_or_refuses_every_request(fitted, tmp_path):
-    """Callers go on until they are refused, and then turn to another replica."""
-    # The same people over and over are a change that the drift watch would rightly tell of.
+def test_sigterm_under_load_completes_or_rejects_every_request(fitted, tmp_path):
+    """Clients send requests until one is rejected; they would then call another replica."""
+    # Repeated rows would raise a drift alarm.
     config = {"server": {"drain_seconds": 3}, "drift": {"enabled": False}}
     with sidecar(fitted, tmp_path, config) as serving:
-        codes, seconds = asyncio.run(stopped_under_load(serving, fitted.rows))
+        codes, seconds = asyncio.run(terminate_under_load(serving, fitted.rows))
     assert codes["OK"] > 100
     assert codes["200"] > 20
-    # Clients try again after these, and after no others: not after CANCELLED.
+    # Clients retry after these statuses only, and not after CANCELLED.
     assert set(codes) <= {"OK", "UNAVAILABLE", "200", "503", "no connection"}
     assert seconds < 3 + 10
-    messages = [json.loads(line)["message"] for line in serving.log.splitlines()]
+    messages = [json.loads(connection)["message"] for connection in serving.log.splitlines()]
     assert messages[0].startswith("stopping: ")
     assert messages[1:] == ["stopped"]
 
 
-async def stopped_under_load(serving, rows) -> tuple[collections.Counter[str], float]:
-    """Send requests to both transports without a pause, and SIGTERM among them."""
+async def terminate_under_load(serving, rows) -> tuple[collections.Counter[str], float]:
+    """Send requests to both transports without a pause, and SIGTERM after a second."""
     codes: collections.Counter[str] = collections.Counter()
 
-    async def by_grpc(channel, place: int) -> None:
+    async def by_grpc(channel, index: int) -> None:
         call = channel.unary_unary(METHOD)
-        data = request_of(rows[place : place + 1 + place % 3]).SerializeToString()
+        data = request_of(rows[index : index + 1 + index % 3]).SerializeToString()
         code = grpc.StatusCode.OK
         while code == grpc.StatusCode.OK:
             code = await call(data, timeout=20).code()
@@ -118,7 +118,7 @@ async def stopped_under_load(serving, rows) -> tuple[collections.Counter[str], f
 
     async with grpc.aio.insecure_channel(serving.grpc) as channel, httpx.AsyncClient() as client:
         load = [
-            *(asyncio.create_task(by_grpc(channel, place)) for place in range(16)),
+            *(asyncio.create_task(by_grpc(channel, index)) for index in range(16)),
             *(asyncio.create_task(by_rest(client)) for _ in range(4)),
         ]
         await asyncio.sleep(1)
@@ -134,32 +134,32 @@ async def stopped_under_load(serving, rows) -> tuple[collections.Counter[str], f
 def test_requests_in_flight_complete_before_the_server_stops(fitted, tmp_path):
     """Meanwhile health probes report NOT_SERVING."""
     with sidecar(fitted, tmp_path, {}) as serving:
-        rows, report = asyncio.run(stopped_within_a_request(serving, fitted.rows))
+        rows, statuses = asyncio.run(terminate_during_requests(serving, fitted.rows))
     assert rows == 10_000
-    assert report == [
+    assert statuses == [
         health_pb2.HealthCheckResponse.SERVING,
         health_pb2.HealthCheckResponse.NOT_SERVING,
     ]
 
 
-async def stopped_within_a_request(serving, rows) -> tuple[int, list[int]]:
+async def terminate_during_requests(serving, rows) -> tuple[int, list[int]]:
     async with grpc.aio.insecure_channel(serving.grpc) as channel:
         watch = health_pb2_grpc.HealthStub(channel).Watch(
             health_pb2.HealthCheckRequest(service=MODEL)
         )
-        report = [(await watch.read()).status]
+        statuses = [(await watch.read()).status]
         calls = [
             channel.unary_unary(METHOD)(request_of(rows).SerializeToString(), timeout=60)
             for _ in range(4)
         ]
         await asyncio.sleep(0.05)
         serving.process.send_signal(signal.SIGTERM)
-        report.append((await watch.read()).status)
-        answers = await asyncio.gather(*calls)
+        statuses.append((await watch.read()).status)
+        responses = await asyncio.gather(*calls)
     counts = {
-        len(wire.ModelInferResponse.FromString(a).raw_output_contents[0]) // 4 for a in answers
+        len(wire.ModelInferResponse.FromString(a).raw_output_contents[0]) // 4 for a in responses
     }
-    return counts.pop() if len(counts) == 1 else -1, report
+    return counts.pop() if len(counts) == 1 else -1, statuses
 
 
 def test_drift_detection_continues_after_a_restart(fitted, tmp_path):
@@ -172,18 +172,18 @@ def test_drift_detection_continues_after_a_restart(fitted, tmp_path):
             with grpc.insecure_channel(serving.grpc) as channel:
                 data = request_of(fitted.rows[:count]).SerializeToString()
                 channel.unary_unary(METHOD)(data, timeout=30)
-            assert serving.settled("evenhand_drift_predictions", before + count)
+            assert serving.metric_reaches("evenhand_drift_predictions", before + count)
             assert serving.log == ""
 
 
 def test_a_port_in_use_is_an_error_without_a_traceback(fitted, tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        begun = {
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        processes = {
             "gRPC": start(fitted, tmp_path / "grpc", {}, grpc_port=port),
             "REST": start(fitted, tmp_path / "rest", {}, rest_port=port),
         }
-        for transport, (process, out, err) in begun.items():
+        for transport, (process, out, err) in processes.items():
             assert process.wait(60) == 2, err.read_text()
             assert f"error: cannot listen for {transport} on 127.0.0.1:{port}" in err.read_text()
             assert "Traceback" not in err.read_text()

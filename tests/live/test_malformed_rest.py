@@ -1,4 +1,4 @@
-"""What is malformed gets a status and words over REST, and the next request is served."""
+"""A malformed REST request gets a status and a message, and the next request is served."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.live
 
 HEADER = "Inference-Header-Content-Length"
 WIDTH = 25
-# A value that must never be repeated to anybody.
+# A value that must not occur in any error message.
 SECRET = 48_211.75
 RAW = np.full((2, WIDTH), SECRET, "<f4").tobytes()
 
@@ -27,7 +27,7 @@ Body = dict[str, Any]
 
 
 def body(**changes: object) -> Body:
-    """A sound request of two rows, with other fields in its tensor."""
+    """A valid request of two rows, with some fields of its tensor changed."""
     rows = [[SECRET] * WIDTH] * 2
     tensor = {"name": "features", "shape": [2, WIDTH], "datatype": "FP32", "data": rows}
     changed = {key: value for key, value in {**tensor, **changes}.items() if value is not None}
@@ -58,10 +58,10 @@ JSON_CASES: dict[str, tuple[object, str]] = {
     "unknown name": (body(name="income2"), "input 'income2' is unknown"),
     "text for numbers": (body(data=["48211.75"] * 50), "is FP32 and has elements of another type"),
     "null for a number": (body(data=[None] * 50), "is FP32 and has elements of another type"),
-    "truth for numbers": (body(data=[True] * 50), "is FP32 and has elements of another type"),
+    "booleans for numbers": (body(data=[True] * 50), "is FP32 and has elements of another type"),
     "fractions for integers": (body(datatype="INT64"), "is INT64 and has elements of another type"),
     "an element out of range": (body(datatype="UINT8", data=[300] * 50), "out of range"),
-    "an integer beyond all": (body(data=[10**400] * 50), "out of range|finite"),
+    "an integer larger than any float": (body(data=[10**400] * 50), "out of range|finite"),
     "objects for numbers": (body(data=[{"a": SECRET}] * 50), "has elements of another type"),
     "nested otherwise": (body(data=[[SECRET] * 5] * 10), "not nested according to its shape"),
     "nested unevenly": (body(data=[[SECRET], [SECRET] * 49]), "not nested according to its shape"),
@@ -76,7 +76,7 @@ JSON_CASES: dict[str, tuple[object, str]] = {
         binary(),
         "binary_data_size that is not a number of bytes at most",
     ),
-    "a wish that is no flag": (
+    "output parameter that is not a flag": (
         {**body(), "outputs": [{"name": "score", "parameters": {"binary_data": "yes"}}]},
         "parameter 'binary_data' must be true or false",
     ),
@@ -88,23 +88,23 @@ TEXT_CASES: dict[str, tuple[bytes, str]] = {
     "half a body": (json.dumps(body()).encode()[:-9], "not valid JSON"),
     "no text": (b"\xff\xfe\x00", "not valid JSON"),
     "a lone surrogate": (b'{"id": "\\ud800", "inputs": []}', "not valid JSON|no input"),
-    "nested for ever": (b"[" * 100_000, "not valid JSON"),
+    "nested very deeply": (b"[" * 100_000, "not valid JSON"),
     "not a number": (
         json.dumps(body(data=[float("nan")] * 50)).encode(),
         "not valid JSON|feature 'income' of row 0 is not a finite number",
     ),
-    "beyond all numbers": (
+    "larger than any float": (
         json.dumps(body(data=[1] * 50)).replace("[1,", "[1e999,").encode(),
         "feature 'income' of row 0 is not a finite number",
     ),
 }
 
-# How long the head is said to be, what it says of its bytes, and the bytes behind it.
+# Length in the header, JSON head, bytes after the head, and expected message.
 HEAD = len(json.dumps(binary()))
 BINARY_CASES: dict[str, tuple[object, Body, bytes, str]] = {
     "a head longer than the body": (10_000, binary(), RAW, "must be a number of bytes, at most"),
     "a head below zero": (-1, binary(), RAW, "must be a number of bytes"),
-    "a head that is no number": ("ten", binary(), RAW, "must be a number of bytes"),
+    "a head that is not a number": ("ten", binary(), RAW, "must be a number of bytes"),
     "a head of fractions": ("1e2", binary(), RAW, "must be a number of bytes"),
     "a head too short": (HEAD - 5, binary(), RAW, "not valid JSON"),
     "a head too long": (HEAD + 5, binary(), RAW, "not valid JSON"),
@@ -120,61 +120,63 @@ BINARY_CASES: dict[str, tuple[object, Body, bytes, str]] = {
         "100 bytes after the JSON belong to no",
     ),
     "bytes of another shape": (None, binary(100), RAW[:100], r"has 100 bytes; FP32 \[2, 25\] has"),
-    "bytes of nobody": (None, body(), RAW, "200 bytes after the JSON belong to no input"),
+    "bytes of no input": (None, body(), RAW, "200 bytes after the JSON belong to no input"),
 }
 
 
 @pytest.fixture
 def post(serving, fitted) -> Iterator[Callable[..., httpx.Response]]:
-    """Posts a body; afterwards a sound one is served."""
+    """Posts a body; after the test, a valid request is served."""
     with httpx.Client() as client:
         yield lambda content, **headers: client.post(
             serving.infer_url, content=content, headers=headers, timeout=30
         )
         rows = fitted.rows[:1]
-        good = client.post(serving.infer_url, json=body(shape=[1, WIDTH], data=rows.tolist()))
-    assert good.status_code == 200
-    assert len(good.json()["outputs"][0]["data"]) == 1
+        response = client.post(serving.infer_url, json=body(shape=[1, WIDTH], data=rows.tolist()))
+    assert response.status_code == 200
+    assert len(response.json()["outputs"][0]["data"]) == 1
 
 
-def check(answer: httpx.Response, status: int, words: str) -> None:
-    assert answer.status_code == status, answer.text
-    assert answer.headers["Content-Type"] == "application/json"
-    (report,) = answer.json().values()
-    assert re.search(words, report), report
-    assert "48211" not in report
+def check(response: httpx.Response, status: int, pattern: str) -> None:
+    assert response.status_code == status, response.text
+    assert response.headers["Content-Type"] == "application/json"
+    (message,) = response.json().values()
+    assert re.search(pattern, message), message
+    assert "48211" not in message
 
 
-def test_the_valid_requests_behind_the_malformed_ones_are_served(post):
+def test_the_requests_without_changes_are_served(post):
     assert post(json.dumps(body()).encode()).status_code == 200
     head = json.dumps(binary()).encode()
     assert post(head + RAW, **{HEADER: str(len(head))}).status_code == 200
 
 
-@pytest.mark.parametrize(("sent", "words"), JSON_CASES.values(), ids=JSON_CASES)
-def test_the_error_of_malformed_json_says_what_is_wrong(post, sent, words):
-    check(post(json.dumps(sent).encode()), 400, words)
+@pytest.mark.parametrize(("content", "pattern"), JSON_CASES.values(), ids=JSON_CASES)
+def test_the_error_of_malformed_json_says_what_is_wrong(post, content, pattern):
+    check(post(json.dumps(content).encode()), 400, pattern)
 
 
-@pytest.mark.parametrize(("sent", "words"), TEXT_CASES.values(), ids=TEXT_CASES)
-def test_a_body_that_is_not_json_is_refused(post, sent, words):
-    check(post(sent), 400, words)
+@pytest.mark.parametrize(("content", "pattern"), TEXT_CASES.values(), ids=TEXT_CASES)
+def test_a_body_that_is_not_json_is_rejected(post, content, pattern):
+    check(post(content), 400, pattern)
 
 
 @pytest.mark.parametrize(
-    ("length", "head", "tail", "words"), BINARY_CASES.values(), ids=BINARY_CASES
+    ("length", "head", "tail", "pattern"), BINARY_CASES.values(), ids=BINARY_CASES
 )
-def test_wrong_sizes_of_binary_data_are_refused(post, length, head, tail, words):
-    written = json.dumps(head).encode()
-    length = len(written) if length is None else length
-    check(post(written + tail, **{HEADER: str(length)}), 400, words)
+def test_wrong_sizes_of_binary_data_are_rejected(post, length, head, tail, pattern):
+    encoded_head = json.dumps(head).encode()
+    length = len(encoded_head) if length is None else length
+    check(post(encoded_head + tail, **{HEADER: str(length)}), 400, pattern)
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
-def test_a_compression_bomb_is_not_unpacked(post, serving, encoding):
-    """A hundred times what may be sent, in a fraction of it."""
-    pack = zlib.compressobj(1, zlib.DEFLATED, 31 if encoding == "gzip" else 15)
-    bomb = b"".join([*(pack.compress(b" " * (1 << 20)) for _ in range(200)), pack.flush()])
+def test_a_compression_bomb_is_not_decompressed(post, serving, encoding):
+    """It would expand to a hundred times the limit."""
+    compressor = zlib.compressobj(1, zlib.DEFLATED, 31 if encoding == "gzip" else 15)
+    bomb = b"".join(
+        [*(compressor.compress(b" " * (1 << 20)) for _ in range(200)), compressor.flush()]
+    )
     before = serving.resident_bytes
     check(
         post(bomb, **{"Content-Encoding": encoding}), 413, "decompresses to more than 2097152 bytes"
@@ -182,42 +184,42 @@ def test_a_compression_bomb_is_not_unpacked(post, serving, encoding):
     assert serving.resident_bytes - before < 64 << 20
 
 
-SOUND = json.dumps(body()).encode()
+VALID = json.dumps(body()).encode()
 
 
 @pytest.mark.parametrize(
-    ("sent", "encoding", "words"),
+    ("content", "encoding", "pattern"),
     [
-        (SOUND, "gzip", "the body is not gzip"),
-        (SOUND, "br", "content encoding 'br' is unknown; use gzip or deflate"),
-        (gzip.compress(SOUND)[:-9], "gzip", "not one complete gzip"),
-        (gzip.compress(SOUND) + b"more", "gzip", "not one complete gzip"),
-        (zlib.compress(SOUND)[:40], "deflate", "not one complete deflate"),
+        (VALID, "gzip", "the body is not gzip"),
+        (VALID, "br", "content encoding 'br' is unknown; use gzip or deflate"),
+        (gzip.compress(VALID)[:-9], "gzip", "not one complete gzip"),
+        (gzip.compress(VALID) + b"more", "gzip", "not one complete gzip"),
+        (zlib.compress(VALID)[:40], "deflate", "not one complete deflate"),
     ],
-    ids=["not packed", "unknown", "cut", "with more behind it", "cut deflate"],
+    ids=["not compressed", "unknown", "cut", "trailing data", "cut deflate"],
 )
-def test_a_body_that_cannot_be_unpacked_is_refused(post, sent, encoding, words):
-    check(post(sent, **{"Content-Encoding": encoding}), 400, words)
+def test_a_body_that_cannot_be_decompressed_is_rejected(post, content, encoding, pattern):
+    check(post(content, **{"Content-Encoding": encoding}), 400, pattern)
 
 
-def test_an_oversize_body_is_refused(post):
+def test_an_oversize_body_is_rejected(post):
     check(post(bytes(3 << 20)), 413, "the request is larger than 2097152 bytes")
 
 
-def test_an_oversize_body_of_unknown_length_is_refused(post):
+def test_an_oversize_body_of_unknown_length_is_rejected(post):
     parts = (bytes(1 << 16) for _ in range(48))
     check(post(parts), 413, "the request is larger than 2097152 bytes")
 
 
 @pytest.mark.parametrize(
-    ("path", "words"),
+    ("path", "pattern"),
     [
         ("/v2/models/other/infer", "model 'other' is not served here; 'lending' is"),
         (f"/v2/models/{MODEL}/versions/2/infer", "version '2' of 'lending' is not served here"),
     ],
 )
-def test_an_unknown_model_or_version_is_not_found(post, serving, path, words):
-    check(httpx.post(serving.url + path, json=body()), 404, words)
+def test_an_unknown_model_or_version_is_not_found(post, serving, path, pattern):
+    check(httpx.post(serving.url + path, json=body()), 404, pattern)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from monitor.traffic.segment import read_segment
 from monitor.traffic.store import Store
 from tests.live.log_sidecar import Preloaded, in_process, send_requests
 from tests.live.sidecar import MODEL
-from tests.spooling import entries, logged, lost, segments, spooling
+from tests.spooling import entries, logged, lost_counts, segments, spooling
 
 pytestmark = pytest.mark.live
 
@@ -83,9 +83,9 @@ def test_a_damaged_segment_loses_only_the_damaged_rows(crashed, tmp_path, how):
             good = sum(rows for *_, rows in records) - sum(hit)
             known = [1] if kind == "last head" else known
         assert len(logged(home)) == good, (kind, offset)
-        counted = sum(lost(home).values())
+        counted = sum(lost_counts(home).values())
         assert sum(known) <= counted <= max(sum(hit), sum(known)), (kind, offset)
-        assert set(lost(home)) <= {"torn", "damaged"}
+        assert set(lost_counts(home)) <= {"torn", "damaged"}
 
 
 def flip_bit(data: bytes, offset: int) -> bytes:

@@ -30,7 +30,7 @@ from tests.live.log_sidecar import (
 )
 from tests.live.sidecar import MODEL, sidecar, start
 from tests.serving import PEOPLE
-from tests.spooling import Row, entries, logged, lost, moment
+from tests.spooling import Row, entries, logged, lost_counts, moment
 
 pytestmark = pytest.mark.live
 
@@ -40,11 +40,11 @@ class Disk:
 
     Attributes:
         fault: Fault of a write to a segment; "" for none.
-        hit: Number of writes with a fault.
+        n_faults: Number of writes with a fault.
     """
 
     def __init__(self) -> None:
-        self.fault, self.hit = "", 0
+        self.fault, self.n_faults = "", 0
         self.go = threading.Event()
         self._real = os.write
 
@@ -52,7 +52,7 @@ class Disk:
         """Write, or fail."""
         if not self.fault or Path(f"/proc/self/fd/{handle}").readlink().suffix != ".segment":
             return self._real(handle, data)
-        self.hit += 1
+        self.n_faults += 1
         if self.fault == "hang":
             assert self.go.wait(PATIENCE)
             return self._real(handle, data)
@@ -78,31 +78,31 @@ def test_rows_written_during_a_disk_error_are_lost_and_counted(
     async def use(server, client):
         before = await send_requests(client, 10, rows=2)
         disk.fault = fault
-        gone = await send_requests(client, 7, rows=3)
+        unlogged = await send_requests(client, 7, rows=3)
         disk.fault = ""
-        assert server._traffic.lost == {"disk": len(gone)}
-        return before, gone, await send_requests(client, 10)
+        assert server._traffic.lost == {"disk": len(unlogged)}
+        return before, unlogged, await send_requests(client, 10)
 
     traffic = {"path": tmp_path, "max_write_seconds": bound}
-    before, gone, after = in_process(uncompiled, use, traffic=traffic)
-    assert disk.hit >= 7
-    assert len(gone) == 21
+    before, unlogged, after = in_process(uncompiled, use, traffic=traffic)
+    assert disk.n_faults >= 7
+    assert len(unlogged) == 21
     assert_logged(tmp_path, before + after)
-    assert lost(tmp_path) == {"disk": 21}
+    assert lost_counts(tmp_path) == {"disk": 21}
 
 
 def test_a_disk_error_from_the_first_row_on_does_not_stop_responses(uncompiled, tmp_path, disk):
     disk.fault = "ENOSPC"
 
     async def use(server, client):
-        gone = await send_requests(client, 5)
+        unlogged = await send_requests(client, 5)
         assert server._traffic.lost == {"disk": 5}
         disk.fault = ""
-        return gone
+        return unlogged
 
     assert len(in_process(uncompiled, use, traffic={"path": tmp_path})) == 5
     assert logged(tmp_path) == []
-    assert lost(tmp_path) == {"disk": 5}
+    assert lost_counts(tmp_path) == {"disk": 5}
 
 
 def test_a_hanging_write_delays_one_response_by_at_most_its_bound(uncompiled, tmp_path, disk):
@@ -112,27 +112,27 @@ def test_a_hanging_write_delays_one_response_by_at_most_its_bound(uncompiled, tm
         started = time.monotonic()
         late = await send_requests(client, 1, rows=2)
         waited = time.monotonic() - started
-        gone = await send_requests(client, 30, rows=2)
-        took = time.monotonic() - started - waited
+        unlogged = await send_requests(client, 30, rows=2)
+        duration = time.monotonic() - started - waited
         log = server._traffic
         assert 0.2 <= waited < 5
         # No other request waited for it; otherwise they would take at least six seconds.
-        assert took < 30 * 0.2
-        assert (log.late, log.lost) == (1, {"slow": len(gone)})
+        assert duration < 30 * 0.2
+        assert (log.late, log.lost) == (1, {"slow": len(unlogged)})
         disk.fault = ""
         disk.go.set()
         # The late row is written as soon as the disk responds, and is not counted as lost.
         while log.spool.appender.rows < len(before) + len(late):
             await asyncio.sleep(0.01)
         after = await send_requests(client, 5)
-        assert log.lost == {"slow": len(gone)}
-        return before + late + after, gone
+        assert log.lost == {"slow": len(unlogged)}
+        return before + late + after, unlogged
 
     traffic = {"path": tmp_path, "max_write_seconds": 0.2}
-    kept, gone = in_process(uncompiled, use, traffic=traffic)
-    assert disk.hit == 1
-    assert_logged(tmp_path, kept)
-    assert lost(tmp_path) == {"slow": len(gone)}
+    expected, unlogged = in_process(uncompiled, use, traffic=traffic)
+    assert disk.n_faults == 1
+    assert_logged(tmp_path, expected)
+    assert lost_counts(tmp_path) == {"slow": len(unlogged)}
 
 
 def test_no_row_is_lost_when_the_clock_jumps_back(uncompiled, tmp_path, monkeypatch):
@@ -153,10 +153,10 @@ def test_no_row_is_lost_when_the_clock_jumps_back(uncompiled, tmp_path, monkeypa
         "date=2026-03-01/hour=11",
         "date=2026-03-01/hour=12",
     ]
-    assert lost(tmp_path) == {}
+    assert lost_counts(tmp_path) == {}
 
 
-def test_a_second_sidecar_on_a_directory_is_refused_and_the_first_continues(uncompiled, tmp_path):
+def test_a_second_sidecar_on_a_directory_is_rejected_and_the_first_continues(uncompiled, tmp_path):
     config = {"traffic": {"path": str(tmp_path / "log")}}
 
     async def load(endpoint: str) -> list[Row]:
@@ -174,7 +174,7 @@ def test_a_second_sidecar_on_a_directory_is_refused_and_the_first_continues(unco
         assert out.read_text() == ""
         expected += asyncio.run(load(first.grpc))
     assert_logged(tmp_path / "log", expected)
-    assert lost(tmp_path / "log") == {}
+    assert lost_counts(tmp_path / "log") == {}
 
 
 @pytest.mark.parametrize("when_full", ["drop_oldest", "stop"])
@@ -211,7 +211,7 @@ def test_the_disk_quota_is_respected_and_lost_rows_are_counted(
     assert max(usage) < (1 << 20) + (1 << 18)
     removed = [f for e in entries(tmp_path) for f in e.files if f.removed]
     assert len(sent) == 60 * 200 == len(rows) + sum(f.rows for f in removed) + counted.total()
-    assert lost(tmp_path) == dict(counted)
+    assert lost_counts(tmp_path) == dict(counted)
     assert set(counted) <= {"full"}
     if when_full == "stop":
         assert not removed
@@ -230,13 +230,13 @@ def metric(url: str, series: str) -> float:
     return float(value)
 
 
-def test_a_full_disk_does_not_stop_predictions(uncompiled, tmp_path, lacking):
+def test_a_full_disk_does_not_stop_predictions(uncompiled, tmp_path, skip_or_fail):
     """On a small file system, which another file fills and frees."""
     mount = tmp_path / "disk"
     mount.mkdir()
     trial = ["unshare", "--mount", "mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(mount)]
     if subprocess.run(trial, check=False, capture_output=True).returncode:
-        lacking("mounting a disk in a namespace of its own is not permitted")
+        skip_or_fail("mounting a disk in a namespace of its own is not permitted")
     script = f'mount -t tmpfs -o size=3m tmpfs "{mount}" && exec "$@"'
     config = {
         "traffic": {"path": str(mount / "log"), "roll_seconds": 0.5, "max_write_seconds": 60},
@@ -249,7 +249,7 @@ def test_a_full_disk_does_not_stop_predictions(uncompiled, tmp_path, lacking):
         url = re.findall(r"REST +(http://\S+)", process.stdout)[0]
         # The file system as the sidecar sees it.
         inside = Path(f"/proc/{process.process.pid}/root{mount}")
-        expected, gone, counted = asyncio.run(filled_and_freed(endpoint, url, inside))
+        expected, sent_while_full, counted = asyncio.run(filled_and_freed(endpoint, url, inside))
         request = inside / "log" / SEGMENTS / ROLL_REQUEST
         request.touch()
         end = time.monotonic() + PATIENCE
@@ -263,11 +263,11 @@ def test_a_full_disk_does_not_stop_predictions(uncompiled, tmp_path, lacking):
         process.end()
     rows = Counter(logged(home))
     assert set(rows.values()) == {1}
-    assert rows <= Counter(expected + gone)
+    assert rows <= Counter(expected + sent_while_full)
     assert Counter(expected) <= rows
-    missing = len(expected) + len(gone) - len(rows)
+    missing = len(expected) + len(sent_while_full) - len(rows)
     assert counted == missing > 0
-    assert lost(home) == {"disk": missing}
+    assert lost_counts(home) == {"disk": missing}
 
 
 async def filled_and_freed(
@@ -283,42 +283,42 @@ async def filled_and_freed(
                     pass
             except OSError as error:
                 assert error.errno == errno.ENOSPC  # noqa: PT017
-        gone = await send_requests(client, 200, rows=20)
+        sent_while_full = await send_requests(client, 200, rows=20)
         assert metric(url, series) > 0
         (inside / "ballast").unlink()
         counted = metric(url, series)
         expected += await send_requests(client, 20, rows=5)
         assert metric(url, series) == counted
-    return expected, gone, counted
+    return expected, sent_while_full, counted
 
 
-def test_a_read_only_directory_does_not_stop_predictions(uncompiled, tmp_path, lacking):
+def test_a_read_only_directory_does_not_stop_predictions(uncompiled, tmp_path, skip_or_fail):
     """Not even root can create a file in an immutable directory."""
     home = tmp_path / "log"
     folder = home / SEGMENTS
     folder.mkdir(parents=True)
 
     def chattr(flag: str) -> bool:
-        done = subprocess.run(["chattr", flag, folder], check=False, capture_output=True)
-        return done.returncode == 0
+        process = subprocess.run(["chattr", flag, folder], check=False, capture_output=True)
+        return process.returncode == 0
 
     if not (chattr("+i") and chattr("-i")):
-        lacking("directories cannot be made immutable here")
+        skip_or_fail("directories cannot be made immutable here")
 
     async def use(server, client):
         before = await send_requests(client, 5)
         server._traffic.spool.appender.roll()
         assert chattr("+i")
         try:
-            gone = await send_requests(client, 6, rows=2)
+            unlogged = await send_requests(client, 6, rows=2)
         finally:
             chattr("-i")
-        assert server._traffic.lost == {"disk": 12} == {"disk": len(gone)}
+        assert server._traffic.lost == {"disk": 12} == {"disk": len(unlogged)}
         return before + await send_requests(client, 5)
 
     expected = in_process(uncompiled, use, traffic={"path": home})
     assert_logged(home, expected)
-    assert lost(home) == {"disk": 12}
+    assert lost_counts(home) == {"disk": 12}
 
 
 def test_a_failure_to_record_groups_does_not_lose_traffic(uncompiled, tmp_path, monkeypatch):
@@ -334,4 +334,4 @@ def test_a_failure_to_record_groups_does_not_lose_traffic(uncompiled, tmp_path, 
     parts = {"traffic": {"path": tmp_path / "log"}, "outcomes": {"path": tmp_path / "outcomes"}}
     expected = in_process(uncompiled, use, **parts)
     assert_logged(tmp_path / "log", expected)
-    assert lost(tmp_path / "log") == {}
+    assert lost_counts(tmp_path / "log") == {}

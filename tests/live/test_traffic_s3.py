@@ -1,4 +1,4 @@
-"""The traffic log in object storage: many sidecars share it, and it may fail for a while."""
+"""The traffic log in object storage, shared by several sidecars and temporarily unavailable."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from tests.live.object_storage import (
 )
 from tests.live.sidecar import sidecar
 from tests.serving import running
-from tests.spooling import Row, entries, logged, lost, payload, segments, spooling
+from tests.spooling import Row, entries, logged, lost_counts, payload, segments, spooling
 
 pytestmark = pytest.mark.live
 
-# Rolled at every tick of the keeper that finds something.
+# Segments are rolled after 0.2 seconds.
 TRAFFIC = {"roll_seconds": 0.2, "max_write_seconds": 60}
 
 
@@ -51,9 +51,9 @@ def storage(request, tmp_path_factory):
     """The port of moto's server."""
     try:
         python = peer_python("moto")
-    except PeerUnavailableError as reason:
-        needed = request.config.getoption("--require-components")
-        (pytest.fail if needed else pytest.skip)(str(reason))
+    except PeerUnavailableError as error:
+        required = request.config.getoption("--require-components")
+        (pytest.fail if required else pytest.skip)(str(error))
     with moto(python, tmp_path_factory.mktemp("moto")) as port:
         yield port
 
@@ -63,12 +63,12 @@ def proxy(storage, monkeypatch):
     """Object storage that fails on request, with short timeouts."""
     monkeypatch.setattr("monitor.traffic.store._REQUEST_SECONDS", 1.0)
     monkeypatch.setattr("monitor.traffic.spool._LONGEST_PAUSE", 1.0)
-    with faulty_proxy(storage) as found:
-        yield found
+    with faulty_proxy(storage) as running_proxy:
+        yield running_proxy
 
 
 def assert_whole(store: Store) -> None:
-    """The ledger lists every file of the store, as it is there."""
+    """The ledger lists every file of the store with its digest."""
     listed = [file for entry in entries(store) for file in entry.files]
     stored = store.files(suffix=".parquet")
     assert sorted(file.path for file in listed) == [file.path for file in stored]
@@ -83,34 +83,34 @@ def assert_holds_once(store: Store, expected: list[Row]) -> None:
 
 
 def test_two_sidecars_share_a_prefix_without_collisions(uncompiled, storage, tmp_path, monkeypatch):
-    """As it is ordinarily set up: the address names the bucket, and variables say the rest."""
+    """The usual setup: the URI names the bucket, and environment variables set the rest."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{storage}")
     monkeypatch.setenv("AWS_REGION", "us-east-1")
 
     async def load(endpoints: list[str]) -> list[Row]:
         clients = [AsyncClient(e, model="lending", timeout=PATIENCE) for e in endpoints]
-        lots = await asyncio.gather(
+        batches = await asyncio.gather(
             *(send_requests(c, 150, rows=2) for c in clients for _ in range(2))
         )
         await asyncio.gather(*(client.close() for client in clients))
-        return [row for lot in lots for row in lot]
+        return [row for batch in batches for row in batch]
 
     with ExitStack() as stack:
         replicas = []
         for name in ("one", "two"):
             traffic = {**TRAFFIC, "path": str(tmp_path / name / "log")}
             config = {"traffic": {**traffic, "store": f"s3://{BUCKET}/replicas"}}
-            found = stack.enter_context(sidecar(uncompiled, tmp_path / name, config))
-            assert f"s3://{BUCKET}/replicas" in found.out.read_text()
-            replicas.append(found)
-        expected = asyncio.run(load([found.grpc for found in replicas]))
+            replica = stack.enter_context(sidecar(uncompiled, tmp_path / name, config))
+            assert f"s3://{BUCKET}/replicas" in replica.out.read_text()
+            replicas.append(replica)
+        expected = asyncio.run(load([replica.grpc for replica in replicas]))
     store = Store.open(address(storage, "replicas"))
     assert_holds_once(store, expected)
-    # Each has left an entry at least, and nothing at home.
+    # Each has at least one ledger entry in the store, and no segment left locally.
     assert len({entry.segment.split("-")[1] for entry in entries(store)}) == 2
     assert not segments(tmp_path / "one" / "log")
     assert not segments(tmp_path / "two" / "log")
-    assert lost(store) == {}
+    assert lost_counts(store) == {}
     assert all(SECRET not in r.log + r.out.read_text() for r in replicas)
 
 
@@ -130,19 +130,19 @@ def test_predictions_continue_while_the_store_fails_and_rows_are_stored_once_lat
         ):
             expected += await send_requests(client, 20)
             proxy.fail(fault)
-            begun = time.monotonic()
+            started = time.monotonic()
             slowest = 0.0
-            while time.monotonic() - begun < 3 or proxy.failed < 2:
-                one = time.monotonic()
+            while time.monotonic() - started < 3 or proxy.failed < 2:
+                request_started = time.monotonic()
                 expected += await send_requests(client, 1, rows=3)
-                slowest = max(slowest, time.monotonic() - one)
+                slowest = max(slowest, time.monotonic() - request_started)
                 await asyncio.sleep(0.02)
-                assert time.monotonic() - begun < PATIENCE
-            # An answer never waits for the store, which takes seconds to give up.
+                assert time.monotonic() - started < PATIENCE
+            # No response waits for the store, whose timeouts take seconds.
             assert slowest < 1.0
             if fault != "slow":
                 assert segments(home)
-            partial = await asyncio.to_thread(readable, direct)
+            partial = await asyncio.to_thread(stored_rows, direct)
             assert partial <= Counter(expected)
             proxy.heal()
             expected += await send_requests(client, 20)
@@ -152,12 +152,12 @@ def test_predictions_continue_while_the_store_fails_and_rows_are_stored_once_lat
         expected = asyncio.run(run())
     assert_holds_once(direct, expected)
     assert not segments(home)
-    assert lost(direct) == {}
+    assert lost_counts(direct) == {}
     assert SECRET not in caplog.text
 
 
-def readable(store: Store) -> Counter[Row]:
-    """Every row of every file that is there, none of which is a part of one."""
+def stored_rows(store: Store) -> Counter[Row]:
+    """All rows of the store; fails if a file is incomplete."""
     return Counter(logged(store))
 
 
@@ -165,10 +165,10 @@ def test_an_upload_whose_source_fails_creates_no_file(storage, tmp_path, monkeyp
     store = Store.open(address(storage, "partial"))
     source = tmp_path / "source"
     source.write_bytes(b"x" * 3_000_000)
-    real = Path.open
+    real_open = Path.open
 
     class Failing:
-        """A file on a disk that fails within it."""
+        """A file whose reads fail after the first megabyte."""
 
         def __init__(self, file) -> None:
             self._file = file
@@ -184,11 +184,11 @@ def test_an_upload_whose_source_fails_creates_no_file(storage, tmp_path, monkeyp
                 raise OSError("the disk fails")
             return self._file.read(min(size, 1 << 20))
 
-    def opened(path: Path, mode: str = "r", *rest, **more):
-        file = real(path, mode, *rest, **more)
+    def open_failing(path: Path, mode: str = "r", *rest, **more):
+        file = real_open(path, mode, *rest, **more)
         return Failing(file) if path == source else file
 
-    monkeypatch.setattr(Path, "open", opened)
+    monkeypatch.setattr(Path, "open", open_failing)
     with pytest.raises(OSError, match="the disk fails"):
         store.put_file("one.parquet", source)
     assert store.files() == []
@@ -197,9 +197,9 @@ def test_an_upload_whose_source_fails_creates_no_file(storage, tmp_path, monkeyp
 def test_a_sidecar_stops_in_time_while_its_store_hangs_and_the_next_one_stores_the_rest(
     uncompiled, storage, proxy, tmp_path
 ):
-    place = address(proxy.port, "hung")
+    location = address(proxy.port, "hung")
     config = {
-        "traffic": {**TRAFFIC, "path": str(tmp_path / "log"), "store": place},
+        "traffic": {**TRAFFIC, "path": str(tmp_path / "log"), "store": location},
         "server": {"drain_seconds": 1},
     }
 
@@ -226,19 +226,19 @@ def test_a_sidecar_stops_in_time_while_its_store_hangs_and_the_next_one_stores_t
 
 
 def test_a_sidecar_starts_although_its_store_is_down(uncompiled, tmp_path):
-    """Also where the address leaves the region to be found out."""
-    places = [address(1, "down"), f"s3://{BUCKET}/down"]
+    """Also if the URI does not name the region."""
+    locations = [address(1, "down"), f"s3://{BUCKET}/down"]
 
-    async def run(place: str, home: Path) -> tuple[str, list[Row]]:
-        traffic = {**TRAFFIC, "path": home, "store": place}
+    async def run(location: str, home: Path) -> tuple[str, list[Row]]:
+        traffic = {**TRAFFIC, "path": home, "store": location}
         async with (
             running(uncompiled.path, traffic=traffic, server={"drain_seconds": 0.5}) as server,
             AsyncClient(f"127.0.0.1:{server.grpc.port}", model="lending") as client,
         ):
             return server.introduction, await send_requests(client, 5)
 
-    for n, place in enumerate(places):
-        introduction, expected = asyncio.run(run(place, tmp_path / str(n)))
+    for n, location in enumerate(locations):
+        introduction, expected = asyncio.run(run(location, tmp_path / str(n)))
         assert len(expected) == 5
         assert segments(tmp_path / str(n))
         assert f"{BUCKET}/down" in introduction
@@ -246,7 +246,7 @@ def test_a_sidecar_starts_although_its_store_is_down(uncompiled, tmp_path):
 
 
 def test_spools_of_many_processes_never_overwrite_each_other(storage, tmp_path):
-    """Each begins at the same second, with segments that are called alike but for the process."""
+    """Their segments start in the same second, and differ in name only by the process."""
     store = Store.open(address(storage, "many"))
     expected = []
     with ExitStack() as stack:
@@ -267,14 +267,14 @@ def test_windows_erasure_and_expiry_work_in_a_bucket_as_in_a_directory(storage, 
         with spooling(tmp_path / f"home-{store.is_local}", store) as spool:
             data = payload(*((f"r{n}", [float(n)]) for n in range(30)))
             assert spool.appender.write(data, 30)
-    found = []
+    results = []
     for store in stores:
         with Window.read(store.location) as window:
             assert window.provenance.complete
-            found.append(
+            results.append(
                 (window.counts().cells, window.sample(5, seed=1)["request_id"].to_pylist())
             )
-    assert found[0] == found[1]
+    assert results[0] == results[1]
     bucket = stores[1]
     receipt = erase("r7", [LogLocation(store=bucket)], Pseudonyms(None))
     assert (receipt.complete, receipt.rows) == (True, 1)
@@ -282,6 +282,6 @@ def test_windows_erasure_and_expiry_work_in_a_bucket_as_in_a_directory(storage, 
     assert_whole(bucket)
     tomorrow = dt.datetime.now(dt.UTC).date() + dt.timedelta(days=1)
     expired = expire(bucket, tomorrow)
-    # Who was erased is forgotten with what they were erased from.
+    # Erasure records expire together with the files.
     assert (expired.files, expired.rows) == (2, 29)
     assert bucket.files(suffix=".parquet") == []

@@ -1,7 +1,7 @@
-"""tritonclient's stubs and ours put the same request on the wire.
+"""tritonclient's stubs and ours encode the same request identically.
 
-Both register the same protocol, which one process cannot hold twice, so tritonclient runs in an
-environment of its own and speaks through bytes.
+Both register the same protobuf package, which is possible only once per process, so tritonclient
+runs in its own environment and exchanges files.
 """
 
 from __future__ import annotations
@@ -20,20 +20,26 @@ pytestmark = pytest.mark.live
 
 
 @pytest.fixture
-def triton(lacking, tmp_path):
-    """Calls an action of tritonclient_peer.py on some bytes and gives the bytes it made."""
+def triton(skip_or_fail, tmp_path):
+    """Runs an action of tritonclient_peer.py on some bytes; returns its output."""
     try:
         python = peer_python("tritonclient")
-    except PeerUnavailableError as reason:
-        lacking(str(reason))
+    except PeerUnavailableError as error:
+        skip_or_fail(str(error))
 
     def run(action: str, request: bytes = b"") -> bytes:
-        given, made = tmp_path / "given", tmp_path / "made"
-        given.write_bytes(request)
-        command = [python, Path(__file__).with_name("tritonclient_peer.py"), action, given, made]
-        done = subprocess.run(command, check=False, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return made.read_bytes()
+        input_file, output_file = tmp_path / "input", tmp_path / "output"
+        input_file.write_bytes(request)
+        command = [
+            python,
+            Path(__file__).with_name("tritonclient_peer.py"),
+            action,
+            input_file,
+            output_file,
+        ]
+        process = subprocess.run(command, check=False, capture_output=True, text=True)
+        assert process.returncode == 0, process.stderr
+        return output_file.read_bytes()
 
     return run
 
@@ -50,7 +56,7 @@ def test_tritonclient_parses_our_messages(triton):
 
 
 def test_a_request_of_tritonclient_is_parsed(triton):
-    request = ModelInferRequest.FromString(triton("made_by_the_client"))
+    request = ModelInferRequest.FromString(triton("client_request"))
     assert (request.model_name, request.id) == ("lending", "r-2")
     assert request.parameters["source"].string_param == "branch"
     (tensor,) = request.inputs

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from monitor.scoring.judge import signal_values
 from tests.live.conftest import RULES
-from tests.live.datatypes import ask, rows_for
+from tests.live.datatypes import rows_for, run_peer
 from tests.live.sidecar import MODEL, VERSION
 
 pytestmark = pytest.mark.live
@@ -38,18 +38,18 @@ def rows(fitted) -> dict[str, NDArray[Any]]:
 
 
 @pytest.fixture(scope="module")
-def answers() -> dict[str, Report]:
+def reports() -> dict[str, Report]:
     """Reports by transport, filled on first use."""
     return {}
 
 
 @pytest.fixture(params=["grpc", "http"])
-def report(request, answers, fitted, serving, rows, peer, tmp_path) -> Report:
+def report(request, reports, fitted, serving, rows, peer, tmp_path) -> Report:
     transport = request.param
-    if transport not in answers:
+    if transport not in reports:
         address = serving.grpc if transport == "grpc" else serving.url.removeprefix("http://")
         names = [feature.name for feature in fitted.judge.sensitivity.spec.features]
-        scores, facts = ask(
+        scores, facts = run_peer(
             peer("tritonclient"),
             "tritonclient_serving_peer.py",
             (transport, address),
@@ -57,18 +57,18 @@ def report(request, answers, fitted, serving, rows, peer, tmp_path) -> Report:
             names,
             tmp_path,
         )
-        answers[transport] = Report(transport=transport, scores=scores, facts=facts)
-    return answers[transport]
+        reports[transport] = Report(transport=transport, scores=scores, facts=facts)
+    return reports[transport]
 
 
 @pytest.fixture
 def expected(fitted, rows):
     """The library's scores of the rows for a datatype."""
 
-    def find(datatype: str):
+    def scores_for(datatype: str):
         return fitted.judge.scores(torch.from_numpy(rows[datatype].astype(np.float32)))
 
-    return find
+    return scores_for
 
 
 def test_the_server_is_live_and_the_model_ready(report):
@@ -90,20 +90,20 @@ def test_tritonclient_reads_the_metadata(report):
 
 def test_scores_equal_the_librarys_in_every_request_format(report, rows, expected):
     """Every datatype, whole and by columns, raw and as JSON, compressed, and asynchronously."""
-    asked = [name for name in report.scores if name.split()[0] in rows]
-    assert len(asked) >= 2 * 14 + 4
-    for name in asked:
-        wanted = expected(name.split()[0]).logit.numpy()
-        for found in report.scores[name].reshape(-1, _COUNT):
-            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5, err_msg=name)
+    names = [name for name in report.scores if name.split()[0] in rows]
+    assert len(names) >= 2 * 14 + 4
+    for name in names:
+        logits = expected(name.split()[0]).logit.numpy()
+        for received in report.scores[name].reshape(-1, _COUNT):
+            np.testing.assert_allclose(received, logits, rtol=1e-5, atol=1e-5, err_msg=name)
 
 
 def test_every_output_has_the_requested_format(report, expected):
     scores = expected("FP32")
     values = {name: signal_values(scores.attributes[name]) for name in RULES}
     for name in ("flip_probability", "expected_change"):
-        wanted = np.stack([values[a][name] for a in RULES], 1)
-        np.testing.assert_allclose(report.scores[name], wanted, rtol=1e-4, atol=1e-5)
+        expected_values = np.stack([values[a][name] for a in RULES], 1)
+        np.testing.assert_allclose(report.scores[name], expected_values, rtol=1e-4, atol=1e-5)
     logs = np.stack([values[a]["prediction_sensitivity"] for a in RULES], 1)
     np.testing.assert_allclose(report.scores["sensitivity"], np.exp(logs), rtol=1e-4)
     shares = np.stack([scores.attributes[a].contributions.numpy() for a in RULES], 1)
@@ -123,8 +123,8 @@ def test_response_parameters_equal_the_librarys_values(report, expected, fitted)
         np.where(above, "above", "within").ravel().tolist(),
     ]
     np.testing.assert_allclose(report.scores["p_value"], p_values, atol=2e-3)
-    decided = ["granted" if yes else "refused" for yes in scores.decision.tolist()]
-    assert report.facts["decision"] == [[_COUNT], decided]
+    decisions = ["granted" if favourable else "refused" for favourable in scores.decision.tolist()]
+    assert report.facts["decision"] == [[_COUNT], decisions]
     actions = np.where(above.any(1), "flag", "none").tolist()
     assert report.facts["action"] == [[_COUNT], actions]
 
@@ -136,14 +136,14 @@ def test_the_id_and_the_version_are_returned(report):
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("case", "message"),
     [
         ("unknown model", "model 'other' is not served here; 'lending' is"),
         ("unknown version", "version '9' of 'lending' is not served here; '3' is"),
         ("unknown metadata", "model 'other' is not served here"),
     ],
 )
-def test_an_unknown_model_or_version_is_not_found(report, asked, message):
-    status, words = report.facts[asked]
+def test_an_unknown_model_or_version_is_not_found(report, case, message):
+    status, details = report.facts[case]
     assert status == ("404" if report.transport == "http" else "StatusCode.NOT_FOUND")
-    assert message in words
+    assert message in details

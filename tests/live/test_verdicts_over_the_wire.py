@@ -1,4 +1,4 @@
-"""Verdicts over the wire are the library's, by whichever door and in whatever batches they come."""
+"""Verdicts over the wire equal the library's, for both transports and all batch sizes."""
 
 from __future__ import annotations
 
@@ -24,109 +24,117 @@ OUTPUTS = ("score", "verdict", "p_value", "decision")
 _CONCURRENT = 64
 Outputs = dict[str, NDArray[Any]]
 
-# By how much a score may differ between batches: no more than rounding of float32 explains.
+# Tolerance of scores between batches: float32 rounding.
 _ROUNDING = 2e-5
 
 
 class Expected:
-    """What the library says of all rows."""
+    """Results of the library for all rows."""
 
     def __init__(self, fitted) -> None:
         judge = fitted.judge
         scores = judge.scores(torch.from_numpy(fitted.rows))
         self.score = scores.logit.numpy()
         self.decision = np.where(scores.decision.numpy(), "granted", "refused")
-        # Of a score within rounding of the bound both verdicts are right.
-        self.sure = np.abs(scores.signed_margin.numpy()) > _ROUNDING
-        verdicts, p_values, sure = [], [], []
+        # Within rounding of the threshold, both results are accepted.
+        self.unambiguous = np.abs(scores.signed_margin.numpy()) > _ROUNDING
+        verdicts, p_values, unambiguous = [], [], []
         for name, (signal, alpha) in RULES.items():
             p_values.append(judge.p_values(scores, name, signal=signal))
             verdicts.append(np.where(p_values[-1] <= alpha, "above", "within"))
             values = signal_values(scores.attributes[name])[signal]
-            near = [
-                judge.baseline.p_values(name, signal, values + sign * _ROUNDING * spread) <= alpha
-                for spread in [1 + np.abs(values)]
+            shifted = [
+                judge.baseline.p_values(name, signal, values + sign * _ROUNDING * scale) <= alpha
+                for scale in [1 + np.abs(values)]
                 for sign in (-1, 1)
             ]
-            sure.append(near[0] == near[1])
+            unambiguous.append(shifted[0] == shifted[1])
         self.verdict = np.array(verdicts).T
         self.p_value = np.array(p_values).T
-        self.sure_verdict = np.array(sure).T
+        self.unambiguous_verdict = np.array(unambiguous).T
 
 
 @pytest.fixture(scope="module")
 def expected(fitted) -> Expected:
-    found = Expected(fitted)
-    # Nearly all are sure, and both verdicts of both attributes are common.
-    assert found.sure_verdict.mean() > 0.995
-    shares = (found.verdict == "above").mean(0)
+    library = Expected(fitted)
+    # Nearly all verdicts are unambiguous, and both verdicts of both attributes are common.
+    assert library.unambiguous_verdict.mean() > 0.995
+    shares = (library.verdict == "above").mean(0)
     assert (shares > 0.05).all()
     assert (shares < 0.4).all()
-    return found
+    return library
 
 
-def check(expected: Expected, answers: Iterable[tuple[slice, Outputs]]) -> int:
-    """Compare answers with the library's, and count their rows."""
+def check(expected: Expected, responses: Iterable[tuple[slice, Outputs]]) -> int:
+    """Compare responses with the library's results; return their number of rows."""
     rows = 0
-    for at, found in answers:
+    for at, outputs in responses:
         count = at.stop - at.start
         rows += count
-        np.testing.assert_allclose(found["score"].ravel(), expected.score[at], rtol=1e-5, atol=1e-5)
-        sure = expected.sure_verdict[at]
-        verdict = found["verdict"].reshape(count, len(RULES))
-        assert (verdict == expected.verdict[at])[sure].all()
-        p_value = found["p_value"].reshape(count, len(RULES))
-        # A rank of the baseline's 800 rows, or two, is what rounding can make.
+        np.testing.assert_allclose(
+            outputs["score"].ravel(), expected.score[at], rtol=1e-5, atol=1e-5
+        )
+        unambiguous = expected.unambiguous_verdict[at]
+        verdict = outputs["verdict"].reshape(count, len(RULES))
+        assert (verdict == expected.verdict[at])[unambiguous].all()
+        p_value = outputs["p_value"].reshape(count, len(RULES))
+        # Rounding can change the rank among the baseline's 800 rows by one or two.
         np.testing.assert_allclose(p_value, expected.p_value[at], atol=3 / 800)
-        assert (found["decision"].ravel() == expected.decision[at])[expected.sure[at]].all()
+        assert (outputs["decision"].ravel() == expected.decision[at])[
+            expected.unambiguous[at]
+        ].all()
     return rows
 
 
-def by_raw(response: wire.ModelInferResponse) -> Outputs:
-    """The outputs of a raw answer, flat."""
-    found = {}
+def decode_outputs(response: wire.ModelInferResponse) -> Outputs:
+    """The outputs of a raw response, flat."""
+    outputs = {}
     for output, raw in zip(response.outputs, response.raw_output_contents, strict=True):
         if output.datatype == "BYTES":
-            texts, place = [], 0
-            while place < len(raw):
-                end = place + 4 + int.from_bytes(raw[place : place + 4], "little")
-                texts.append(raw[place + 4 : end].decode())
-                place = end
-            found[output.name] = np.array(texts)
+            texts, offset = [], 0
+            while offset < len(raw):
+                end = offset + 4 + int.from_bytes(raw[offset : offset + 4], "little")
+                texts.append(raw[offset + 4 : end].decode())
+                offset = end
+            outputs[output.name] = np.array(texts)
         else:
-            found[output.name] = np.frombuffer(raw, {"FP32": "<f4", "FP64": "<f8"}[output.datatype])
-    return found
+            outputs[output.name] = np.frombuffer(
+                raw, {"FP32": "<f4", "FP64": "<f8"}[output.datatype]
+            )
+    return outputs
 
 
 def parts(total: int, size: int) -> Iterator[slice]:
     return (slice(start, min(start + size, total)) for start in range(0, total, size))
 
 
-async def ask_by_grpc(
+async def infer_by_grpc(
     address: str, rows: NDArray[np.float32], size: int
 ) -> list[tuple[slice, Outputs]]:
-    """All rows in requests of so many, with 64 under way at any time."""
-    waiting = parts(len(rows), size)
-    found = []
+    """Send all rows in requests of `size` rows, 64 requests at a time."""
+    slices = parts(len(rows), size)
+    responses = []
 
     async def work(call) -> None:
-        for at in waiting:
+        for at in slices:
             data = await call(request_of(rows[at], *OUTPUTS).SerializeToString(), timeout=60)
-            found.append((at, by_raw(wire.ModelInferResponse.FromString(data))))
+            responses.append((at, decode_outputs(wire.ModelInferResponse.FromString(data))))
 
     async with grpc.aio.insecure_channel(address) as channel:
         call = channel.unary_unary(METHOD)
         await asyncio.gather(*(work(call) for _ in range(_CONCURRENT)))
-    return found
+    return responses
 
 
 @pytest.mark.parametrize("size", [1, 7, 256, 3_000], ids="{} rows a request".format)
-def test_grpc_verdicts_are_the_librarys(serving, fitted, expected, size):
-    found = asyncio.run(ask_by_grpc(serving.grpc, fitted.rows, size))
-    assert check(expected, found) == len(fitted.rows)
+def test_grpc_verdicts_equal_the_librarys(serving, fitted, expected, size):
+    responses = asyncio.run(infer_by_grpc(serving.grpc, fitted.rows, size))
+    assert check(expected, responses) == len(fitted.rows)
 
 
-def ask_by_rest(url: str, rows: NDArray[np.float32], size: int) -> Iterator[tuple[slice, Outputs]]:
+def infer_by_rest(
+    url: str, rows: NDArray[np.float32], size: int
+) -> Iterator[tuple[slice, Outputs]]:
     with httpx.Client() as client:
         for at in parts(len(rows), size):
             tensor = {
@@ -135,13 +143,13 @@ def ask_by_rest(url: str, rows: NDArray[np.float32], size: int) -> Iterator[tupl
                 "shape": list(rows[at].shape),
                 "data": rows[at].tolist(),
             }
-            wanted = [{"name": name} for name in OUTPUTS]
-            answer = client.post(url, json={"inputs": [tensor], "outputs": wanted})
-            assert answer.status_code == 200, answer.text
-            yield at, {o["name"]: np.array(o["data"]) for o in answer.json()["outputs"]}
+            requested = [{"name": name} for name in OUTPUTS]
+            response = client.post(url, json={"inputs": [tensor], "outputs": requested})
+            assert response.status_code == 200, response.text
+            yield at, {o["name"]: np.array(o["data"]) for o in response.json()["outputs"]}
 
 
 @pytest.mark.parametrize(("size", "count"), [(1, 500), (1_000, 10_000)])
-def test_rest_verdicts_are_the_librarys(serving, fitted, expected, size, count):
-    found = ask_by_rest(serving.infer_url, fitted.rows[:count], size)
-    assert check(expected, found) == count
+def test_rest_verdicts_equal_the_librarys(serving, fitted, expected, size, count):
+    responses = infer_by_rest(serving.infer_url, fitted.rows[:count], size)
+    assert check(expected, responses) == count

@@ -1,4 +1,4 @@
-"""DuckDB and Spark find the same in a log of a million rows, statistic by statistic."""
+"""DuckDB and Spark compute the same statistics of a log of a million rows."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from tests.traffic_logs import (
 
 pytestmark = [
     pytest.mark.live,
-    # Py4J leaves the closing of its sockets to the garbage collector.
+    # Py4J's sockets are closed by the garbage collector.
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
 ROWS = 1_000_000
-# Each question is asked once: there is little for a second compiler, or more collectors, to gain.
+# Each query runs once, so optimizing compilation and parallel collection do not pay off.
 BRIEF_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 UNTIL = START + dt.timedelta(hours=5)
 
@@ -44,14 +44,14 @@ class Pair:
     duckdb: Window
     spark: Window
 
-    def agree(self, ask: Callable[[Window], Any]) -> Any:
-        one, other = ask(self.duckdb), ask(self.spark)
-        assert one == other
-        return one
+    def agree(self, query: Callable[[Window], Any]) -> Any:
+        duckdb_result, spark_result = query(self.duckdb), query(self.spark)
+        assert duckdb_result == spark_result
+        return duckdb_result
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory) -> Path:
+def logs(tmp_path_factory) -> Path:
     """A million rows of two versions with different columns, and contradictory outcomes."""
     root = tmp_path_factory.mktemp("million")
     older = traffic_columns("age", attributes=("sex",), hashed=("age",))
@@ -78,19 +78,19 @@ def session(
         "java": shutil.which("java") is not None,
     }
     if not all(needed.values()):
-        lacking = ", ".join(name for name, there in needed.items() if not there)
+        missing = ", ".join(name for name, available in needed.items() if not available)
         required = request.config.getoption("--require-components")
-        (pytest.fail if required else pytest.skip)(f"Spark lacks {lacking}")
+        (pytest.fail if required else pytest.skip)(f"Spark lacks {missing}")
     import pyspark
     from pyspark.sql import SparkSession
 
-    # Executors leave files in Spark's home, which would be that of the installed package.
+    # Executors write files to SPARK_HOME, which would be the installed package.
     home, installed = tmp_path_factory.mktemp("spark"), Path(pyspark.__file__).parent
     for part in ("bin", "jars"):
         (home / part).symlink_to(installed / part)
     patch = pytest.MonkeyPatch()
     patch.setenv("SPARK_HOME", str(home))
-    found = (
+    spark_session = (
         SparkSession.builder.master("local-cluster[2,1,1024]")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
@@ -103,16 +103,16 @@ def session(
         .config("spark.sql.warehouse.dir", str(home / "warehouse"))
         .getOrCreate()
     )
-    found.sparkContext.setLogLevel("ERROR")
-    yield found
-    found.stop()
+    spark_session.sparkContext.setLogLevel("ERROR")
+    yield spark_session
+    spark_session.stop()
     patch.undo()
 
 
 @pytest.fixture(scope="module")
-def pair(place: Path, session: Any) -> Iterator[Pair]:
+def pair(logs: Path, session: Any) -> Iterator[Pair]:
     options: dict[str, Any] = {"until": UNTIL, "verify": False}
-    log, outcomes = place / "log", place / "outcomes"
+    log, outcomes = logs / "log", logs / "outcomes"
     with (
         Engine.spark(session) as engine,
         Window.read(log, outcomes, **options) as duckdb,
@@ -132,13 +132,13 @@ def test_verdicts_and_actions_agree(pair):
 
 
 def test_histograms_agree(pair):
-    found = pair.agree(lambda w: w.score_histogram("ethnicity", bins=37))
-    assert sum(sum(bars.counts) + bars.missing for bars in found.bars) == ROWS + 1_000
+    histogram = pair.agree(lambda w: w.score_histogram("ethnicity", bins=37))
+    assert sum(sum(bars.counts) + bars.missing for bars in histogram.bars) == ROWS + 1_000
 
 
 def test_samples_are_the_same_rows(pair):
-    found = pair.agree(lambda w: w.sample(50, ("sex", "decision", "label"), seed=4).to_pylist())
-    assert len(found) == 3 * 2 * 3 * 50
+    sample = pair.agree(lambda w: w.sample(50, ("sex", "decision", "label"), seed=4).to_pylist())
+    assert len(sample) == 3 * 2 * 3 * 50
 
 
 def test_facts_of_the_provenance_agree(pair):
@@ -151,27 +151,27 @@ def test_facts_of_the_provenance_agree(pair):
     assert pair.duckdb.provenance.to_dict() == pair.spark.provenance.to_dict()
 
 
-def test_batches_have_the_same_rows(place, session):
-    """Of a few minutes, since Spark brings rows to the driver one by one."""
+def test_batches_have_the_same_rows(logs, session):
+    """Of 90 seconds only, since Spark sends rows to the driver one by one."""
     options: dict[str, Any] = {"until": START + dt.timedelta(seconds=90), "verify": False}
-    found = []
-    with Engine.spark(session) as engine:
-        for each in (None, engine):
+    results = []
+    with Engine.spark(session) as spark:
+        for engine in (None, spark):
             with Window.read(
-                place / "log", place / "outcomes", START, engine=each, **options
+                logs / "log", logs / "outcomes", START, engine=engine, **options
             ) as window:
                 batches = list(window.batches(["request_id", "time", "score", "label"], size=999))
-            assert max(batch.num_rows for batch in batches) <= 999 or each is None
+            assert max(batch.num_rows for batch in batches) <= 999 or engine is None
             rows = (tuple(row.values()) for batch in batches for row in batch.to_pylist())
-            found.append(Counter(rows))
-    assert found[0] == found[1]
-    assert found[0].total() > 5_000
+            results.append(Counter(rows))
+    assert results[0] == results[1]
+    assert results[0].total() > 5_000
 
 
-def test_an_empty_window_is_empty_on_spark(place, session):
+def test_an_empty_window_is_empty_on_spark(logs, session):
     with Engine.spark(session) as engine:
         far = START + dt.timedelta(days=99)
-        with Window.read(place / "log", place / "outcomes", far, engine=engine) as window:
+        with Window.read(logs / "log", logs / "outcomes", far, engine=engine) as window:
             assert window.counts().cells == ()
             assert "The window has no predictions." in window.provenance.warnings
 

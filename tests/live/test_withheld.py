@@ -1,4 +1,4 @@
-"""The score of a prediction that is withheld is nowhere: in no answer, header, metric or log."""
+"""The score of a withheld prediction is in no response, header, metric or log."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _NUMBER = re.compile(rb"[0-9]+\.[0-9]+(?:e[+-]?[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Needles:
-    """A score in every form that it could be written in.
+class ScorePatterns:
+    """A score in every form in which it could be written.
 
     Attributes:
-        raw: Bytes of float32 and float64, both ways round.
+        raw: Bytes of float32 and float64, in both byte orders.
         prefixes: Its first seven digits, with which a number could begin.
         rounded: Numbers of four digits and more that it could be rounded to.
     """
@@ -48,8 +48,8 @@ class Needles:
     rounded: frozenset[bytes]
 
     @classmethod
-    def of(cls, logit: float) -> Needles:
-        """Of the score, its probability, and the probability of the other class."""
+    def of(cls, logit: float) -> ScorePatterns:
+        """Patterns of the logit, its probability, and the probability of the other class."""
         p = 1 / (1 + np.exp(-logit))
         values = [abs(logit), float(p), float(1 - p)]
         rounded = {
@@ -70,18 +70,20 @@ class Needles:
             rounded=frozenset(text for text in rounded if len(text.strip(b"0.")) >= 4),
         )
 
-    def in_(self, hay: bytes) -> set[bytes]:
-        """Those that are found in some bytes."""
-        numbers = set(_NUMBER.findall(hay))
+    def matches(self, data: bytes) -> set[bytes]:
+        """Patterns that occur in some bytes."""
+        numbers = set(_NUMBER.findall(data))
         return {
-            *(needle for needle in self.raw if needle in hay),
+            *(pattern for pattern in self.raw if pattern in data),
             *(number for number in numbers if number.startswith(tuple(self.prefixes))),
             *(number for number in numbers if number in self.rounded),
         }
 
 
-def heard(serving: Sidecar, rows: NDArray[np.float32], outputs: tuple[str, ...]) -> Iterator[bytes]:
-    """Every byte that two clients are answered, of which some ask raw and some listed."""
+def responses_of(
+    serving: Sidecar, rows: NDArray[np.float32], outputs: tuple[str, ...]
+) -> Iterator[bytes]:
+    """All bytes of the responses over both transports, to raw and to listed requests."""
     request = request_of(rows, *outputs, request_id="person")
     with grpc.insecure_channel(serving.grpc) as channel:
         yield from _by_grpc(channel, request)
@@ -95,14 +97,14 @@ def heard(serving: Sidecar, rows: NDArray[np.float32], outputs: tuple[str, ...])
             "outputs": [{"name": name} for name in outputs],
             "parameters": {"binary_data_output": binary},
         }
-        answer = httpx.post(serving.infer_url, json=body)
-        yield answer.content + repr(answer.headers.raw).encode()
+        response = httpx.post(serving.infer_url, json=body)
+        yield response.content + repr(response.headers.raw).encode()
 
 
 def _by_grpc(channel: grpc.Channel, request: wire.ModelInferRequest) -> Iterator[bytes]:
     call = channel.unary_unary(METHOD).future(request.SerializeToString(), timeout=30)
     if call.code() == grpc.StatusCode.OK:
-        # Listed floats are packed, and so stand there as they would raw.
+        # Listed floats are packed, so their bytes equal the raw ones.
         yield call.result()
     else:
         assert call.code() == grpc.StatusCode.FAILED_PRECONDITION
@@ -111,8 +113,8 @@ def _by_grpc(channel: grpc.Channel, request: wire.ModelInferRequest) -> Iterator
     yield repr((call.initial_metadata(), call.trailing_metadata())).encode()
 
 
-def around(serving: Sidecar) -> bytes:
-    """What the sidecar says to others: metrics in both formats, pages, stdout and stderr."""
+def public_output(serving: Sidecar) -> bytes:
+    """All other output of the sidecar: metrics in both formats, pages, stdout and stderr."""
     pages = [
         httpx.get(f"{serving.url}/metrics", headers={"Accept": accept}).content
         for accept in ("", OPEN_METRICS)
@@ -123,87 +125,94 @@ def around(serving: Sidecar) -> bytes:
     return b"\n".join([*pages, serving.out.read_bytes(), serving.err.read_bytes()])
 
 
-def needles(fitted: Fitted, rows: NDArray[np.float32]) -> list[Needles]:
-    return [Needles.of(x) for x in fitted.judge.scores(torch.from_numpy(rows)).logit.tolist()]
+def score_patterns(fitted: Fitted, rows: NDArray[np.float32]) -> list[ScorePatterns]:
+    return [
+        ScorePatterns.of(logit)
+        for logit in fitted.judge.scores(torch.from_numpy(rows)).logit.tolist()
+    ]
 
 
 def test_the_search_finds_a_score_in_a_response(serving, fitted):
-    """By every door and way of asking, where nothing is withheld."""
+    """Over both transports and in all request formats, if nothing is withheld."""
     rows = fitted.rows[:1]
-    (needle,) = needles(fitted, rows)
-    said = [part for part in heard(serving, rows, ()) if not part.startswith(b"((")]
-    assert len(said) == 4
-    assert all(needle.in_(part) for part in said)
-    assert needle.in_(b"margin %.4f" % fitted.judge.scores(torch.from_numpy(rows)).logit)
+    (pattern,) = score_patterns(fitted, rows)
+    responses = [part for part in responses_of(serving, rows, ()) if not part.startswith(b"((")]
+    assert len(responses) == 4
+    assert all(pattern.matches(part) for part in responses)
+    assert pattern.matches(b"margin %.4f" % fitted.judge.scores(torch.from_numpy(rows)).logit)
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_withheld_score_is_in_no_output(fitted, tmp_path, form):
     rows = fitted.rows[:12]
-    wanted = needles(fitted, rows)
+    patterns = score_patterns(fitted, rows)
     config = {"policy": FORMS[form], "log": {"level": "debug"}}
     with sidecar(fitted, tmp_path, config) as serving:
-        # What is there before anybody asks is chance.
-        before = around(serving)
-        for place, needle in enumerate(wanted):
-            row = rows[place : place + 1]
-            said = [part for outputs in ((), OUTPUTS) for part in heard(serving, row, outputs)]
-            if place == 0:
-                # Alone, so that a mean of all would be the score itself.
-                said.append(around(serving))
-            found = needle.in_(b"\n".join(said)) - needle.in_(before)
-            assert not found, (place, found)
-        together = b"\n".join([*heard(serving, rows, OUTPUTS), around(serving)])
-        for needle in wanted:
-            assert not needle.in_(together) - needle.in_(before)
+        # Matches before the first request are chance.
+        before = public_output(serving)
+        for index, pattern in enumerate(patterns):
+            row = rows[index : index + 1]
+            outputs_seen = [
+                part for outputs in ((), OUTPUTS) for part in responses_of(serving, row, outputs)
+            ]
+            if index == 0:
+                # After a single row, any mean over rows would be the score itself.
+                outputs_seen.append(public_output(serving))
+            leaked = pattern.matches(b"\n".join(outputs_seen)) - pattern.matches(before)
+            assert not leaked, (index, leaked)
+        batch_output = b"\n".join([*responses_of(serving, rows, OUTPUTS), public_output(serving)])
+        for pattern in patterns:
+            assert not pattern.matches(batch_output) - pattern.matches(before)
         assert serving.metric('evenhand_actions_total{action="withhold"}') == 12 * 8 + 12 * 4
-    assert not [n for n in wanted if n.in_(serving.err.read_bytes())]
+    assert not [n for n in patterns if n.matches(serving.err.read_bytes())]
 
 
 @pytest.fixture(scope="module")
 def withholding(fitted, tmp_path_factory) -> Iterator[Sidecar]:
-    """A sidecar that withholds some predictions, and passes others."""
+    """A sidecar that withholds some predictions, and returns others."""
     policy = {"action": "withhold", "alpha": 0.2}
-    with sidecar(fitted, tmp_path_factory.mktemp("withholding"), {"policy": policy}) as found:
-        yield found
+    with sidecar(fitted, tmp_path_factory.mktemp("withholding"), {"policy": policy}) as running:
+        yield running
 
 
-def asked(serving: Sidecar, rows: NDArray[np.float32], name: str) -> wire.ModelInferResponse:
+def infer(serving: Sidecar, rows: NDArray[np.float32], name: str) -> wire.ModelInferResponse:
     with grpc.insecure_channel(serving.grpc) as channel:
         data = request_of(rows, *OUTPUTS, request_id=name).SerializeToString()
         return wire.ModelInferResponse.FromString(channel.unary_unary(METHOD)(data, timeout=30))
 
 
 def test_the_replacement_of_a_withheld_prediction_is_marked(fitted, withholding):
-    """Of a batch of which some rows are withheld, those and no others lack their score."""
+    """If some rows of a batch are withheld, only those lack their score."""
     rows = fitted.rows[:200]
     scores = fitted.judge.scores(torch.from_numpy(rows)).logit.numpy()
-    answer = asked(withholding, rows, "a-batch")
-    raw = dict(zip([o.name for o in answer.outputs], answer.raw_output_contents, strict=True))
-    found = np.frombuffer(raw["score"], "<f4")
-    held = np.isnan(found)
-    assert 20 < held.sum() < 180
-    assert np.allclose(found[~held], scores[~held], rtol=1e-5, atol=1e-5)
-    marked = answer.parameters["evenhand_withheld_rows"].string_param.removesuffix(",…").split(",")
-    assert [int(row) for row in marked] == np.flatnonzero(held).tolist()[:100]
-    assert raw["decision"].count(b"withheld") == held.sum()
-    assert raw["action"].count(b"withhold") == held.sum()
+    response = infer(withholding, rows, "a-batch")
+    raw = dict(zip([o.name for o in response.outputs], response.raw_output_contents, strict=True))
+    received = np.frombuffer(raw["score"], "<f4")
+    withheld = np.isnan(received)
+    assert 20 < withheld.sum() < 180
+    assert np.allclose(received[~withheld], scores[~withheld], rtol=1e-5, atol=1e-5)
+    withheld_rows = (
+        response.parameters["evenhand_withheld_rows"].string_param.removesuffix(",…").split(",")
+    )
+    assert [int(row) for row in withheld_rows] == np.flatnonzero(withheld).tolist()[:100]
+    assert raw["decision"].count(b"withheld") == withheld.sum()
+    assert raw["action"].count(b"withhold") == withheld.sum()
     for name, width in (("sensitivity", 8), ("flip_probability", 4), ("expected_change", 4)):
         signal = np.frombuffer(raw[name], f"<f{width}").reshape(len(rows), 2)
-        assert np.isnan(signal[held]).all()
-        assert np.isfinite(signal[~held]).all()
-    assert answer.model_version == VERSION
-    # Rounded numbers of a hundred people occur by chance, and so do the bytes of a score across the
-    # border of two elements of a large tensor: tensors are searched element by element.
-    numbers = [raw.pop(output.name) for output in answer.outputs if output.datatype != "BYTES"]
+        assert np.isnan(signal[withheld]).all()
+        assert np.isfinite(signal[~withheld]).all()
+    assert response.model_version == VERSION
+    # Rounded numbers of a hundred rows match by chance, and so do bytes that span two elements of a
+    # large tensor: tensors are searched element by element.
+    numbers = [raw.pop(output.name) for output in response.outputs if output.datatype != "BYTES"]
     elements = {part for tensor in numbers for part in _elements(tensor)}
-    del answer.raw_output_contents[:]
-    rest = b"\n".join([answer.SerializeToString(), *raw.values(), around(withholding)])
-    assert _elements(found[~held].tobytes()) <= elements
-    for score in scores[held]:
-        needles = Needles.of(float(score)).raw
-        assert not needles & elements
-        assert not [needle for needle in needles if needle in rest]
+    del response.raw_output_contents[:]
+    rest = b"\n".join([response.SerializeToString(), *raw.values(), public_output(withholding)])
+    assert _elements(received[~withheld].tobytes()) <= elements
+    for score in scores[withheld]:
+        patterns = ScorePatterns.of(float(score)).raw
+        assert not patterns & elements
+        assert not [pattern for pattern in patterns if pattern in rest]
 
 
 def _elements(tensor: bytes) -> set[bytes]:
@@ -212,12 +221,12 @@ def _elements(tensor: bytes) -> set[bytes]:
 
 
 def test_masked_signals_are_in_no_metric(fitted, withholding):
-    """Exemplars tell them to everybody who can scrape, by the request's id."""
+    """Exemplars would publish them, with the request id, to every client of /metrics."""
     action = ""
-    for place in range(200, 260):
-        answer = asked(withholding, fitted.rows[place : place + 1], f"held-{place}")
-        action = answer.parameters["evenhand_action"].string_param
+    for index in range(200, 260):
+        response = infer(withholding, fitted.rows[index : index + 1], f"held-{index}")
+        action = response.parameters["evenhand_action"].string_param
         if action == "withhold":
             break
     assert action == "withhold"
-    assert "held-" not in around(withholding).decode()
+    assert "held-" not in public_output(withholding).decode()

@@ -1,6 +1,6 @@
-"""Run by tritonclient's own interpreter: `tritonclient_peer.py ACTION GIVEN MADE`.
+"""Script for the interpreter of tritonclient: `tritonclient_peer.py ACTION INPUT OUTPUT`.
 
-It knows nothing of evenhand; requests go in and out as files of bytes.
+It does not import evenhand; INPUT and OUTPUT are files of serialized requests.
 """
 
 import sys
@@ -17,13 +17,13 @@ def built(_: bytes):
     return build(service_pb2.ModelInferRequest)
 
 
-def parsed(given: bytes):
-    request = service_pb2.ModelInferRequest.FromString(given)
-    assert request == built(b""), "read another request than the stubs build"
+def parsed(data: bytes):
+    request = service_pb2.ModelInferRequest.FromString(data)
+    assert request == built(b""), "the parsed request differs from the one that the stubs build"
     return request
 
 
-def made_by_the_client(_: bytes):
+def client_request(_: bytes):
     tensor = triton.InferInput("features", [3, 5], "FP32")
     tensor.set_data_from_numpy(np.arange(15, dtype=np.float32).reshape(3, 5))
     return _get_inference_request(
@@ -41,6 +41,6 @@ def made_by_the_client(_: bytes):
     )
 
 
-action, given, made = sys.argv[1:]
-request = globals()[action](Path(given).read_bytes())
-Path(made).write_bytes(request.SerializeToString(deterministic=True))
+action, input_file, output_file = sys.argv[1:]
+request = globals()[action](Path(input_file).read_bytes())
+Path(output_file).write_bytes(request.SerializeToString(deterministic=True))

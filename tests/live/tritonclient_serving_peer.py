@@ -1,7 +1,7 @@
-"""Script for the interpreter of tritonclient: `... TRANSPORT ADDRESS ROWS RESULTS`.
+"""Script for the interpreter of tritonclient: `... TRANSPORT ADDRESS INPUT OUTPUT`.
 
 It sends requests over one transport with every datatype and option of the client, and writes the
-scores and other facts to RESULTS. ROWS is a file with rows for each datatype.
+scores and other facts to OUTPUT. INPUT is a file with rows for each datatype.
 """
 
 import asyncio
@@ -22,18 +22,18 @@ MODEL = "lending"
 OUTPUTS = ("score", "decision", "verdict", "action", "p_value", "sensitivity")
 MORE = ("flip_probability", "expected_change", "contributions")
 
-transport, address, given, made = sys.argv[1:]
+transport, address, input_file, output_file = sys.argv[1:]
 triton, aio = {"grpc": (triton_grpc, triton_grpc_aio), "http": (triton_http, triton_http_aio)}[
     transport
 ]
 client = triton.InferenceServerClient(address)
-rows = dict(np.load(given))
+rows = dict(np.load(input_file))
 names = [str(name) for name in rows.pop("names")]
 scores, facts = {}, {}
 
 
 def typed(datatype):
-    """The rows for a datatype as the client wants them."""
+    """The rows for a datatype in the form that the client expects."""
     if datatype == "BF16":
         return rows[datatype].astype(ml_dtypes.bfloat16)
     if datatype == "BYTES":
@@ -43,9 +43,9 @@ def typed(datatype):
 
 
 def tensor(name, values, datatype, **options):
-    found = triton.InferInput(name, list(values.shape), datatype)
-    found.set_data_from_numpy(values, **options)
-    return found
+    tensor_input = triton.InferInput(name, list(values.shape), datatype)
+    tensor_input.set_data_from_numpy(values, **options)
+    return tensor_input
 
 
 def whole(datatype, **options):
@@ -54,19 +54,19 @@ def whole(datatype, **options):
 
 def columns(datatype, **options):
     """A tensor for each feature, the last first, `[n]` and `[n, 1]` in turn."""
-    found = []
-    for place, column in reversed(list(enumerate(typed(datatype).T))):
-        shaped = np.ascontiguousarray(column if place % 2 else column[:, None])
-        found.append(tensor(names[place], shaped, datatype, **options))
-    return found
+    inputs = []
+    for index, column in reversed(list(enumerate(typed(datatype).T))):
+        shaped = np.ascontiguousarray(column if index % 2 else column[:, None])
+        inputs.append(tensor(names[index], shaped, datatype, **options))
+    return inputs
 
 
 def mixed():
     """A tensor for each feature, each of another datatype."""
     kinds = list(zip(("UINT8", "INT64", "FP64", "FP16"), ("u1", "i8", "f8", "f2"), strict=True))
     return [
-        tensor(name, rows["UINT8"][:, place].astype(kinds[place % 4][1]), kinds[place % 4][0])
-        for place, name in enumerate(names)
+        tensor(name, rows["UINT8"][:, index].astype(kinds[index % 4][1]), kinds[index % 4][0])
+        for index, name in enumerate(names)
     ]
 
 
@@ -74,8 +74,8 @@ def score(inputs, **options):
     return client.infer(MODEL, inputs, **options).as_numpy("score")
 
 
-def refusal(call):
-    """Status and message of what is refused."""
+def error_of(call):
+    """Status and message of a call that fails."""
     try:
         call()
     except InferenceServerException as error:
@@ -87,18 +87,18 @@ def texts(values):
     return [text.decode() for text in values.ravel()]
 
 
-def about_the_server():
+def server_facts():
     facts["live"], facts["ready"] = client.is_server_live(), client.is_server_ready()
     facts["model ready"] = client.is_model_ready(MODEL), client.is_model_ready(MODEL, "3")
     as_json = {"as_json": True} if transport == "grpc" else {}
     facts["server"] = client.get_server_metadata(**as_json)
     facts["model"] = client.get_model_metadata(MODEL, **as_json)
-    facts["unknown model"] = refusal(lambda: client.infer("other", whole("FP32")))
-    facts["unknown version"] = refusal(lambda: client.infer(MODEL, whole("FP32"), "9"))
-    facts["unknown metadata"] = refusal(lambda: client.get_model_metadata("other"))
+    facts["unknown model"] = error_of(lambda: client.infer("other", whole("FP32")))
+    facts["unknown version"] = error_of(lambda: client.infer(MODEL, whole("FP32"), "9"))
+    facts["unknown metadata"] = error_of(lambda: client.get_model_metadata("other"))
 
 
-def every_datatype():
+def all_datatypes():
     for datatype in rows:
         scores[f"{datatype} whole"] = score(whole(datatype))
         scores[f"{datatype} columns"] = score(columns(datatype))
@@ -108,11 +108,13 @@ def every_datatype():
     scores["UINT8 mixed"] = score(mixed())
 
 
-def every_output():
-    """In an order that is not the server's, as the client decodes them."""
-    wanted = [triton.InferRequestedOutput(name) for name in reversed(OUTPUTS + MORE)]
-    answer = client.infer(MODEL, whole("FP32"), "3", wanted, "r-7", parameters={"branch": "north"})
-    response = answer.get_response()
+def all_outputs():
+    """All outputs in reversed order, as the client decodes them."""
+    requested = [triton.InferRequestedOutput(name) for name in reversed(OUTPUTS + MORE)]
+    result = client.infer(
+        MODEL, whole("FP32"), "3", requested, "r-7", parameters={"branch": "north"}
+    )
+    response = result.get_response()
     if transport == "http":
         facts["id"], facts["version"] = response["id"], response["model_version"]
         facts["parameters"] = response["parameters"]
@@ -122,32 +124,34 @@ def every_output():
         facts["parameters"] = {k: v.string_param for k, v in response.parameters.items()}
         facts["order"] = [output.name for output in response.outputs]
     for name in OUTPUTS + MORE:
-        values = answer.as_numpy(name)
+        values = result.as_numpy(name)
         if values.dtype == object:
             facts[name] = [list(values.shape), texts(values)]
         else:
             scores[name] = values
-    scores["FP32 wanted"] = scores.pop("score")
+    scores["FP32 all outputs"] = scores.pop("score")
 
 
 def asynchronously():
     if transport == "grpc":
-        found = queue.Queue()
-        client.async_infer(MODEL, whole("FP32"), lambda result, error: found.put((result, error)))
-        answer, error = found.get(timeout=30)
+        callbacks = queue.Queue()
+        client.async_infer(
+            MODEL, whole("FP32"), lambda result, error: callbacks.put((result, error))
+        )
+        result, error = callbacks.get(timeout=30)
         assert error is None, error
     else:
-        answer = client.async_infer(MODEL, whole("FP32")).get_result()
-    scores["FP32 async"] = answer.as_numpy("score")
-    scores["FP32 asyncio"] = asyncio.run(in_a_loop())
+        result = client.async_infer(MODEL, whole("FP32")).get_result()
+    scores["FP32 async"] = result.as_numpy("score")
+    scores["FP32 asyncio"] = asyncio.run(infer_in_event_loop())
 
 
-async def in_a_loop():
+async def infer_in_event_loop():
     async with aio.InferenceServerClient(address) as other:
         assert await other.is_model_ready(MODEL)
         calls = [other.infer(MODEL, whole("FP32")) for _ in range(8)]
-        answers = await asyncio.gather(*calls)
-        return np.stack([answer.as_numpy("score") for answer in answers])
+        results = await asyncio.gather(*calls)
+        return np.stack([result.as_numpy("score") for result in results])
 
 
 def compressed():
@@ -164,11 +168,11 @@ def compressed():
             )
 
 
-about_the_server()
-every_datatype()
-every_output()
+server_facts()
+all_datatypes()
+all_outputs()
 asynchronously()
 compressed()
 client.close()
-np.savez(made, **scores)
-Path(made).with_suffix(".json").write_text(json.dumps(facts))
+np.savez(output_file, **scores)
+Path(output_file).with_suffix(".json").write_text(json.dumps(facts))

@@ -14,16 +14,16 @@ def cheapest_assignment(costs: Float) -> float:
     return float(costs[linear_sum_assignment(costs)].mean())
 
 
-def cheapest_plan(costs: Float, here: Float, there: Float) -> float:
+def cheapest_plan(costs: Float, source_shares: Float, target_shares: Float) -> float:
     """Cost of the best plan between shares `[k]` and `[l]`, as a linear program."""
     k, l = costs.shape  # noqa: E741 - as in the docstrings of the maps
-    leaves = np.kron(np.eye(k), np.ones(l))
-    arrives = np.kron(np.ones(k), np.eye(l))
-    found = linprog(
+    row_sums = np.kron(np.eye(k), np.ones(l))
+    column_sums = np.kron(np.ones(k), np.eye(l))
+    solution = linprog(
         costs.ravel(),
-        A_eq=np.vstack([leaves, arrives])[:-1],
-        b_eq=np.concatenate([here, there])[:-1],
+        A_eq=np.vstack([row_sums, column_sums])[:-1],
+        b_eq=np.concatenate([source_shares, target_shares])[:-1],
         method="highs",
     )
-    assert found.success
-    return float(found.fun)
+    assert solution.success
+    return float(solution.fun)

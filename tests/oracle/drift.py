@@ -1,4 +1,4 @@
-"""Slow obvious drift statistics: one score at a time, in plain floats."""
+"""Simple, slow drift statistics: one score at a time, in Python floats."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ def bin_of(edges: Sequence[float], score: float) -> int:
 def p_values(
     earlier: Sequence[int], bins: Sequence[int | None], uniforms: Sequence[float]
 ) -> list[float | None]:
-    """Randomised ranks of bins among all before them; None is passed over."""
-    known, found = list(earlier), list[float | None]()
+    """Randomised ranks of bins among all earlier bins; None is skipped."""
+    known, ranks = list(earlier), list[float | None]()
     for new, u in zip(bins, uniforms, strict=True):
         if new is None:
-            found.append(None)
+            ranks.append(None)
             continue
         higher = sum(old > new for old in known)
         same = sum(old == new for old in known)
-        found.append((higher + u * (same + 1)) / (len(known) + 1))
+        ranks.append((higher + u * (same + 1)) / (len(known) + 1))
         known.append(new)
-    return found
+    return ranks
 
 
 def log_shiryaev_roberts(p_values: Sequence[float | None], power: float) -> list[float]:
     """Log R after each p-value; in logs because R may be too large for a float."""
-    log_r, found = -math.inf, []
+    log_r, logs = -math.inf, []
     for p in p_values:
         if p is not None:
             log_r = float(np.logaddexp(log_r, 0)) + math.log(power) + (power - 1) * math.log(p)
-        found.append(log_r)
-    return found
+        logs.append(log_r)
+    return logs
 
 
 def log_product(p_values: Sequence[float | None], power: float) -> float:
@@ -48,7 +48,7 @@ def log_product(p_values: Sequence[float | None], power: float) -> float:
 
 
 def log_mean(logs: Sequence[float]) -> float:
-    """Log of the mean of what these are logs of."""
+    """Log of the mean of exp(logs)."""
     return float(np.logaddexp.reduce(np.array(logs))) - math.log(len(logs))
 
 

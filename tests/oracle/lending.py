@@ -1,6 +1,6 @@
-"""The lending world, one person and one number at a time: slow, obvious, float64.
+"""The lending world, one person and one number at a time, in float64.
 
-It shares only the noise and the tables with the fast one.
+It shares only the noise and the tables with the fast implementation.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ALL_GROUPS = tuple(
 def features(
     *, people: int, seed: int, group: tuple[str, int] | None = None, world: World | None = None
 ) -> NDArray[np.float64]:
-    """Features of the first people of a seed, all moved to a group if one is given, `[n, 25]`."""
+    """Features `[n, 25]` of the first people of a seed, all in `group` if it is not None."""
     world = World() if world is None else world
     noise = _noise(people, seed)
     rows = []
@@ -97,10 +97,10 @@ def _noise(people: int, seed: int) -> dict[str, NDArray[np.float32]]:
 
 
 def _group(attribute: str, uniform: float) -> int:
-    group, reached = 0, structure.SHARES[attribute][0]
-    while uniform >= reached and group < len(structure.SHARES[attribute]) - 1:
+    group, cumulative = 0, structure.SHARES[attribute][0]
+    while uniform >= cumulative and group < len(structure.SHARES[attribute]) - 1:
         group += 1
-        reached += structure.SHARES[attribute][group]
+        cumulative += structure.SHARES[attribute][group]
     return group
 
 

@@ -23,8 +23,8 @@ def p_value(statistic: Statistic, group: Sequence[int], other: Sequence[int]) ->
     observed = abs(statistic(list(group), list(other)))
     pool = [*group, *other]
     above = tied = total = 0
-    for one, two in splits(len(pool), len(group)):
-        permuted = abs(statistic([pool[i] for i in one], [pool[i] for i in two]))
+    for first, second in splits(len(pool), len(group)):
+        permuted = abs(statistic([pool[i] for i in first], [pool[i] for i in second]))
         total += 1
         if math.isclose(permuted, observed, rel_tol=1e-9, abs_tol=1e-9):
             tied += 1
@@ -34,7 +34,7 @@ def p_value(statistic: Statistic, group: Sequence[int], other: Sequence[int]) ->
 
 
 def agresti_caffo(hits: Sequence[bool]) -> Statistic:
-    """T of rates, one success and one failure added to each group as rows of their own."""
+    """T of rates, with one success and one failure added to each group as rows."""
 
     def statistic(group: list[int], other: list[int]) -> float:
         means, variances = [], []
@@ -53,10 +53,12 @@ def skew_corrected_welch(values: Sequence[float]) -> Statistic:
     def statistic(group: list[int], other: list[int]) -> float:
         means, variances, thirds = [], [], []
         for rows in (group, other):
-            own = np.array([values[row] for row in rows])
-            means.append(own.mean())
-            variances.append(own.var(ddof=1) / len(own))
-            thirds.append(((own - own.mean()) ** 3).sum() / len(own) ** 3)
+            group_values = np.array([values[row] for row in rows])
+            means.append(group_values.mean())
+            variances.append(group_values.var(ddof=1) / len(group_values))
+            thirds.append(
+                ((group_values - group_values.mean()) ** 3).sum() / len(group_values) ** 3
+            )
         return _skew_corrected(means, variances, thirds)
 
     return statistic

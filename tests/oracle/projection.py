@@ -1,4 +1,4 @@
-"""The projection distance as the paper writes it, a program over all rows, and by brute force."""
+"""The projection distance as the paper's linear program over all rows, and by brute force."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def full_program(
     tolerance: float = 0.0,
     favoured: int | None = None,
 ) -> float:
-    """N times problem (7), or (9) with a tolerance, by HiGHS; infinite if no change is fair."""
+    """N times problem (7), or (9) with a tolerance, by HiGHS; infinite if it is infeasible."""
     phi = contrasts(groups, tolerance, favoured)
     movable = np.isfinite(distances)
     left = (phi * (1 - 2 * decisions))[:, movable]
@@ -47,18 +47,18 @@ def full_program(
     return float(solution.fun) if solution.status == 0 else math.inf
 
 
-def by_trying_all(decisions: Array, distances: Array, codes: Array) -> float:
-    """Two groups, few rows: every set of rows that change, and one more that changes in part."""
+def brute_force(decisions: Array, distances: Array, codes: Array) -> float:
+    """Two groups, few rows: every set of changed rows, and at most one row changed in part."""
     phi = contrasts([codes], 0.0)[0]
     gain, missing = (1 - 2 * decisions) * phi, -float(phi @ decisions)
     best = math.inf
     for changed in itertools.product((0, 1), repeat=len(decisions)):
-        whole = np.array(changed)
-        cost, left = float(whole @ distances), missing - float(whole @ gain)
-        if abs(left) < 1e-9:
+        changes = np.array(changed)
+        cost, remaining = float(changes @ distances), missing - float(changes @ gain)
+        if abs(remaining) < 1e-9:
             best = min(best, cost)
-        for row in np.flatnonzero(whole == 0):
-            part = left / gain[row]
-            if 0 <= part <= 1:
-                best = min(best, cost + part * distances[row])
+        for row in np.flatnonzero(changes == 0):
+            fraction = remaining / gain[row]
+            if 0 <= fraction <= 1:
+                best = min(best, cost + fraction * distances[row])
     return best

@@ -1,4 +1,4 @@
-"""What a window must find, by loops over rows."""
+"""Expected results of a window, by loops over rows."""
 
 from __future__ import annotations
 
@@ -15,43 +15,43 @@ __all__ = [
     "group_cells",
     "histogram",
     "joined_rows",
-    "last_words",
+    "latest_values",
     "sampled",
 ]
 
 Row = dict[str, Any]
 
 
-def last_words(told: Sequence[Row], fields: Sequence[str]) -> dict[tuple[str, int], Row]:
-    """Of each prediction, for each field on its own, the latest word."""
-    held: dict[tuple[str, int], Row] = defaultdict(lambda: dict.fromkeys(fields))
+def latest_values(outcomes: Sequence[Row], fields: Sequence[str]) -> dict[tuple[str, int], Row]:
+    """The latest known value of each field, by prediction."""
+    latest: dict[tuple[str, int], Row] = defaultdict(lambda: dict.fromkeys(fields))
     for field in fields:
-        said = [row for row in told if row[field] is not None]
-        for row in sorted(said, key=lambda r: (r["observed_at"], r["received_at"], r[field])):
-            held[row["request_id"], row["row"]][field] = row[field]
-    return held
+        known = [row for row in outcomes if row[field] is not None]
+        for row in sorted(known, key=lambda r: (r["observed_at"], r["received_at"], r[field])):
+            latest[row["request_id"], row["row"]][field] = row[field]
+    return latest
 
 
-def conflicts(told: Sequence[Row], field: str) -> int:
-    """Predictions that are said different things of."""
-    said = defaultdict(set)
-    for row in told:
+def conflicts(outcomes: Sequence[Row], field: str) -> int:
+    """Number of predictions with contradictory values of a field."""
+    values_by_key = defaultdict(set)
+    for row in outcomes:
         if row[field] is not None:
-            said[row["request_id"], row["row"]].add(row[field])
-    return sum(len(values) > 1 for values in said.values())
+            values_by_key[row["request_id"], row["row"]].add(row[field])
+    return sum(len(values) > 1 for values in values_by_key.values())
 
 
 def joined_rows(
     traffic: pa.Table,
-    told: pa.Table,
+    outcomes: pa.Table,
     since: dt.datetime | None = None,
     until: dt.datetime | None = None,
 ) -> list[Row]:
-    """Rows of the window, each with the last words."""
-    fields = [n for n in told.schema.names if n == "label" or n.startswith("group_")]
-    held = last_words(told.to_pylist(), fields)
+    """Rows of the window, each with its latest outcome."""
+    fields = [n for n in outcomes.schema.names if n == "label" or n.startswith("group_")]
+    latest = latest_values(outcomes.to_pylist(), fields)
     return [
-        row | held[row["request_id"], row["row"]]
+        row | latest[row["request_id"], row["row"]]
         for row in traffic.to_pylist()
         if (since is None or row["time"] >= since) and (until is None or row["time"] < until)
     ]
@@ -78,7 +78,7 @@ def histogram(rows: Sequence[Row], attribute: str, bins: int) -> Counter[tuple[A
 
 
 def sampled(rows: Sequence[Row], n: int, by: Sequence[str], seed: int) -> set[tuple[str, int]]:
-    """Keys of the n rows of each stratum whose digests come first."""
+    """Keys of the n rows of each stratum with the smallest digests."""
 
     def digest(row: Row) -> str:
         text = f"{row['request_id']}:{row['row']}:{seed}"
@@ -87,5 +87,5 @@ def sampled(rows: Sequence[Row], n: int, by: Sequence[str], seed: int) -> set[tu
     strata = defaultdict(list)
     for row in rows:
         strata[tuple(row[name] for name in by)].append(row)
-    chosen = (row for found in strata.values() for row in sorted(found, key=digest)[:n])
+    chosen = (row for stratum in strata.values() for row in sorted(stratum, key=digest)[:n])
     return {(row["request_id"], row["row"]) for row in chosen}

@@ -20,8 +20,8 @@ __all__ = ["CASES", "Shown", "case", "folder"]
 
 CASES: dict[str, Callable[[], Shown]] = {}
 
-# Of what writes Parquet and of what is installed, not of what is computed. Where such a key gets
-# another name, so does it here.
+# Keys whose values depend on the Parquet writer or on installed packages, not on the result.
+# Rename them here whenever they are renamed in the package.
 _MASKED_KEYS = frozenset({"bytes", "versions"})
 _MASKED_WORDS = {
     r"\b[0-9a-f]{64}\b": "<sha256>",
@@ -37,27 +37,27 @@ class Shown:
     """Printed text and data of a result.
 
     Attributes:
-        text: As printed; None if it prints nothing of its own.
-        data: Plain data; None if it holds none.
+        text: As printed; None if nothing is printed.
+        data: Plain data; None if there are none.
     """
 
     text: str | None = None
     data: Any = None
 
 
-def case(made: Callable[[], Any]) -> Callable[[], Any]:
+def case(function: Callable[[], Any]) -> Callable[[], Any]:
     """Name a case after its function, and mask values that differ between runs."""
 
     @functools.cache
     def shown() -> Shown:
-        found = made()
-        if not isinstance(found, Shown):
-            found = Shown(text=str(found), data=found.to_dict())
-        text = None if found.text is None else _masked_text(found.text)
-        return Shown(text=text, data=_masked(plain(found.data)))
+        result = function()
+        if not isinstance(result, Shown):
+            result = Shown(text=str(result), data=result.to_dict())
+        text = None if result.text is None else _masked_text(result.text)
+        return Shown(text=text, data=_masked(plain(result.data)))
 
-    CASES[made.__name__] = shown
-    return made
+    CASES[function.__name__] = shown
+    return function
 
 
 def _masked_text(text: str) -> str:

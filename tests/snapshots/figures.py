@@ -13,7 +13,7 @@ from typing import Any
 __all__ = ["leaves", "numbers_in", "numeric_leaves", "plain", "rounded"]
 
 _DIGITS = 9
-# Below this a number is rounding noise of something that is zero.
+# Smaller absolute values are rounding errors of zero.
 _ZERO = 1e-12
 _NUMBER = re.compile(r"(?<![\w.])[+\-−]?(?:\d[\d,]*\d|\d)?\.?\d+(?:[eE][+-]?\d+)?%?")
 
@@ -55,19 +55,19 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         for key, item in value.items():
             yield from leaves(item, f"{path}/{key}")
     elif isinstance(value, list):
-        for place, item in enumerate(value):
-            yield from leaves(item, f"{path}/{place}")
+        for index, item in enumerate(value):
+            yield from leaves(item, f"{path}/{index}")
     else:
         yield path, value
 
 
 def numeric_leaves(value: Any) -> list[float]:
-    """The numbers of plain data in ascending order, whatever their keys; bools are none."""
-    found = [item for _, item in leaves(value)]
-    numbers = (v for v in found if isinstance(v, int | float) and not isinstance(v, bool))
+    """The numbers of plain data in ascending order, regardless of their keys, without bools."""
+    values = [item for _, item in leaves(value)]
+    numbers = (v for v in values if isinstance(v, int | float) and not isinstance(v, bool))
     return sorted(float(v) for v in numbers)
 
 
 def numbers_in(text: str) -> list[str]:
     """The numbers of a text in their order, without separators of thousands."""
-    return [found.replace(",", "").replace("−", "-") for found in _NUMBER.findall(text)]
+    return [number.replace(",", "").replace("−", "-") for number in _NUMBER.findall(text)]

@@ -34,7 +34,7 @@ _FEW: dict[str, Any] = {"n_resamples": 39, "n_bootstrap": 10, "progress": False}
 
 
 @functools.cache
-def _flipped_people() -> tuple[Any, Any]:
+def _three_groups() -> tuple[Any, Any]:
     rng = np.random.default_rng(21)
     n = 250
     groups = np.repeat(["a", "b", "c"], n)
@@ -51,9 +51,9 @@ def _decide(rows: Any) -> Any:
 
 
 def _two_groups() -> tuple[Any, Any]:
-    features, groups = _flipped_people()
-    two = groups != "c"
-    return features[two], {"sex": groups[two]}
+    features, groups = _three_groups()
+    in_first_two = groups != "c"
+    return features[in_first_two], {"sex": groups[in_first_two]}
 
 
 @case
@@ -87,12 +87,12 @@ def flip_subgroup() -> Any:
 
 @case
 def flip_three_groups() -> Any:
-    return flip_test(_decide, *_flipped_people(), explain=False, **_FEW)
+    return flip_test(_decide, *_three_groups(), explain=False, **_FEW)
 
 
 @case
 def flip_equalized_odds_reference() -> Any:
-    features, groups = _flipped_people()
+    features, groups = _three_groups()
     labels = np.random.default_rng(22).integers(0, 2, len(groups))
     return flip_test(
         _decide,
@@ -146,7 +146,7 @@ def refusals() -> Any:
     """Messages of mistakes; figures in them are not compared."""
     features, groups = _two_groups()
     rows = projected_rows()
-    wrong: dict[str, Callable[[], Any]] = {
+    calls: dict[str, Callable[[], Any]] = {
         "flip reference": lambda: flip_test(_decide, features, groups, reference="z", **_FEW),
         "flip map": lambda: flip_test(_decide, features, groups, map="none", **_FEW),
         "flip cost": lambda: flip_test(_decide, features, groups, cost="l2", **_FEW),
@@ -171,15 +171,15 @@ def refusals() -> Any:
         "log": lambda: summarise(folder() / "absent"),
         "bundle": lambda: Bundle.read(folder() / "absent"),
     }
-    return Shown(data={name: _refused(call) for name, call in wrong.items()})
+    return Shown(data={name: _error_message(call) for name, call in calls.items()})
 
 
-def _refused(call: Callable[[], Any]) -> str:
+def _error_message(call: Callable[[], Any]) -> str:
     try:
         call()
     except (AuditInputError, OfflineAuditError, BundleError) as error:
         return str(error)
-    raise AssertionError("nothing was refused")
+    raise AssertionError("no error was raised")
 
 
 @case
@@ -191,44 +191,46 @@ def corrections() -> Any:
     )
 
 
-def _carried_by(name: str) -> Shown:
+def _transported_by(name: str) -> Shown:
     groups = mixed(250, unseen=300)
     method = WganMethod(steps=20) if name == "wgan" else map_method(name)
-    carried = method.fit(groups.source, groups.target, groups.columns, seed=5).transport(
+    transported = method.fit(groups.source, groups.target, groups.columns, seed=5).transport(
         groups.unseen, 3
     )
-    told = carried.astype(float)
+    values = transported.astype(float)
     return Shown(
         data={
-            "shape": carried.shape,
-            "means": told.mean((0, 1)),
-            "spreads": told.std((0, 1)),
-            "moved": np.abs(told - groups.unseen).mean((0, 1)),
-            "first": told[:, :3],
+            "shape": transported.shape,
+            "means": values.mean((0, 1)),
+            "spreads": values.std((0, 1)),
+            "moved": np.abs(values - groups.unseen).mean((0, 1)),
+            "first": values[:, :3],
         }
     )
 
 
 for _name in ("joint_quantile", "quantile", "gaussian", "sliced", "entropic", "exact", "wgan"):
-    _made = functools.partial(_carried_by, _name)
-    _made.__name__ = f"map_{_name}"  # type: ignore[attr-defined]
-    case(_made)
+    _function = functools.partial(_transported_by, _name)
+    _function.__name__ = f"map_{_name}"  # type: ignore[attr-defined]
+    case(_function)
 
 
 @case
 def map_monitor() -> Any:
-    """The maps that a bundle holds."""
+    """The maps of a bundle."""
     maps = fit_transport_maps(
         PEOPLE.features, PEOPLE.groups["sex"], WORLD.features, WORLD.one_hot_groups, 2
     )
     rows = torch.from_numpy(PEOPLE.features[:50])
     uniforms = torch.full((50, maps.n_uniforms), 0.5)
-    there, back = (maps.apply(rows, *way, uniforms).double() for way in ((0, 1), (1, 0)))
+    forward, backward = (
+        maps.apply(rows, *direction, uniforms).double() for direction in ((0, 1), (1, 0))
+    )
     return Shown(
         data={
-            "there": there.mean(0),
-            "back": back.mean(0),
-            "first": there[:2],
+            "there": forward.mean(0),
+            "back": backward.mean(0),
+            "first": forward[:2],
             "uniforms": maps.n_uniforms,
         }
     )

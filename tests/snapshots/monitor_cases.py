@@ -79,7 +79,7 @@ def drift_readings() -> Any:
     drift = Drift.start(
         judge.drift, bundle_digest="of no bundle", window=400, rng=np.random.default_rng(1)
     )
-    told = {}
+    readings = {}
     others = WORLD.people(2_400, seed=7)
     for name, rows in (
         ("alike", WORLD.people(800, seed=6).features),
@@ -87,14 +87,14 @@ def drift_readings() -> Any:
     ):
         for part in torch.from_numpy(rows).split(64):
             drift.update(judge.scores(part).predictions)
-        told[name] = {
+        readings[name] = {
             "seen": drift.seen,
             "alarms": plain(drift.alarms),
             "shares": {a: plain(drift.share(a)) for a in ("sex", "ethnicity")},
             "separated": {a: drift.share(a).separated for a in ("sex", "ethnicity")},
             "evidence": {str(w): plain(e) for w, e in drift.evidence.items()},
         }
-    return Shown(data=told)
+    return Shown(data=readings)
 
 
 @case
@@ -113,8 +113,8 @@ def bundle_verify() -> Any:
 
 @case
 def serve_introduction() -> Any:
-    async def introduced(server: Any) -> str:
+    async def introduction(server: Any) -> str:
         return str(server.introduction)
 
     _fitted()
-    return Shown(text=served(folder() / "lending", introduced))
+    return Shown(text=served(folder() / "lending", introduction))

@@ -62,10 +62,10 @@ def permutation_one_comparison() -> Any:
 
 @case
 def permutation_one_auc() -> Any:
-    found = permutation_test(
+    result = permutation_test(
         metrics="auc", **permuted_rows(), n_resamples=99, reference="White", seed=3
     )
-    return found.of("auc", "Black")
+    return result.of("auc", "Black")
 
 
 @case
@@ -100,8 +100,8 @@ def permutation_custom_function() -> Any:
         assert rows.scores is not None
         return float(np.std(rows.scores))
 
-    given = {"groups": permuted_rows()["groups"]["sex"], "scores": permuted_rows()["scores"]}
-    return permutation_test(metrics=spread, **given, n_resamples=99)
+    columns = {"groups": permuted_rows()["groups"]["sex"], "scores": permuted_rows()["scores"]}
+    return permutation_test(metrics=spread, **columns, n_resamples=99)
 
 
 @case

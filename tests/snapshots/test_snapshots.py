@@ -11,7 +11,7 @@ import pytest
 from tests.snapshots.cases import CASES
 from tests.snapshots.files import FROZEN, PUBLIC_NAMES, as_json, figures_of, public_names
 
-# Another processor may round otherwise in the last digits of float32.
+# Another processor may round the last digits of float32 differently.
 _RELATIVE, _ABSOLUTE = 1e-5, 1e-7
 
 every_case = pytest.mark.parametrize("name", CASES)
@@ -35,8 +35,8 @@ def test_the_data_are_as_frozen(name):
 
 
 @every_case
-def test_every_frozen_figure_is_still_there(name):
-    """Names, words and further figures may change; a figure that was computed stays."""
+def test_every_frozen_figure_is_still_computed(name):
+    """Names and wording may change and figures may be added, but none may be removed."""
     frozen = json.loads((FROZEN / f"{name}.figures.json").read_text(encoding="utf-8"))
     current = figures_of(CASES[name]())
     assert current["of"] == frozen["of"]
@@ -48,8 +48,8 @@ def test_every_frozen_figure_is_still_there(name):
 
 
 def test_every_frozen_file_belongs_to_a_case():
-    kept = {path.name.split(".")[0] for path in FROZEN.iterdir() if path != PUBLIC_NAMES}
-    assert kept == set(CASES)
+    names = {path.name.split(".")[0] for path in FROZEN.iterdir() if path != PUBLIC_NAMES}
+    assert names == set(CASES)
 
 
 def test_public_names_are_as_frozen():
@@ -73,8 +73,8 @@ def differences(current: Any, frozen: Any, path: str = ""):
             else:
                 yield f"{path}/{key}"
     elif isinstance(current, list) and isinstance(frozen, list) and len(current) == len(frozen):
-        for index, (one, other) in enumerate(zip(current, frozen, strict=True)):
-            yield from differences(one, other, f"{path}/{index}")
+        for index, (current_item, frozen_item) in enumerate(zip(current, frozen, strict=True)):
+            yield from differences(current_item, frozen_item, f"{path}/{index}")
     elif isinstance(current, float) and isinstance(frozen, int | float):
         if not close(current, frozen):
             yield path

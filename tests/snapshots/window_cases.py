@@ -38,18 +38,18 @@ _FEW: dict[str, Any] = {"n_resamples": 39, "n_bootstrap": 10}
 
 @functools.cache
 def _log() -> Path:
-    place = folder() / "known"
+    root = folder() / "known"
     rows = traffic_rows(600)
-    write_traffic(place / "log", rows, lost={"torn": 3})
-    write_outcomes(place / "outcomes", outcome_rows(rows))
+    write_traffic(root / "log", rows, lost={"torn": 3})
+    write_outcomes(root / "outcomes", outcome_rows(rows))
     fraud = traffic_rows(50, seed=4)
-    write_traffic(place / "log", fraud, model="fraud", segment="f", listed=False)
-    return place
+    write_traffic(root / "log", fraud, model="fraud", segment="f", listed=False)
+    return root
 
 
 def _window() -> Window:
-    place = _log()
-    return Window.read(place / "log", place / "outcomes", _SINCE, _UNTIL, "credit")
+    root = _log()
+    return Window.read(root / "log", root / "outcomes", _SINCE, _UNTIL, "credit")
 
 
 @case
@@ -97,18 +97,18 @@ def log_summary() -> Any:
 
 @case
 def log_inspect() -> Any:
-    done = evenhand("log", "inspect", "--log", _log() / "log", "--outcomes", _log() / "outcomes")
-    return Shown(text=done.stdout)
+    result = evenhand("log", "inspect", "--log", _log() / "log", "--outcomes", _log() / "outcomes")
+    return Shown(text=result.stdout)
 
 
 @case
 def log_erasure() -> Any:
-    place = folder() / "erased"
+    root = folder() / "erased"
     rows = traffic_rows(60)
-    write_traffic(place / "log", rows)
+    write_traffic(root / "log", rows)
     receipt = erase(
         rows["request_id"][0].as_py(),
-        [LogLocation(store=Store.open(place / "log"))],
+        [LogLocation(store=Store.open(root / "log"))],
         Pseudonyms(None),
     )
     random = dict.fromkeys(("salt", "salted_sha256", "at"), "<masked>")
@@ -142,18 +142,18 @@ def findings_one() -> Any:
 @case
 def findings_projection() -> Any:
     with _window() as window:
-        one_by_one = audit_window(window, "projection", ["sex", "ethnicity"])
+        separately = audit_window(window, "projection", ["sex", "ethnicity"])
         jointly = audit_window(window, {"projection": {"jointly": True}}, ["sex", "ethnicity"])
         # All in one family of tests.
         return Findings.corrected(
-            [*one_by_one, *jointly], window=one_by_one.window, versions=one_by_one.versions
+            [*separately, *jointly], window=separately.window, versions=separately.versions
         )
 
 
 @functools.cache
 def _loans() -> Path:
-    """A log of loans, its outcomes, and the bundle of what decided."""
-    place, n = folder() / "loans", 600
+    """A log of loans, its outcomes, and the bundle of the model."""
+    root, n = folder() / "loans", 600
     rng = np.random.default_rng(31)
     sex = np.where(rng.random(n) < 0.4, "female", "male")
     care = rng.random(n) < np.where(sex == "female", 0.3, 0.6)
@@ -177,8 +177,8 @@ def _loans() -> Path:
         "action": ["none"] * n,
         **features,
     }
-    write_traffic(place / "log", traffic_table(values, TrafficColumns.of(loan_spec())))
-    told = {
+    write_traffic(root / "log", traffic_table(values, TrafficColumns.of(loan_spec())))
+    outcomes = {
         **ids,
         "label": (rng.random(n) < 0.5).astype("i1"),
         "group_sex": sex,
@@ -186,17 +186,17 @@ def _loans() -> Path:
         "received_at": time,
         "source": ["file"] * n,
     }
-    write_outcomes(place / "outcomes", outcome_table(told, ("sex",)))
+    write_outcomes(root / "outcomes", outcome_table(outcomes, ("sex",)))
     files = {"classifier.pt2": export_classifier(LoanScores(), 4)}
-    write_bundle(place / "bundle", loan_spec(), files)
-    return place
+    write_bundle(root / "bundle", loan_spec(), files)
+    return root
 
 
 @case
 def findings_fliptest() -> Any:
-    place = _loans()
-    with Window.read(place / "log", place / "outcomes") as window:
-        return audit_window(window, {"fliptest": _FEW}, model=place / "bundle")
+    root = _loans()
+    with Window.read(root / "log", root / "outcomes") as window:
+        return audit_window(window, {"fliptest": _FEW}, model=root / "bundle")
 
 
 @case

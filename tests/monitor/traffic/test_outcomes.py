@@ -20,7 +20,7 @@ from monitor.traffic.outcomes import (
 )
 from monitor.traffic.privacy import Pseudonyms
 from tests.serving import NAMES, SPEC
-from tests.spooling import Asked, moment, together
+from tests.spooling import LoggedRequest, join_records, moment
 
 NOW = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 GROUPS = {"sex": ("female", "male"), "ethnicity": ("a", "b", "c")}
@@ -46,7 +46,7 @@ def record(data: bytes, rows: int, time: int = 0) -> tuple[int, int, bytes]:
 @given(st.lists(outcomes, min_size=1, max_size=6))
 def test_outcomes_are_decoded_as_they_were_encoded(sent):
     data = payload(sent, Pseudonyms(None), "rest", NOW)
-    decoded = outcome_table(together(record(data, len(sent))), tuple(GROUPS)).to_pylist()
+    decoded = outcome_table(join_records(record(data, len(sent))), tuple(GROUPS)).to_pylist()
     assert decoded == [
         {
             "request_id": one.request_id,
@@ -95,7 +95,7 @@ def test_the_reason_of_a_rejection_does_not_contain_values(parts, flaw):
 def test_outcomes_are_split_by_the_day_of_writing():
     times = [moment(2026, 3, 2), moment(2026, 3, 1, 23, 59, 59), moment(2026, 3, 2, 5)]
     records = [record(b"", n, time) for n, time in enumerate(times)]
-    assert [(day, [r.rows for r in lot]) for day, lot in days(together(*records))] == [
+    assert [(day, [r.rows for r in lot]) for day, lot in days(join_records(*records))] == [
         ("2026-03-01", [1]),
         ("2026-03-02", [0, 2]),
     ]
@@ -116,7 +116,7 @@ def test_groups_are_decoded_from_protected_features():
     first, second = SPEC.protected_attributes[0].groups
     rows = np.zeros((4, len(NAMES)), np.float32)
     rows[:, NAMES.index(binary)] = [0, 1, 0.5, np.nan]
-    batch: Any = [Asked("a", 256, rows[:2]), Asked("b", 0, rows[2:])]
+    batch: Any = [LoggedRequest("a", 256, rows[:2]), LoggedRequest("b", 0, rows[2:])]
     # Of what is neither 0 nor 1 nobody knows the group.
     assert groups.outcomes(batch, rows) == [
         Outcome(request_id="a", row=256, groups={"sex": first}),

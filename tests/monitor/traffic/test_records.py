@@ -15,7 +15,16 @@ from monitor.traffic.columns import FeatureColumn, TrafficColumns, Treatment
 from monitor.traffic.privacy import FeatureGuard, Pseudonyms
 from monitor.traffic.records import TrafficEncoder, hours, traffic_table
 from monitor.traffic.settings import FeatureTreatment
-from tests.spooling import _SCORES, COLUMNS, Asked, encoder, judged, moment, payload, together
+from tests.spooling import (
+    _SCORES,
+    COLUMNS,
+    LoggedRequest,
+    encoder,
+    join_records,
+    moment,
+    payload,
+    scored_batch,
+)
 
 HOUR = 3_600_000_000_000
 ids = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=12)
@@ -34,7 +43,7 @@ def test_every_row_of_every_request_is_decoded(lots):
         record(payload(*batch), sum(len(rows) for _, rows in batch), 1_000_000 * index)
         for index, batch in enumerate(lots)
     ]
-    table = traffic_table(together(*records), COLUMNS)
+    table = traffic_table(join_records(*records), COLUMNS)
     expected = [
         (name, row, 1000 * index, value)
         for index, batch in enumerate(lots)
@@ -53,25 +62,25 @@ def test_every_row_of_every_request_is_decoded(lots):
 
 def test_rows_of_a_split_request_are_numbered_from_its_first_row():
     rows = np.arange(5, dtype=np.float32).reshape(-1, 1)
-    batch: Any = [Asked("a", 256, rows[:3]), Asked("b", 0, rows[3:])]
-    data = encoder().payload(batch, rows, judged(rows[:, 0]))
-    table = traffic_table(together(record(data, 5)), COLUMNS)
+    batch: Any = [LoggedRequest("a", 256, rows[:3]), LoggedRequest("b", 0, rows[3:])]
+    data = encoder().payload(batch, rows, scored_batch(rows[:, 0]))
+    table = traffic_table(join_records(record(data, 5)), COLUMNS)
     assert table["request_id"].to_pylist() == ["a", "a", "a", "b", "b"]
     assert table["row"].to_pylist() == [256, 257, 258, 0, 1]
 
 
 def test_scores_verdicts_and_actions_are_in_their_columns():
     logits = np.array([2.0, -1.0, 0.0], np.float32)
-    result = judged(
+    result = scored_batch(
         logits,
         p_values=np.array([[0.25], [np.nan], [1.0]]),
         verdicts=np.array([[Verdict.ABOVE], [Verdict.UNKNOWN], [Verdict.WITHIN]], np.int8),
         actions=np.array([2, 0, 4], np.int8),
     )
     result.scores[:, [2, 3, 4, 6]] = [[7, 0, 0.5, 0.75], [np.nan] * 4, [0, np.log(3), 1, 2]]
-    batch: Any = [Asked("r", 0, logits.reshape(-1, 1))]
+    batch: Any = [LoggedRequest("r", 0, logits.reshape(-1, 1))]
     data = encoder().payload(batch, logits.reshape(-1, 1), result)
-    decoded = traffic_table(together(record(data, 3)), COLUMNS).to_pydict()
+    decoded = traffic_table(join_records(record(data, 3)), COLUMNS).to_pydict()
     assert decoded["score"] == pytest.approx([1 / (1 + np.exp(-2)), 1 / (1 + np.exp(1)), 0.5])
     assert decoded["decision"] == [1, 0, 1]
     assert decoded["boundary_distance"] == [7, None, 0]
@@ -86,10 +95,10 @@ def test_scores_verdicts_and_actions_are_in_their_columns():
 def test_a_prediction_without_scores_has_only_logit_score_and_decision():
     rows = np.array([[2.0], [np.nan]], np.float32)
     scorer = SimpleNamespace(logits=lambda output: output, margins=lambda output: output)
-    bare = judged(rows[:, 0], scores=None, p_values=None, verdicts=None, actions=None)
-    batch: Any = [Asked("r", 0, rows)]
+    bare = scored_batch(rows[:, 0], scores=None, p_values=None, verdicts=None, actions=None)
+    batch: Any = [LoggedRequest("r", 0, rows)]
     data = encoder(scorer=scorer).payload(batch, rows, bare)
-    decoded = traffic_table(together(record(data, 2)), COLUMNS).to_pydict()
+    decoded = traffic_table(join_records(record(data, 2)), COLUMNS).to_pydict()
     assert decoded["logit"] == [2, None]
     assert decoded["score"] == [pytest.approx(1 / (1 + np.exp(-2))), None]
     assert decoded["decision"] == [1, None]
@@ -101,7 +110,12 @@ def test_a_prediction_without_scores_has_only_logit_score_and_decision():
 def test_extreme_logits_raise_no_warning():
     rows = np.array([[1e30], [-1e30], [800.0], [-800.0]], np.float32)
     data = payload(("r", rows[:, 0].tolist()))
-    assert traffic_table(together(record(data, 4)), COLUMNS)["score"].to_pylist() == [1, 0, 1, 0]
+    assert traffic_table(join_records(record(data, 4)), COLUMNS)["score"].to_pylist() == [
+        1,
+        0,
+        1,
+        0,
+    ]
 
 
 def test_features_are_written_by_their_treatment():
@@ -122,9 +136,9 @@ def test_features_are_written_by_their_treatment():
     guard = FeatureGuard(columns, configured, names)
     made = TrafficEncoder(columns, _SCORES, guard, names, None)  # type: ignore[arg-type]
     rows = np.array([[47, 3, 99, 1200], [50, 4, 99, 800], [9, 3, 99, 0]], np.float32)
-    batch: Any = [Asked("r1", 0, rows[:1]), Asked("r2", 0, rows[1:])]
-    data = made.payload(batch, rows, judged(rows[:, 0]))
-    table = traffic_table(together(record(data, 3)), columns)
+    batch: Any = [LoggedRequest("r1", 0, rows[:1]), LoggedRequest("r2", 0, rows[1:])]
+    data = made.payload(batch, rows, scored_batch(rows[:, 0]))
+    table = traffic_table(join_records(record(data, 3)), columns)
     assert table.schema.names[3:6] == ["age", "city", "income"]
     assert table["age"].to_pylist() == [40, 50, 0]
     assert table["income"].to_pylist() == [1200, 800, 0]
@@ -137,7 +151,7 @@ def test_features_are_written_by_their_treatment():
 @given(st.lists(st.integers(-3 * HOUR, 30 * HOUR), max_size=20))
 def test_records_are_split_by_hour_in_order(times):
     records = [record(b"", n, time) for n, time in enumerate(times)]
-    by_hour = hours(together(*records))
+    by_hour = hours(join_records(*records))
     assert [hour for hour, _ in by_hour] == sorted({time // HOUR for time in times})
     for hour, lot in by_hour:
         in_hour = [(time, rows) for time, rows, _ in records if time // HOUR == hour]
@@ -146,4 +160,4 @@ def test_records_are_split_by_hour_in_order(times):
 
 def test_an_hour_ends_at_the_full_hour():
     times = [moment(2026, 3, 1, 23, 59, 59), moment(2026, 3, 2, 0)]
-    assert len(hours(together(*(record(b"", 1, time) for time in times)))) == 2
+    assert len(hours(join_records(*(record(b"", 1, time) for time in times)))) == 2

@@ -16,9 +16,9 @@ from tests.spooling import (
     entries,
     hidden_files,
     logged,
-    lost,
+    lost_counts,
     moment,
-    opened,
+    open_spool,
     payload,
     segments,
     spooling,
@@ -49,7 +49,7 @@ def write(spool, first: int, count: int, rows: int = 1) -> list[tuple[str, int, 
 def crashed(home: Path, count: int = 5) -> list[tuple[str, int, float]]:
     """A folder as a process leaves it that was killed: one segment, and no lock."""
     with mock.patch("monitor.traffic.spool.Spool._run"):
-        spool = opened(home)
+        spool = open_spool(home)
         expected = write(spool, 0, count)
         os.close(spool._guard)
     return expected
@@ -97,7 +97,7 @@ def test_segments_left_by_a_crash_are_recovered_once(tmp_path):
     with spooling(tmp_path) as spool:
         assert spool.recovered == 0
     assert logged(tmp_path) == expected
-    assert lost(tmp_path) == {}
+    assert lost_counts(tmp_path) == {}
 
 
 def test_a_truncated_record_is_skipped_and_counted(tmp_path):
@@ -108,7 +108,7 @@ def test_a_truncated_record_is_skipped_and_counted(tmp_path):
         until(lambda: spool.compacted)
         assert spool.found_lost == {"torn": 1}
     assert logged(tmp_path) == expected[:-1]
-    assert lost(tmp_path) == {"torn": 1}
+    assert lost_counts(tmp_path) == {"torn": 1}
 
 
 def test_a_segment_without_a_header_is_quarantined_and_its_rows_are_counted(tmp_path):
@@ -123,7 +123,7 @@ def test_a_segment_without_a_header_is_quarantined_and_its_rows_are_counted(tmp_
         expected = write(spool, 10, 2)
     assert logged(tmp_path) == expected
     assert segment.with_suffix(".unreadable").read_bytes() == spoiled
-    assert lost(tmp_path) == {"damaged": 5}
+    assert lost_counts(tmp_path) == {"damaged": 5}
 
 
 def test_an_empty_segment_is_deleted(tmp_path):
@@ -132,7 +132,7 @@ def test_an_empty_segment_is_deleted(tmp_path):
     with spooling(tmp_path) as spool:
         until(lambda: not spool.waiting)
     assert segments(tmp_path) == []
-    assert lost(tmp_path) == {}
+    assert lost_counts(tmp_path) == {}
 
 
 def test_a_deleted_segment_does_not_block_others(tmp_path):
@@ -151,7 +151,7 @@ def test_a_second_process_is_rejected_and_the_first_continues(tmp_path):
         with pytest.raises(
             ServeError, match=rf"{tmp_path}: another process writes to this directory; use"
         ):
-            opened(tmp_path)
+            open_spool(tmp_path)
         expected = write(spool, 0, 3)
     assert logged(tmp_path) == expected
     with spooling(tmp_path):
@@ -161,7 +161,7 @@ def test_a_second_process_is_rejected_and_the_first_continues(tmp_path):
 def test_an_unusable_directory_is_rejected_by_name(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ServeError, match=r"file: (Not a directory|File exists)"):
-        opened(tmp_path / "file")
+        open_spool(tmp_path / "file")
 
 
 def blocked(store_path: Path) -> Store:
@@ -181,7 +181,7 @@ def test_segments_wait_while_the_store_fails_and_are_stored_once(tmp_path):
     assert sorted(logged(store_path)) == sorted(expected)
     assert logged(home) == []
     assert not segments(home)
-    assert lost(store_path) == {}
+    assert lost_counts(store_path) == {}
 
 
 def test_segments_of_a_failing_store_are_converted_at_the_next_start(tmp_path):
@@ -216,7 +216,7 @@ def test_waiting_segments_are_evicted_oldest_first_at_the_quota(tmp_path):
     # The newest of those that were written.
     assert rows == expected[-len(rows) :]
     assert 0 < len(rows) == 300 - gone
-    assert lost(store_path) == {"full": gone}
+    assert lost_counts(store_path) == {"full": gone}
 
 
 def test_the_oldest_segment_is_evicted_even_if_others_are_first_in_the_queue(tmp_path):
@@ -245,7 +245,7 @@ def test_losses_recorded_in_an_evicted_segment_are_reported_again(tmp_path):
         until(lambda: spool.appender.used <= 0.9 * 15_000)
         store_path.unlink()
     gone = spool.appender.lost["full"]
-    assert lost(store_path) == {"slow": 11, "full": gone}
+    assert lost_counts(store_path) == {"slow": 11, "full": gone}
     assert len(logged(store_path)) == rows - gone
     assert gone > 0
 
@@ -268,7 +268,7 @@ def test_the_oldest_files_are_evicted_and_the_ledger_gives_the_reason(tmp_path, 
     kept = sorted(int(row[0][1:]) for row in rows)
     assert kept == list(range(1000 - len(kept), 1000))
     assert not any((tmp_path / file.path).exists() for file in removed)
-    assert lost(tmp_path) == {}
+    assert lost_counts(tmp_path) == {}
     assert sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file()) < quota
 
 
@@ -280,7 +280,7 @@ def test_with_stop_new_rows_are_dropped_and_no_file_is_evicted(tmp_path):
         assert not log.write(payload(("more", [1.0, 2.0])), 2)
         assert log.lost == {"full": 3}
     assert [row[0] for row in logged(tmp_path)] == [f"r{m}" for m in range(n)]
-    assert lost(tmp_path) == {"full": 3}
+    assert lost_counts(tmp_path) == {"full": 3}
 
 
 def test_a_clock_that_jumps_back_loses_no_rows(tmp_path, monkeypatch):
@@ -304,7 +304,7 @@ def test_drafts_left_by_a_crash_are_deleted(tmp_path):
         mock.patch("os.getpid", return_value=1),
         mock.patch("threading.excepthook"),
     ):
-        spool = opened(tmp_path)
+        spool = open_spool(tmp_path)
         until(lambda: not spool._maintenance.is_alive())
     os.close(spool._guard)
     assert hidden_files(tmp_path)

@@ -14,7 +14,7 @@ from offline_audit.projection.fair_change import common_rate, overlapping_rates
 from offline_audit.projection.partition import partition
 from offline_audit.projection.sample import Sample
 from tests.offline_audit.projection.projected import projected
-from tests.oracle.projection import by_trying_all, full_program
+from tests.oracle.projection import brute_force, full_program
 
 SLOW = settings(max_examples=60, deadline=None)
 
@@ -82,7 +82,7 @@ def test_a_favoured_group_is_bounded_on_one_side_only(case, tolerance):
 def test_the_cost_of_two_groups_is_that_of_exhaustive_search(case):
     decisions, distances, groups = case
     distances = np.where(np.isinf(distances), 9.0, distances)
-    expected = by_trying_all(decisions, distances, groups[0])
+    expected = brute_force(decisions, distances, groups[0])
     assert least_cost(decisions, distances, groups) == pytest.approx(expected, rel=1e-12, abs=1e-12)
 
 

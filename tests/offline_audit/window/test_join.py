@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from offline_audit import Engine, Window
 from offline_audit.window.join import latest, outcomes_per_prediction
-from tests.oracle.window import conflicts, joined_rows, last_words
+from tests.oracle.window import conflicts, joined_rows, latest_values
 from tests.traffic_logs import (
     START,
     outcome_rows,
@@ -63,7 +63,7 @@ def test_the_latest_value_is_used_whatever_the_order(engine, most, outcomes):
     words = {f: sorted({o[f] for o in outcomes} - {None}) for f in FIELDS[1:]}
     with mock.patch("offline_audit.window.engine._MOST_WORDS", most):
         rows = engine.fetch(latest(engine, table, {"label": None, **words})).to_pylist()
-    expected = last_words(outcomes, FIELDS)
+    expected = latest_values(outcomes, FIELDS)
     assert len(rows) == len({(o["request_id"], o["row"]) for o in outcomes})
     for row in rows:
         assert {name: row[name] for name in FIELDS} == expected[row["request_id"], row["row"]]
