@@ -1,4 +1,4 @@
-"""A batch is scored as the library scores it, and a fault of monitoring changes no prediction."""
+"""A batch has the scores of the library, and a fault of monitoring changes no prediction."""
 
 from __future__ import annotations
 
@@ -39,24 +39,24 @@ def test_a_batch_gets_the_scores_and_verdicts_of_the_library(judge):
     found = scored(scorer(judge, alpha=0.05), ROWS)
     scores = judge.scores(torch.from_numpy(ROWS))
     assert np.array_equal(found.output[:, 0], scores.logit.numpy())
-    for place, name in enumerate(ATTRIBUTES):
+    for index, name in enumerate(ATTRIBUTES):
         p_values = judge.p_values(scores, name)
-        assert np.array_equal(p_values, found.p_values[:, place])
-        assert np.array_equal(found.verdicts[:, place] == Verdict.ABOVE, p_values <= 0.05)
+        assert np.array_equal(p_values, found.p_values[:, index])
+        assert np.array_equal(found.verdicts[:, index] == Verdict.ABOVE, p_values <= 0.05)
         assert (p_values <= 0.05).any()
 
 
 @pytest.mark.parametrize(
     "signal", ["expected_change", "flip_probability", "prediction_sensitivity"]
 )
-def test_each_signal_can_make_the_verdict(judge, signal):
+def test_each_signal_can_determine_the_verdict(judge, signal):
     found = scored(scorer(judge, signal=signal), ROWS)
     scores = judge.scores(torch.from_numpy(ROWS))
     assert np.array_equal(judge.p_values(scores, "sex", signal=signal), found.p_values[:, 0])
 
 
 @pytest.mark.parametrize(("on_fault", "action"), [("pass", Action.NONE), ("withhold", 3)])
-def test_a_fault_of_monitoring_obeys_policy_and_changes_no_prediction(
+def test_a_fault_of_monitoring_applies_on_fault_and_changes_no_prediction(
     judge, monkeypatch, caplog, on_fault, action
 ):
     broken = scorer(judge, on_fault=on_fault)
@@ -75,7 +75,7 @@ def test_a_fault_of_monitoring_obeys_policy_and_changes_no_prediction(
     assert "secret" not in caplog.text
 
 
-def test_scored_or_not_a_prediction_is_the_same(judge):
+def test_predictions_are_equal_with_and_without_scoring(judge):
     both = scorer(judge)
     assert np.allclose(scored(both, ROWS).output, both.predict(ROWS).output, rtol=1e-5, atol=1e-6)
     assert both.decisions(scored(both, ROWS).output).tolist() == (
@@ -83,7 +83,7 @@ def test_scored_or_not_a_prediction_is_the_same(judge):
     )
 
 
-def test_a_classifier_that_fails_is_said_to_and_its_text_is_not(judge, caplog):
+def test_a_failing_classifier_is_an_error_without_its_message(judge, caplog):
     class Failing(nn.Module):
         def forward(self, features):
             if (features == 77).any():
@@ -97,7 +97,7 @@ def test_a_classifier_that_fails_is_said_to_and_its_text_is_not(judge, caplog):
     assert "embedding" not in caplog.text
 
 
-def test_rows_of_which_nothing_is_known_are_unknown(judge):
+def test_rows_without_p_values_have_an_unknown_verdict(judge):
     rows = ROWS[:4].copy()
     rows[1, 3] = np.nan
     found = scored(scorer(judge, on_fault="withhold"), rows)
@@ -123,7 +123,7 @@ class Probabilities(nn.Module):
 
 
 @pytest.mark.parametrize("kind", ["probability", "two_logits", "two_probabilities"])
-def test_the_answer_is_the_classifiers_own_to_the_last_bit_whatever_its_kind(kind, tmp_path):
+def test_the_output_is_bitwise_that_of_the_classifier_for_every_kind(kind, tmp_path):
     spec = SPEC.model_copy(
         update={"classifier": Output(output=kind), "model": Model(name="other", version="2")}
     )
@@ -139,7 +139,7 @@ def test_the_answer_is_the_classifiers_own_to_the_last_bit_whatever_its_kind(kin
     assert 0 < found.decisions(result.output).mean() < 1
 
 
-def test_parts_join_to_the_whole(judge):
+def test_joined_parts_equal_the_whole_result(judge):
     whole = scored(scorer(judge), ROWS)
     parts = [whole.rows(start, start + 70) for start in range(0, 300, 70)]
     joined = ScoringResult.joined(parts)
@@ -168,8 +168,8 @@ def test_a_classifier_of_another_precision_is_served_and_scored(dtype, judge):
     assert np.array_equal(found.output.astype(float), expected)
 
 
-def test_without_a_gradient_nothing_is_said_of_sensitivity(judge):
-    found = scorer(judge)
-    assert found.has_gradient
+def test_without_a_gradient_has_gradient_is_false(judge):
+    smooth = scorer(judge)
+    assert smooth.has_gradient
     step = replace(judge.sensitivity, logit=lambda x: (x[:, 0] > 0).float(), first_layer=None)
     assert not scorer(replace(judge, sensitivity=step)).has_gradient
