@@ -1,4 +1,4 @@
-"""Arrays are read as they were written; inconsistent files are rejected before memory is allocated."""
+"""Arrays are read as written; inconsistent files are rejected without allocating memory."""
 
 from __future__ import annotations
 

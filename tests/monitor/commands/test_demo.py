@@ -10,12 +10,12 @@ def test_the_demo_writes_a_valid_bundle_and_prints_its_figures(tmp_path, bundle_
     out = tmp_path / "demo"
     # Files of an earlier run are replaced.
     shutil.copytree(bundle_path, out / "bundle")
-    done = evenhand("demo", "--people", 5_000, "--out", out)
-    assert done.exit_code == 0
+    result = evenhand("demo", "--people", 5_000, "--out", out)
+    assert result.exit_code == 0
     bundle = Bundle.read(out / "bundle")
     bundle.classifier()
     assert bundle.manifest.fitted.rows == 5_000
-    words = " ".join(done.stdout.split())
+    words = " ".join(result.stdout.split())
     assert bundle.manifest_sha256 in words
     assert "by sex (true value" in words
     assert "Predictions are scored by compiled code, for torch" in words
@@ -41,15 +41,15 @@ def test_the_demo_writes_a_valid_bundle_and_prints_its_figures(tmp_path, bundle_
 def test_the_demo_does_not_replace_another_directory(tmp_path):
     (tmp_path / "bundle").mkdir()
     (tmp_path / "bundle" / "mine.txt").write_text("mine")
-    done = evenhand("demo", "--people", 5_000, "--out", tmp_path)
-    assert done.exit_code == 2
-    assert "not a bundle; it was not changed" in done.stderr
+    result = evenhand("demo", "--people", 5_000, "--out", tmp_path)
+    assert result.exit_code == 2
+    assert "not a bundle; it was not changed" in result.stderr
 
 
 def test_the_demo_does_not_replace_another_log(tmp_path):
     (tmp_path / "log").mkdir()
     (tmp_path / "log" / "mine.txt").write_text("mine")
-    done = evenhand("demo", "--people", 5_000, "--out", tmp_path)
-    assert done.exit_code == 2
-    assert "not a log of the demo" in done.stderr
+    result = evenhand("demo", "--people", 5_000, "--out", tmp_path)
+    assert result.exit_code == 2
+    assert "not a log of the demo" in result.stderr
     assert (tmp_path / "log" / "mine.txt").exists()

@@ -14,7 +14,7 @@ DIGEST = "sha256:1"
 def predictions(
     rng, n: int, *, people: float = 0.0, treatment: float = 0.0, groups: int = 2
 ) -> Predictions:
-    """`people` shifts posterior and margin; `treatment` scales the expected change and the flips."""
+    """`people` shifts posterior and margin; `treatment` scales expected changes and flips."""
     status = rng.normal(0, 1, (n, groups))
     status[:, 1] += people
     posterior = np.exp(status) / np.exp(status).sum(1, keepdims=True)

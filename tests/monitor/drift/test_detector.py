@@ -15,7 +15,7 @@ from tests.oracle import drift as oracle
 
 
 def feed(detectors, columns, uniforms, sizes):
-    """Feed all columns in chunks of these sizes, repeated; log statistics after each row, `[d, n]`."""
+    """Feed chunks of these sizes, repeated; log statistics after each row, `[d, n]`."""
     chunks, start, turn = [], 0, 0
     while start < columns.shape[1]:
         stop = start + sizes[turn % len(sizes)]

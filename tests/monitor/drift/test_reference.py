@@ -1,4 +1,4 @@
-"""The reference summarises the baseline's predictions, and is read from a file as it was written."""
+"""The reference summarises the baseline's predictions, and is read as it was written."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_one_half_of_the_rows_sets_the_bins_and_the_other_half_is_counted():
 
 
 def test_bins_are_not_set_by_the_counted_rows():
-    """The share of counted rows beyond the last edge is that of new rows, not of the rows that set it."""
+    """Counted rows exceed the last edge as often as new rows, not as the rows that set it."""
     rng, beyond, own = np.random.default_rng(2), 0, 0
     for _ in range(400):
         margin = rng.normal(size=100)

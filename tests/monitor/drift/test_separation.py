@@ -1,4 +1,4 @@
-"""A flip share above the baseline's is detected, also after a long stable period; others are not."""
+"""A flip share above the baseline's is detected, also after a long stable period."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A saved state is restored exactly, or a new watch starts with a note; damaged states never raise."""
+"""A saved state is restored exactly; a damaged one starts a new watch with a note."""
 
 from __future__ import annotations
 

@@ -70,15 +70,15 @@ def differ(ours: Tensor, theirs: Tensor) -> Tensor:
     return torch.where(same, 0.0, (ours - theirs).abs() / size(theirs)).nan_to_num(1e9)
 
 
-def assert_same(found: tuple[Tensor, Tensor], expected: tuple[Tensor, Tensor]) -> None:
-    for ours, theirs in zip(found, expected, strict=True):
+def assert_same(result: tuple[Tensor, Tensor], expected: tuple[Tensor, Tensor]) -> None:
+    for ours, theirs in zip(result, expected, strict=True):
         assert ours.dtype == theirs.dtype
         assert differ(ours, theirs).max() <= 1e-5
 
 
 @pytest.mark.parametrize("kind", ["people", "noise", "extreme"])
 def test_compiled_and_uncompiled_scores_are_equal(pair, kind, request):
-    """Within 1e-5, plus ten times the rounding error of the uncompiled scores relative to float64."""
+    """Within 1e-5, plus ten times the float32 rounding error of the uncompiled scores."""
     uncompiled, kernel = pair
     exact = in_double(seeded(request.node.callspec.params["pair"], seed=5), uncompiled)
     rows = INPUTS[kind]
@@ -107,11 +107,11 @@ def in_double(module: nn.Module, like: Sensitivity) -> Sensitivity:
 def test_rows_with_nan_have_the_same_nan_scores_with_and_without_a_kernel(pair):
     uncompiled, kernel = pair
     rows = INPUTS["not numbers"]
-    (found, contributions), (expected, _) = kernel.joint(rows), uncompiled.joint(rows)
-    assert torch.equal(found.isnan(), expected.isnan())
+    (result, contributions), (expected, _) = kernel.joint(rows), uncompiled.joint(rows)
+    assert torch.equal(result.isnan(), expected.isnan())
     assert contributions[:24].isnan().all()
-    assert found[:24, 2:].isnan().all()
-    assert not found[24:].isnan().any()
+    assert result[:24, 2:].isnan().all()
+    assert not result[24:].isnan().any()
 
 
 @pytest.mark.parametrize("batch", [1, 2, 3, 15, 16, 17, 31, 33, 64, 257])

@@ -36,13 +36,13 @@ def scored(own: Scorer, rows: np.ndarray) -> Any:
 
 
 def test_a_batch_gets_the_scores_and_verdicts_of_the_library(judge):
-    found = scored(scorer(judge, alpha=0.05), ROWS)
+    result = scored(scorer(judge, alpha=0.05), ROWS)
     scores = judge.scores(torch.from_numpy(ROWS))
-    assert np.array_equal(found.output[:, 0], scores.logit.numpy())
+    assert np.array_equal(result.output[:, 0], scores.logit.numpy())
     for index, name in enumerate(ATTRIBUTES):
         p_values = judge.p_values(scores, name)
-        assert np.array_equal(p_values, found.p_values[:, index])
-        assert np.array_equal(found.verdicts[:, index] == Verdict.ABOVE, p_values <= 0.05)
+        assert np.array_equal(p_values, result.p_values[:, index])
+        assert np.array_equal(result.verdicts[:, index] == Verdict.ABOVE, p_values <= 0.05)
         assert (p_values <= 0.05).any()
 
 
@@ -50,9 +50,9 @@ def test_a_batch_gets_the_scores_and_verdicts_of_the_library(judge):
     "signal", ["expected_change", "flip_probability", "prediction_sensitivity"]
 )
 def test_each_signal_can_determine_the_verdict(judge, signal):
-    found = scored(scorer(judge, signal=signal), ROWS)
+    result = scored(scorer(judge, signal=signal), ROWS)
     scores = judge.scores(torch.from_numpy(ROWS))
-    assert np.array_equal(judge.p_values(scores, "sex", signal=signal), found.p_values[:, 0])
+    assert np.array_equal(judge.p_values(scores, "sex", signal=signal), result.p_values[:, 0])
 
 
 @pytest.mark.parametrize(("on_fault", "action"), [("pass", Action.NONE), ("withhold", 3)])
@@ -66,11 +66,11 @@ def test_a_fault_of_monitoring_applies_on_fault_and_changes_no_prediction(
         raise ValueError("secret 0.123456")
 
     monkeypatch.setattr(broken, "p_values", fails)
-    found = scored(broken, ROWS)
-    assert np.array_equal(found.output, expected)
-    assert found.fault
-    assert (found.verdicts == Verdict.UNKNOWN).all()
-    assert found.actions.tolist() == [action] * len(ROWS)
+    result = scored(broken, ROWS)
+    assert np.array_equal(result.output, expected)
+    assert result.fault
+    assert (result.verdicts == Verdict.UNKNOWN).all()
+    assert result.actions.tolist() == [action] * len(ROWS)
     assert "monitoring failed: ValueError at" in caplog.text
     assert "secret" not in caplog.text
 
@@ -100,10 +100,10 @@ def test_a_failing_classifier_is_an_error_without_its_message(judge, caplog):
 def test_rows_without_p_values_have_an_unknown_verdict(judge):
     rows = ROWS[:4].copy()
     rows[1, 3] = np.nan
-    found = scored(scorer(judge, on_fault="withhold"), rows)
-    assert (found.verdicts[1] == Verdict.UNKNOWN).all()
-    assert (found.verdicts[[0, 2, 3]] != Verdict.UNKNOWN).all()
-    assert found.actions[1] == Action.WITHHOLD
+    result = scored(scorer(judge, on_fault="withhold"), rows)
+    assert (result.verdicts[1] == Verdict.UNKNOWN).all()
+    assert (result.verdicts[[0, 2, 3]] != Verdict.UNKNOWN).all()
+    assert result.actions[1] == Action.WITHHOLD
 
 
 class Probabilities(nn.Module):
@@ -130,13 +130,13 @@ def test_the_output_is_bitwise_that_of_the_classifier_for_every_kind(kind, tmp_p
     module = Probabilities(kind).eval()
     data = FitData(features=PEOPLE.features, groups=PEOPLE.groups)
     fit(module, data, spec, tmp_path / "bundle", compiled=False)
-    found = scorer(Judge.load(Bundle.read(tmp_path / "bundle"), warn=False))
+    scored_result = scorer(Judge.load(Bundle.read(tmp_path / "bundle"), warn=False))
     with torch.no_grad():
         expected = module(torch.from_numpy(ROWS)).numpy()
-    result = scored(found, ROWS)
-    assert result.output.shape == (len(ROWS), *found.output_shape)
+    result = scored(scored_result, ROWS)
+    assert result.output.shape == (len(ROWS), *scored_result.output_shape)
     assert np.array_equal(result.output, expected)
-    assert 0 < found.decisions(result.output).mean() < 1
+    assert 0 < scored_result.decisions(result.output).mean() < 1
 
 
 def test_joined_parts_equal_the_whole_result(judge):
@@ -160,12 +160,12 @@ def test_a_classifier_of_another_precision_is_served_and_scored(dtype, judge):
     module = Other().eval()
     classifier = replace(judge.classifier, module=module)
     sensitivity = replace(judge.sensitivity, logit=classifier.logit, first_layer=None)
-    found = scored(scorer(replace(judge, classifier=classifier, sensitivity=sensitivity)), ROWS)
-    assert not found.fault
+    result = scored(scorer(replace(judge, classifier=classifier, sensitivity=sensitivity)), ROWS)
+    assert not result.fault
     with torch.no_grad():
         expected = module(torch.from_numpy(ROWS)).double().numpy()
-    assert found.output.dtype == (np.float64 if dtype == torch.float64 else np.float32)
-    assert np.array_equal(found.output.astype(float), expected)
+    assert result.output.dtype == (np.float64 if dtype == torch.float64 else np.float32)
+    assert np.array_equal(result.output.astype(float), expected)
 
 
 def test_without_a_gradient_has_gradient_is_false(judge):
