@@ -76,7 +76,7 @@ def test_a_config_cannot_be_changed():
         ("bundle: {path: ''}", "bundle.path: '' is not allowed; it must be a path"),
     ],
 )
-def test_a_bad_file_names_the_field_the_value_and_what_is_allowed(file, text, message):
+def test_an_error_in_a_file_names_the_field_the_value_and_the_allowed_values(file, text, message):
     file.write_text(text)
     with pytest.raises(ConfigError) as error:
         load_config(file, {})
@@ -94,7 +94,7 @@ def test_a_bad_file_names_the_field_the_value_and_what_is_allowed(file, text, me
         ("EVENHAND_COMPUTE_THREADS", "tcp://10.0.0.1:80", "enableServiceLinks: false"),
     ],
 )
-def test_a_bad_variable_names_itself_the_value_and_what_is_allowed(variable, text, message):
+def test_an_error_in_a_variable_names_it_the_value_and_the_allowed_values(variable, text, message):
     with pytest.raises(ConfigError) as error:
         load_config(None, {variable: text})
     assert str(error.value).startswith(f"{variable}: ")

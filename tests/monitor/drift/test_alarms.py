@@ -50,7 +50,7 @@ def cause_of_alarm(watcher, intervals, *, n=3_000, at=500, sizes=(32,)):
         ({MARGIN: (480, 3_000)}, "covariates"),
     ],
 )
-def test_causes_follow_the_rule_however_predictions_are_batched(watcher, intervals, cause, sizes):
+def test_causes_follow_the_rule_for_any_batch_sizes(watcher, intervals, cause, sizes):
     assert cause_of_alarm(watcher, intervals, sizes=sizes) == cause
 
 

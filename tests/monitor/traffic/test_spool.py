@@ -228,9 +228,9 @@ def test_the_oldest_segment_is_evicted_even_if_others_are_first_in_the_queue(tmp
     assert len(left) > 4
     with spooling(home, Store.open(store_path), max_bytes=quota) as spool:
         until(lambda: spool.failed and spool.appender.lost)
-        kept = segments(home)
+        remaining = segments(home)
         store_path.unlink()
-    assert kept == left[-len(kept) :]
+    assert remaining == left[-len(remaining) :]
 
 
 def test_losses_recorded_in_an_evicted_segment_are_reported_again(tmp_path):
@@ -265,8 +265,8 @@ def test_the_oldest_files_are_evicted_and_the_ledger_gives_the_reason(tmp_path, 
     assert {file.removed for file in removed} == {"quota"}
     assert len(rows) + sum(file.rows for file in removed) == 1000
     assert spool.removed_rows == sum(file.rows for file in removed) > 0
-    kept = sorted(int(row[0][1:]) for row in rows)
-    assert kept == list(range(1000 - len(kept), 1000))
+    remaining = sorted(int(row[0][1:]) for row in rows)
+    assert remaining == list(range(1000 - len(remaining), 1000))
     assert not any((tmp_path / file.path).exists() for file in removed)
     assert lost(tmp_path) == {}
     assert sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file()) < quota
