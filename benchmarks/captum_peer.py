@@ -15,8 +15,8 @@ from torch import nn
 def network(widths: list[int], activation: type[nn.Module]) -> nn.Module:
     """Linear layers with an activation between them."""
     layers: list[nn.Module] = []
-    for here, there in pairwise(widths):
-        layers += [nn.Linear(here, there), activation()]
+    for n_in, n_out in pairwise(widths):
+        layers += [nn.Linear(n_in, n_out), activation()]
     return nn.Sequential(*layers[:-1]).eval()
 
 

@@ -36,14 +36,14 @@ def measure_lipton(scale: Scale, say: Say) -> list[Claim]:
     """Transport women to men, and evaluate on the same held-out people."""
     refits = scale.pick(full=20, quick=4, smoke=2)
     people = scale.pick(full=_PEOPLE, quick=_PEOPLE, smoke=400)
-    found = {}
+    results = {}
     for name in _MAPS:
         say(f"Lipton, {name}: {refits} refits, {refits} new samples")
-        found[name] = [
+        results[name] = [
             _evaluate(map_method(name), refits, people, fresh=fresh) for fresh in (False, True)
         ]
-    _print(found)
-    same, fresh = found[_DEFAULT]
+    _print(results)
+    same, fresh = results[_DEFAULT]
     worst = same[:, 2:].max(0)
     return [
         Claim(
@@ -82,17 +82,17 @@ def _variation(side: str, same: Float, fresh: Float) -> Claim:
 def _evaluate(method: MapMethod, refits: int, people: int, *, fresh: bool) -> Float:
     """Sizes of both flipsets and KS of both features, for each refit, `[r, 4]`."""
     women, men = _applicants(_SEED, people)
-    unseen, there = _applicants(_SEED + 1, people)
+    unseen, target = _applicants(_SEED + 1, people)
     model = fair_model(women, men)
-    ask = AuditedModel.from_function(model.hires)
-    asked = DecidedRows(features=unseen.features, decisions=model.hires(unseen.features))
+    audited = AuditedModel.from_function(model.hires)
+    decided = DecidedRows(features=unseen.features, decisions=model.hires(unseen.features))
     rows = []
     parts = _fresh(refits, people) if fresh else _parts(women.features, men.features, refits)
-    for here, away in parts:
-        flipset, _ = counterparts_of(asked, method.fit(here, away, HIRING), ask, 1)
-        carried = flipset.counterparts[0]
+    for source, destination in parts:
+        flipset, _ = counterparts_of(decided, method.fit(source, destination, HIRING), audited, 1)
+        transported = flipset.counterparts[0]
         sides = (flipset.share("advantaged"), flipset.share("disadvantaged"))
-        gaps = [float(ks_2samp(carried[:, c], there.features[:, c]).statistic) for c in (0, 1)]
+        gaps = [float(ks_2samp(transported[:, c], target.features[:, c]).statistic) for c in (0, 1)]
         rows.append([*(len(flipset) * side for side in sides), *gaps])
     return np.array(rows)
 
@@ -122,11 +122,11 @@ def _range(values: Float) -> str:
     return f"{values.min():.0f} to {values.max():.0f}"
 
 
-def _print(found: dict[str, list[Float]]) -> None:
+def _print(results: dict[str, list[Float]]) -> None:
     table = Table(title="Lipton's hiring data, women → men, held-out women")
     for heading in ("map", "advantaged", "disadvantaged", "KS work", "KS hair", "new people"):
         table.add_column(heading, justify="right")
-    for name, (same, fresh) in found.items():
+    for name, (same, fresh) in results.items():
         table.add_row(
             name,
             *(_range(same[:, side]) for side in (0, 1)),

@@ -67,7 +67,7 @@ def measure_maps(scale: Scale, say: Say) -> list[Claim]:
     """Fit every map to the people that it transports, in every setting and both directions."""
     n, rounds = scale.pick(full=(10_000, 3), quick=(3_000, 1), smoke=(300, 1))
     maps = [name for name in MAPS if name != "wgan" or not scale.small]
-    found: dict[tuple[str, str], list[_Row]] = {}
+    results: dict[tuple[str, str], list[_Row]] = {}
     chosen = (_WORLD, "correlated") if scale is Scale.SMOKE else tuple(_SOCIETIES)
     for name, society in ((name, _SOCIETIES[name]) for name in chosen):
         for number in range(rounds):
@@ -76,11 +76,11 @@ def measure_maps(scale: Scale, say: Say) -> list[Claim]:
                 if method == "wgan" and (number or name not in (_WORLD, "correlated")):
                     continue
                 say(f"{name}, {method}, round {number + 1} of {rounds}")
-                found.setdefault((name, method), []).extend(
+                results.setdefault((name, method), []).extend(
                     _rows(society, method, n, _SEED + 10 * number)
                 )
-    _print(found, n)
-    return _claims(found, n)
+    _print(results, n)
+    return _claims(results, n)
 
 
 def _rows(society: Society, method: str, n: int, seed: int) -> list[_Row]:
@@ -95,24 +95,26 @@ def _rows(society: Society, method: str, n: int, seed: int) -> list[_Row]:
         here, fresh_here = members[source][:n], members[source][n : 2 * n]
         there, fresh_there = members[target][:n], members[target][n : 2 * n]
         twins = people.counterfactual(attribute.name, attribute.groups[target])  # type: ignore[attr-defined]
-        asked = DecidedRows(features=people.features[here], decisions=judge(people.features[here]))
+        decided = DecidedRows(
+            features=people.features[here], decisions=judge(people.features[here])
+        )
         columns = Columns(features=society.features, one_hot_groups=society.one_hot_groups)
         started = time.perf_counter()
-        way = map_method(method)
-        fitted: TransportMap = way.fit(
+        map_ = map_method(method)
+        fitted: TransportMap = map_.fit(
             people.features[here], people.features[there], columns, seed=seed
         )
-        flipset, _ = counterparts_of(asked, fitted, AuditedModel.from_function(judge), _DRAWS)
+        flipset, _ = counterparts_of(decided, fitted, AuditedModel.from_function(judge), _DRAWS)
         seconds = time.perf_counter() - started
         validation = validate_map(
             fitted,
             people.features[fresh_here],
             people.features[fresh_there],
             columns,
-            way.cost,
+            map_.cost,
             seed=seed,
         )
-        truth = judge(twins[here]) != asked.decisions
+        truth = judge(twins[here]) != decided.decisions
         rows.append(_row(flipset, truth, validation, seconds))
     return rows
 
@@ -129,9 +131,9 @@ def _row(flipset: Flipset, truth: Bools, validation: MapValidation, seconds: flo
     )
 
 
-def _claims(found: Mapping[tuple[str, str], list[_Row]], n: int) -> list[Claim]:
+def _claims(results: Mapping[tuple[str, str], list[_Row]], n: int) -> list[Claim]:
     claims = []
-    world = found[_WORLD, _DEFAULT]
+    world = results[_WORLD, _DEFAULT]
     for what, worst in (
         ("precision of the flipset", min(r.precision for r in world)),
         ("recall of the true changes", min(r.recall for r in world)),
@@ -146,22 +148,22 @@ def _claims(found: Mapping[tuple[str, str], list[_Row]], n: int) -> list[Claim]:
                 rounds=len(world),
             )
         )
-    societies = list(dict.fromkeys(name for name, _ in found))
-    unsound = [
-        name for name in societies for row in found[name, _DEFAULT] if not row.validation.passed
+    societies = list(dict.fromkeys(name for name, _ in results))
+    failed = [
+        name for name in societies for row in results[name, _DEFAULT] if not row.validation.passed
     ]
     claims.append(
         Claim(
             claim=f"{_DEFAULT}: maps that fail validation in any setting",
-            figure=len(unsound),
+            figure=len(failed),
             unit="maps",
             side="at most",
             bar=0,
-            rounds=sum(len(found[name, _DEFAULT]) for name in societies),
-            details={"failed": ", ".join(sorted(set(unsound))) or "none"},
+            rounds=sum(len(results[name, _DEFAULT]) for name in societies),
+            details={"failed": ", ".join(sorted(set(failed))) or "none"},
         )
     )
-    behind = {name: _behind(found, name) for name in societies}
+    behind = {name: _behind(results, name) for name in societies}
     worst_name = max(behind, key=lambda name: behind[name])
     claims.append(
         Claim(
@@ -170,30 +172,30 @@ def _claims(found: Mapping[tuple[str, str], list[_Row]], n: int) -> list[Claim]:
             unit="points",
             side="at most",
             bar=2,
-            rounds=len(found),
+            rounds=len(results),
             details={"where": worst_name},
         )
     )
     return claims
 
 
-def _behind(found: Mapping[tuple[str, str], list[_Row]], name: str) -> float:
+def _behind(results: Mapping[tuple[str, str], list[_Row]], name: str) -> float:
     best = max(
         (
             _score(rows)
-            for (society, _), rows in found.items()
+            for (society, _), rows in results.items()
             if society == name and all(row.validation.passed for row in rows)
         ),
         default=math.nan,
     )
-    return best - _score(found[name, _DEFAULT])
+    return best - _score(results[name, _DEFAULT])
 
 
 def _score(rows: list[_Row]) -> float:
     return statistics.mean((row.precision + row.recall) / 2 for row in rows)
 
 
-def _print(found: Mapping[tuple[str, str], list[_Row]], n: int) -> None:
+def _print(results: Mapping[tuple[str, str], list[_Row]], n: int) -> None:
     table = Table(title=f"Maps against true counterfactuals, {n:,} per group, both directions")
     for heading in ("setting", "map"):
         table.add_column(heading)
@@ -202,7 +204,7 @@ def _print(found: Mapping[tuple[str, str], list[_Row]], n: int) -> None:
         *("AUC", "distance / exact", "validated", "s"),
     ):
         table.add_column(heading, justify="right")
-    for (society, method), rows in found.items():
+    for (society, method), rows in results.items():
         checks = [row.validation for row in rows]
         table.add_row(
             society,

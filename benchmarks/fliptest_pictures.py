@@ -104,22 +104,22 @@ def _draw_map() -> Figure:
 
 
 def _draw_transported(axes: Axes, women: Flipset) -> None:
-    here, there = women.features[:_DOTS], women.counterparts[0, :_DOTS]
+    features, counterparts = women.features[:_DOTS], women.counterparts[0, :_DOTS]
     axes.set_title("Women transported to men", fontsize=10)
-    _draw_dots(axes, here, _GRAY, "women")
-    _draw_dots(axes, there, _GREEN, "their counterparts")
-    _draw_arrows(axes, here[:_ARROWS], there[:_ARROWS], "black")
+    _draw_dots(axes, features, _GRAY, "women")
+    _draw_dots(axes, counterparts, _GREEN, "their counterparts")
+    _draw_arrows(axes, features[:_ARROWS], counterparts[:_ARROWS], "black")
 
 
 def _draw_flips(axes: Axes, women: Flipset) -> None:
-    here, there = women.features[:_DOTS], women.counterparts[0, :_DOTS]
+    features, counterparts = women.features[:_DOTS], women.counterparts[0, :_DOTS]
     axes.set_title("Decisions that change", fontsize=10)
-    _draw_dots(axes, here, _GRAY, "women")
+    _draw_dots(axes, features, _GRAY, "women")
     sides: tuple[tuple[Side, str], ...] = (("disadvantaged", _ORANGE), ("advantaged", _BLUE))
     for side, colour in sides:
         members = women.members(side)[:_DOTS]
-        _draw_arrows(axes, here[members], there[members], colour)
-        _draw_dots(axes, here[members], colour, side, size=7)
+        _draw_arrows(axes, features[members], counterparts[members], colour)
+        _draw_dots(axes, features[members], colour, side, size=7)
 
 
 def _draw_dots(axes: Axes, people: Features, colour: str, label: str, size: float = 3) -> None:
@@ -127,8 +127,8 @@ def _draw_dots(axes: Axes, people: Features, colour: str, label: str, size: floa
     axes.plot(hair, work, ".", color=colour, markersize=size, label=label)
 
 
-def _draw_arrows(axes: Axes, here: Features, there: Features, colour: str) -> None:
-    for one, other in zip(here, there, strict=True):
+def _draw_arrows(axes: Axes, start: Features, end: Features, colour: str) -> None:
+    for one, other in zip(start, end, strict=True):
         axes.annotate(
             "",
             xy=tuple(other[::-1]),
@@ -147,5 +147,5 @@ def _draw_boundary(axes: Axes, model: HiringModel) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
-    for made in draw_pictures(parser.parse_args().out):
-        print(f"{made}, {made.stat().st_size / 1000:.0f} kB")
+    for path in draw_pictures(parser.parse_args().out):
+        print(f"{path}, {path.stat().st_size / 1000:.0f} kB")

@@ -19,8 +19,8 @@ __all__ = ["read_network", "sequence", "status_network", "write_network"]
 def sequence(widths: Sequence[int], activation: type[nn.Module]) -> nn.Sequential:
     """Linear layers with an activation between them."""
     layers: list[nn.Module] = []
-    for here, there in pairwise(widths):
-        layers += [nn.Linear(here, there), activation()]
+    for n_in, n_out in pairwise(widths):
+        layers += [nn.Linear(n_in, n_out), activation()]
     return nn.Sequential(*layers[:-1]).eval()
 
 

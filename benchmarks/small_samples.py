@@ -158,11 +158,11 @@ def _report(
     worst = {}
     for name, cases in sizes.items():
         large = [size for size, enough in cases if enough]
-        lost = [max(loss[side] for loss in losses[name]) for side in (0, 1)]
+        losses_by_side = [max(loss[side] for loss in losses[name]) for side in (0, 1)]
         mean = max(loss[2] for loss in losses[name])
-        worst[name] = (max(size for size, _ in cases), min(large), max(lost), mean)
+        worst[name] = (max(size for size, _ in cases), min(large), max(losses_by_side), mean)
         cells = (f"{min(large):.3f} to {max(large):.3f}", f"{worst[name][0]:.3f}")
-        table.add_row(name, *cells, *(f"{100 * loss:.1f}" for loss in (*lost, mean)))
+        table.add_row(name, *cells, *(f"{100 * loss:.1f}" for loss in (*losses_by_side, mean)))
     print_wide(table)
     chosen = worst[f"{_CHOSEN}, ties half"]
     others = [w[2] for name, w in worst.items() if "ties half" in name and _CHOSEN not in name]

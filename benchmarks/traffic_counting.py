@@ -62,12 +62,14 @@ def measure_counting(scale: Scale, say: Say) -> list[Claim]:
     log = large_log(rows, say)
     say("reading the files once")
     _read_once(log.home)
-    found = {}
+    results = {}
     for source, outcomes in ((_ALONE, False), (_JOINED, True)):
-        found[source] = _counted(log, rounds, say, outcomes=outcomes)
-        _check(source, log, found[source])
-    print_wide(_table(found, log))
-    claims = [claim for source, counted in found.items() for claim in _claims(source, counted, log)]
+        results[source] = _counted(log, rounds, say, outcomes=outcomes)
+        _check(source, log, results[source])
+    print_wide(_table(results, log))
+    claims = [
+        claim for source, counted in results.items() for claim in _claims(source, counted, log)
+    ]
     return claims + _spark_claims(large_log(min(rows, _SPARK_ROWS), say), say)
 
 
@@ -103,20 +105,20 @@ def _read_once(home: Path) -> None:
                 pass
 
 
-def _check(source: str, log: LargeLog, found: Counted) -> None:
+def _check(source: str, log: LargeLog, counted: Counted) -> None:
     """Fail unless all counts are equal and complete."""
-    every = [count.counts for counts in found.values() for count in counts]
-    if any(counts != every[0] for counts in every):
+    all_counts = [count.counts for counts in counted.values() for count in counts]
+    if any(counts != all_counts[0] for counts in all_counts):
         raise SystemExit(f"{source}: the counts differ")
-    if sum(cell[-1] for cell in every[0]) != log.rows:
+    if sum(cell[-1] for cell in all_counts[0]) != log.rows:
         raise SystemExit(f"{source}: the counts do not sum to {log.rows:,} rows")
 
 
-def _table(found: Mapping[str, Counted], log: LargeLog) -> Table:
+def _table(results: Mapping[str, Counted], log: LargeLog) -> Table:
     table = Table("count", title=f"{log.rows:,} predictions, {log.gib:.1f} GiB with outcomes")
     for heading in ("s", "lowest", "highest", "million rows/s", "peak GiB", "× SQL"):
         table.add_column(heading, justify="right")
-    for source, counted in found.items():
+    for source, counted in results.items():
         table.add_section()
         table.add_row(f"[bold]{source}[/bold]")
         sql = statistics.median(count.seconds for count in counted[_SQL])
@@ -133,8 +135,8 @@ def _table(found: Mapping[str, Counted], log: LargeLog) -> Table:
     return table
 
 
-def _claims(source: str, found: Counted, log: LargeLog) -> list[Claim]:
-    ours, sql = found[_WINDOW], found[_SQL]
+def _claims(source: str, counted: Counted, log: LargeLog) -> list[Claim]:
+    ours, sql = counted[_WINDOW], counted[_SQL]
     pairs = zip(ours, sql, strict=True)
     ratio = PairedRatio(ratios=tuple(one.seconds / other.seconds for one, other in pairs))
     return [
@@ -148,7 +150,7 @@ def _claims(source: str, found: Counted, log: LargeLog) -> list[Claim]:
             details=ratio.details
             | {
                 "seconds": statistics.median(count.seconds for count in ours),
-                "with hashes checked": found[_VERIFIED][0].seconds,
+                "with hashes checked": counted[_VERIFIED][0].seconds,
             },
         ),
         Claim(
@@ -160,7 +162,7 @@ def _claims(source: str, found: Counted, log: LargeLog) -> list[Claim]:
             rounds=len(ours),
             details={
                 "SQL": max(count.peak for count in sql),
-                "with hashes checked": found[_VERIFIED][0].peak,
+                "with hashes checked": counted[_VERIFIED][0].peak,
             },
         ),
     ]

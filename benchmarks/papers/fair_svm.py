@@ -69,10 +69,10 @@ def fair_svm(train: People, *, penalty: float = 1.0, loss: Loss = "hinge") -> Li
     if square == 0:
         return naive_svm(train, penalty=penalty, loss=loss)
     projected = train.features - np.outer(train.features @ gap, gap) / square
-    found = _fitted(projected, train, penalty, loss)
+    fitted = _fitted(projected, train, penalty, loss)
     # Remove the rounding error along u.
-    weights = found.weights - gap * float(gap @ found.weights) / square
-    return LinearClassifier(weights=weights, bias=found.bias)
+    weights = fitted.weights - gap * float(gap @ fitted.weights) / square
+    return LinearClassifier(weights=weights, bias=fitted.bias)
 
 
 def opportunity_gap(train: People) -> Float:

@@ -98,35 +98,39 @@ def measure_arrests(scale: Scale, say: Say) -> list[Claim]:
     rng = np.random.default_rng(0)
     n = scale.pick(full=_PEOPLE, quick=_QUICK_PEOPLE, smoke=_SMOKE_PEOPLE)
     here, there = arrests(n, 1 / 4, rng), arrests(n, 1 / 2, rng)
-    carried: dict[str, Features] = {}
+    counterparts: dict[str, Features] = {}
     for name, method in map_methods(rows=n).items():
         say(f"arrests, {name}")
         fitted = method.fit(here, there, ARRESTS)
-        carried[name] = fitted.transport(here, _DRAWS)
+        counterparts[name] = fitted.transport(here, _DRAWS)
         if name == _EXACT:
-            carried[_ONE] = one_to_one(fitted, here)
+            counterparts[_ONE] = one_to_one(fitted, here)
     say(f"arrests, {WGAN}")
     # The GAN does not know about counts, so its output is rounded.
-    made = gan(scale=scale).fit(here, there, Columns.numeric(["arrests"])).transport(here)
-    carried[f"{WGAN}{', barely trained' if scale.small else ''}"] = np.maximum(np.round(made), 0)
-    found = {
+    generated = gan(scale=scale).fit(here, there, Columns.numeric(["arrests"])).transport(here)
+    counterparts[f"{WGAN}{', barely trained' if scale.small else ''}"] = np.maximum(
+        np.round(generated), 0
+    )
+    results = {
         name: [flips_of(here, there, np.random.default_rng(1), shared=s) for s in (True, False)]
-        for name, there in carried.items()
+        for name, there in counterparts.items()
     }
     correlation, error = _correlation(here, there, rng)
-    _print(found, correlation, error)
-    return _claims(found, correlation, error, n)
+    _print(results, correlation, error)
+    return _claims(results, correlation, error, n)
 
 
-def _correlation(here: Features, there: Features, rng: np.random.Generator) -> tuple[float, float]:
+def _correlation(
+    source: Features, target: Features, rng: np.random.Generator
+) -> tuple[float, float]:
     """Correlation of decision and group, and its standard error."""
-    counts = np.concatenate([here, there])[:, 0]
+    counts = np.concatenate([source, target])[:, 0]
     decisions = high_risk(counts, rng.random(len(counts)) < 0.5)
-    found = float(np.corrcoef(decisions, np.arange(len(counts)) < len(here))[0, 1])
-    return found, (1 - found**2) / math.sqrt(len(counts))
+    correlation = float(np.corrcoef(decisions, np.arange(len(counts)) < len(source))[0, 1])
+    return correlation, (1 - correlation**2) / math.sqrt(len(counts))
 
 
-def _print(found: Mapping[str, list[Flips]], correlation: float, error: float) -> None:
+def _print(results: Mapping[str, list[Flips]], correlation: float, error: float) -> None:
     title = "Flips of 10,000 by arrests (paper 2,572 / 0, 1.44 more)"
     table = Table(title=title, box=box.SIMPLE, pad_edge=False)
     table.add_column("map", no_wrap=True)
@@ -137,7 +141,7 @@ def _print(found: Mapping[str, list[Flips]], correlation: float, error: float) -
         "all of F+",
     ):
         table.add_column(heading, justify="right", no_wrap=True)
-    for name, (shared, own) in found.items():
+    for name, (shared, own) in results.items():
         table.add_row(
             name,
             *(f"{flips.high:.0f} / {flips.low:.0f}" for flips in (shared, own)),
@@ -150,9 +154,9 @@ def _print(found: Mapping[str, list[Flips]], correlation: float, error: float) -
 
 
 def _claims(
-    found: Mapping[str, list[Flips]], correlation: float, error: float, n: int
+    results: Mapping[str, list[Flips]], correlation: float, error: float, n: int
 ) -> list[Claim]:
-    one, split = found[_ONE][0], found[_EXACT][0]
+    one, split = results[_ONE][0], results[_EXACT][0]
     middle = sum(_PAPER_CORRELATION) / 2
     # Standard error of a share of one quarter, ours and the paper's, per 10,000 people.
     chance = math.sqrt(0.1875 * (1 / n + 1 / 10_000)) * 10_000

@@ -13,14 +13,14 @@ from benchmarks.papers.lipton import HIRING, HiringModel
 from offline_audit.fliptest.flipset import Flipset, Side
 from offline_audit.maps.transport_map import Features, MapMethod
 
-__all__ = ["Carried"]
+__all__ = ["Transported"]
 
 Float = NDArray[np.float64]
 _DRAWS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Carried:
+class Transported:
     """Transported people of a test set, and members of the target group.
 
     Attributes:
@@ -36,14 +36,14 @@ class Carried:
     seconds: float
 
     @classmethod
-    def along(
+    def by_map(
         cls,
         method: MapMethod,
         groups: tuple[Features, Features],
         tests: tuple[Features, Features],
         model: HiringModel,
         seed: int = 0,
-    ) -> Carried:
+    ) -> Transported:
         """Fit the map to the groups and transport the first test set to the second.
 
         If the map splits mass, everyone has eight counterparts.
@@ -74,26 +74,30 @@ class Carried:
     @property
     def ks(self) -> list[float]:
         """Two-sample KS statistic of each feature."""
-        made = self.flipset.counterparts[0]
-        return [float(ks_2samp(made[:, c], self.target[:, c]).statistic) for c in range(2)]
+        transported = self.flipset.counterparts[0]
+        return [float(ks_2samp(transported[:, c], self.target[:, c]).statistic) for c in range(2)]
 
     @property
     def regression(self) -> list[float]:
         """MSE of a regression of each feature on the other, minus that in the target group."""
-        made, real = (self.model.scaled(x) for x in (self.flipset.counterparts[0], self.target))
+        transported, real = (
+            self.model.scaled(x) for x in (self.flipset.counterparts[0], self.target)
+        )
         learn, test = np.array_split(real, 2)
         errors = []
         for known, predicted in ((1, 0), (0, 1)):
             line = np.polyfit(learn[:, known], learn[:, predicted], 1)
-            off = [np.polyval(line, x[:, known]) - x[:, predicted] for x in (made, test)]
-            errors.append(float((off[0] ** 2).mean() - (off[1] ** 2).mean()))
+            residuals = [
+                np.polyval(line, x[:, known]) - x[:, predicted] for x in (transported, test)
+            ]
+            errors.append(float((residuals[0] ** 2).mean() - (residuals[1] ** 2).mean()))
         return errors
 
     @property
     def distances(self) -> tuple[float, float]:
         """Mean L1 distance to counterparts, and mean of its square."""
-        people, made = (
+        people, transported = (
             self.model.scaled(x) for x in (self.flipset.features, self.flipset.counterparts[0])
         )
-        far = np.abs(people - made).sum(1)
-        return float(far.mean()), float((far**2).mean())
+        distance = np.abs(people - transported).sum(1)
+        return float(distance.mean()), float((distance**2).mean())

@@ -10,7 +10,7 @@ from rich import box
 from rich.table import Table
 
 from benchmarks.claims import Claim, Say, Scale, print_wide
-from benchmarks.papers.fliptest_carried import Carried
+from benchmarks.papers.fliptest_carried import Transported
 from benchmarks.papers.fliptest_maps import EXACT_L1, WGAN, gan, map_methods
 from benchmarks.papers.lipton import HiringModel, applicants, fair_model
 from offline_audit.fliptest.flipset import Side
@@ -44,8 +44,8 @@ _PAPER_ROW = (
 class Both:
     """One map in both directions, and sizes of the advantaged flipset of refits, `[refits]`."""
 
-    there: Carried
-    back: Carried
+    forward: Transported
+    backward: Transported
     refits: list[float]
 
 
@@ -56,24 +56,24 @@ def measure_hiring(scale: Scale, say: Say) -> list[Claim]:
     women, men = (applicants(n, men=gender, rng=rng) for gender in (False, True))
     model = fair_model(women, men)
     groups, tests = (women.features, men.features), _groups(n, rng)
-    found: dict[str, Both] = {}
+    results: dict[str, Both] = {}
     for name, method in map_methods().items():
         say(f"hiring, {name}")
         refits = _QUICK_REFITS if scale.small else _REFITS
-        found[name] = _both(method, groups, tests, model, refits)
+        results[name] = _both(method, groups, tests, model, refits)
     for seed in range(1 if scale.small else _SEEDS):
         say(f"hiring, {WGAN}, seed {seed}")
         name = f"{WGAN}, {'barely trained' if scale.small else f'seed {seed}'}"
-        found[name] = _both(gan(scale=scale), groups, tests, model, 0, seed)
+        results[name] = _both(gan(scale=scale), groups, tests, model, 0, seed)
     rates = {
         gender: float(model.hires(test).mean())
         for gender, test in zip(("women", "men"), tests, strict=True)
     }
-    _print(found, model, rates)
-    of_model = _model_claims(model, rates, found[EXACT_L1].there, n)
+    _print(results, model, rates)
+    of_model = _model_claims(model, rates, results[EXACT_L1].forward, n)
     if scale is Scale.QUICK:
         return of_model
-    gans = [both.there for name, both in found.items() if name.startswith(WGAN)]
+    gans = [both.forward for name, both in results.items() if name.startswith(WGAN)]
     return [*of_model, *_gan_claims(gans)]
 
 
@@ -93,15 +93,15 @@ def _both(
     others = [
         _groups(len(groups[0]), np.random.default_rng(1_000 + number)) for number in range(refits)
     ]
-    again = [Carried.along(method, other, tests, model, seed) for other in others]
+    refitted = [Transported.by_map(method, other, tests, model, seed) for other in others]
     return Both(
-        there=Carried.along(method, groups, tests, model, seed),
-        back=Carried.along(method, groups[::-1], tests[::-1], model, seed),
-        refits=[other.size("advantaged") for other in again],
+        forward=Transported.by_map(method, groups, tests, model, seed),
+        backward=Transported.by_map(method, groups[::-1], tests[::-1], model, seed),
+        refits=[other.size("advantaged") for other in refitted],
     )
 
 
-def _print(found: Mapping[str, Both], model: HiringModel, rates: Mapping[str, float]) -> None:
+def _print(results: Mapping[str, Both], model: HiringModel, rates: Mapping[str, float]) -> None:
     work, hair = model.weights
     print(
         f"Hired: {rates['women']:.1%} of the women, {rates['men']:.1%} of the men "
@@ -116,29 +116,29 @@ def _print(found: Mapping[str, Both], model: HiringModel, rates: Mapping[str, fl
         table.add_column(heading, justify="right", no_wrap=True)
     for heading in ("MSE minus\ntarget's", "L1,\nL1²", "adv:\nwork, hair", "dis:\nwork, hair"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for name, both in found.items():
-        there = both.there
+    for name, both in results.items():
+        forward = both.forward
         table.add_row(
             name,
-            f"{there.seconds:.2g}",
-            _sizes(there),
+            f"{forward.seconds:.2g}",
+            _sizes(forward),
             f"{min(both.refits):.0f}–{max(both.refits):.0f}" if both.refits else "–",
-            _sizes(both.back),
-            "{:.3f} {:.3f}".format(*there.ks),
-            "{:+.2f} {:+.2f}".format(*there.regression),
-            "{:.2f} {:.2f}".format(*there.distances),
-            *("{:+.1f} {:+.1f}".format(*there.means(side)) for side in _PAPER_MEANS),
+            _sizes(both.backward),
+            "{:.3f} {:.3f}".format(*forward.ks),
+            "{:+.2f} {:+.2f}".format(*forward.regression),
+            "{:.2f} {:.2f}".format(*forward.distances),
+            *("{:+.1f} {:+.1f}".format(*forward.means(side)) for side in _PAPER_MEANS),
         )
     table.add_row(*_PAPER_ROW)
     print_wide(table)
 
 
-def _sizes(carried: Carried) -> str:
-    return f"{carried.size('advantaged'):.0f} / {carried.size('disadvantaged'):.0f}"
+def _sizes(transported: Transported) -> str:
+    return f"{transported.size('advantaged'):.0f} / {transported.size('disadvantaged'):.0f}"
 
 
 def _model_claims(
-    model: HiringModel, rates: Mapping[str, float], exact: Carried, n: int
+    model: HiringModel, rates: Mapping[str, float], exact: Transported, n: int
 ) -> list[Claim]:
     return [
         Claim(
@@ -172,7 +172,7 @@ def _model_claims(
     ]
 
 
-def _gan_claims(gans: list[Carried]) -> list[Claim]:
+def _gan_claims(gans: list[Transported]) -> list[Claim]:
     gross = [sum(one.size(side) for side in _PAPER_MEANS) for one in gans]
     off = [
         np.abs(np.median([one.means(side) for one in gans], axis=0) - paper).max()

@@ -48,7 +48,7 @@ class Stability:
 
 
 # By map and number of features.
-Found = Mapping[tuple[str, int], Stability]
+Results = Mapping[tuple[str, int], Stability]
 
 
 def stability(method: MapMethod, d: int, draws: int, n: int = _PEOPLE) -> Stability:
@@ -70,46 +70,46 @@ def measure_stability(
     out: Path = OUT,
 ) -> list[Claim]:
     """Fit every map to many samples, print the variation, and draw Figure 2."""
-    found: dict[tuple[str, int], Stability] = {}
+    results: dict[tuple[str, int], Stability] = {}
     draws = scale.pick(full=_DRAWS, quick=_QUICK_DRAWS, smoke=_SMOKE_DRAWS)
     people = scale.pick(full=_PEOPLE, quick=_PEOPLE, smoke=60)
     for d in scale.pick(full=_DIMENSIONS, quick=_QUICK_DIMENSIONS, smoke=_GAN_DIMENSIONS):
         for name, method in map_methods().items():
             say(f"stability, {name}, {d} features, {draws} samples")
-            found[name, d] = stability(method, d, draws, people)
+            results[name, d] = stability(method, d, draws, people)
     for d in (1,) if scale is Scale.QUICK else _GAN_DIMENSIONS:
         say(f"stability, {WGAN}, {d} features")
-        found[WGAN, d] = stability(gan(scale=scale), d, 2 if scale.small else _GAN_DRAWS, people)
-    _print(found, scale=scale)
-    print(f"Figure 2: {_draw(found, out)}")
-    return [] if scale is Scale.QUICK else _claims(found)
+        results[WGAN, d] = stability(gan(scale=scale), d, 2 if scale.small else _GAN_DRAWS, people)
+    _print(results, scale=scale)
+    print(f"Figure 2: {_draw(results, out)}")
+    return [] if scale is Scale.QUICK else _claims(results)
 
 
-def _print(found: Found, *, scale: Scale) -> None:
-    dimensions = sorted({d for _, d in found})
+def _print(results: Results, *, scale: Scale) -> None:
+    dimensions = sorted({d for _, d in results})
     title = "Variance of the image of 0 | mean of the image of 1, over features and samples"
     table = Table(title=title, box=box.SIMPLE, pad_edge=False)
     table.add_column("features", no_wrap=True)
     for d in dimensions:
         table.add_column(str(d), justify="right", no_wrap=True)
-    for name in dict.fromkeys(name for name, _ in found):
+    for name in dict.fromkeys(name for name, _ in results):
         cells = []
         for d in dimensions:
-            one = found.get((name, d))
+            one = results.get((name, d))
             cells.append(f"{one.variances.mean():.2g} | {one.means.mean():.2f}" if one else "–")
         label = f"{name}, barely trained" if scale.small and name == WGAN else name
         table.add_row(label, *cells)
     print_wide(table)
 
 
-def _draw(found: Found, out: Path) -> Path:
+def _draw(results: Results, out: Path) -> Path:
     figure = Figure(figsize=(9, 4.6), layout="constrained")
     axes = figure.subplots()
-    names: Sequence[str] = list(dict.fromkeys(name for name, _ in found))
+    names: Sequence[str] = list(dict.fromkeys(name for name, _ in results))
     for index, name in enumerate(names):
         points = [
             (d + 0.08 * (index - len(names) / 2), value)
-            for (other, d), seen in found.items()
+            for (other, d), seen in results.items()
             if other == name
             for value in seen.variances
             # A variance of zero cannot be drawn on a logarithmic axis.
@@ -126,11 +126,12 @@ def _draw(found: Found, out: Path) -> Path:
     return path
 
 
-def _claims(found: Found) -> list[Claim]:
-    exact = {d: found[EXACT_L1, d] for d in (1, 7)}
-    by_gan = {d: found[WGAN, d] for d in _GAN_DIMENSIONS}
+def _claims(results: Results) -> list[Claim]:
+    exact = {d: results[EXACT_L1, d] for d in (1, 7)}
+    by_gan = {d: results[WGAN, d] for d in _GAN_DIMENSIONS}
     shrinks = {
-        name: float(found[name, 7].means.mean()) for name in ("Gaussian", "sliced", EXACT_L1, WGAN)
+        name: float(results[name, 7].means.mean())
+        for name in ("Gaussian", "sliced", EXACT_L1, WGAN)
     }
     return [
         Claim(

@@ -85,7 +85,7 @@ def fair_model(women: Applicants, men: Applicants) -> HiringModel:
         slope = np.append((scaled * pull[:, None]).mean(0), -pull.mean())
         return float(np.logaddexp(0, -margins).mean()), slope
 
-    found = minimize(
+    solution = minimize(
         loss,
         np.zeros(3),
         jac=True,
@@ -93,5 +93,7 @@ def fair_model(women: Applicants, men: Applicants) -> HiringModel:
         constraints=[{"type": "eq", "fun": lambda values: gap @ values[:2]}],
         options={"maxiter": 500, "ftol": 1e-12},
     )
-    assert found.success
-    return HiringModel(mean=mean, scale=scale, weights=found.x[:2], threshold=float(found.x[2]))
+    assert solution.success
+    return HiringModel(
+        mean=mean, scale=scale, weights=solution.x[:2], threshold=float(solution.x[2])
+    )

@@ -163,7 +163,7 @@ def _section_5(data: Path, out: Path, scale: Scale, say: Say) -> list[Claim]:
     _print_sweeps(sweeps)
     _print_detected(detected)
     print(f"Figure 2: {draw_sweeps(sweeps, out)}\nFigure 3: {draw_detected(detected, out)}")
-    return claims + [_detection_claim(case, found) for case, found in detected.items()]
+    return claims + [_detection_claim(case, detection) for case, detection in detected.items()]
 
 
 def _sizes(people: Scored, how_many: int) -> list[int]:
@@ -198,11 +198,16 @@ def _print_sweeps(sweeps: Mapping[tuple[str, str], Sweep]) -> None:
     table = Table("data", "metric", title="Figure 2: number of thresholds of 51")
     for heading in ("rejected", "above the percentile", "not enough data", "largest difference"):
         table.add_column(heading, justify="right")
-    for (name, metric), found in sweeps.items():
-        above = found.differences > found.percentiles
+    for (name, metric), sweep_result in sweeps.items():
+        above = sweep_result.differences > sweep_result.percentiles
         table.add_row(
-            *(name, METRICS[metric][1], str(int(found.rejected.sum())), str(int(above.sum()))),
-            *(str(int(found.refused.sum())), f"{np.nanmax(found.differences):.3f}"),
+            *(
+                name,
+                METRICS[metric][1],
+                str(int(sweep_result.rejected.sum())),
+                str(int(above.sum())),
+            ),
+            *(str(int(sweep_result.refused.sum())), f"{np.nanmax(sweep_result.differences):.3f}"),
         )
     print_wide(table)
 
@@ -220,18 +225,18 @@ def _print_detected(detected: Mapping[tuple[str, str], Detected]) -> None:
     print_wide(table)
 
 
-def _detection_claim(case: tuple[str, str], found: Detected) -> Claim:
+def _detection_claim(case: tuple[str, str], detection: Detected) -> Claim:
     """With n rows the smallest difference should fall as 1/√n."""
     name, metric = case
-    fall = float(found.median[0] / found.median[-1])
+    fall = float(detection.median[0] / detection.median[-1])
     return Claim(
         claim=f"Figure 3, {name}, {METRICS[metric][1]}: more data detect smaller differences",
         figure=fall,
-        unit=f"× smaller at {found.sizes[-1]:,} than at {found.sizes[0]:,}",
+        unit=f"× smaller at {detection.sizes[-1]:,} than at {detection.sizes[0]:,}",
         side="at least",
         bar=1.2,
-        rounds=len(found.smallest),
-        details={"by 1/√n": float(np.sqrt(found.sizes[-1] / found.sizes[0]))},
+        rounds=len(detection.smallest),
+        details={"by 1/√n": float(np.sqrt(detection.sizes[-1] / detection.sizes[0]))},
     )
 
 

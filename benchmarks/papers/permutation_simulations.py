@@ -59,8 +59,8 @@ def correlation_rejections(
         for name, attribute in attributes.items():
             x, noise = attribute(rng), rng.normal(size=n)
             for error, power in errors.items():
-                found = _correlation_p_values(x, noise / x**power, permutations, number)
-                for test, p_value in found.items():
+                p_values = _correlation_p_values(x, noise / x**power, permutations, number)
+                for test, p_value in p_values.items():
                     rejected[name, error][test].append(p_value <= _ALPHA)
     return {
         case: {test: float(np.mean(rejections)) for test, rejections in tests.items()}
@@ -147,15 +147,15 @@ def _by_permuting_rows(
     drawn = rng.multivariate_hypergeometric(pool, int(sample.rows[0]), size=draws)
     own = np.stack([drawn[:, 0], missed - drawn[:, 0]])
     of = np.stack([drawn[:, 0] + drawn[:, 1], positives - drawn[:, 0] - drawn[:, 1]])
-    found = {}
+    p_values = {}
     for test, added in (("un-studentized", 0), (PRINTED, 0), ("studentized, one added", 1)):
         plain = test == "un-studentized"
         seen = _statistic(sample.missed[:, None], sample.positives[:, None], added, plain=plain)[0]
         others = _statistic(own, of, added, plain=plain)
         # A statistic without a value (empty denominator, zero variance) counts as extreme.
         beyond = ~np.isfinite(others) | (others >= seen - _SAME)
-        found[test] = float((1 + beyond.sum()) / (draws + 1)) if np.isfinite(seen) else 1.0
-    return found
+        p_values[test] = float((1 + beyond.sum()) / (draws + 1)) if np.isfinite(seen) else 1.0
+    return p_values
 
 
 def _statistic(
@@ -193,13 +193,13 @@ def _by_library(counts: TableCounts) -> dict[str, float]:
     return {"evenhand": float("nan") if p_value is None else p_value}
 
 
-def draw_p_values(found: Mapping[str, Float], out: Path) -> Path:
+def draw_p_values(p_values_by_test: Mapping[str, Float], out: Path) -> Path:
     """Figure 1: histograms of p-values, which should be uniform."""
     tests = ("un-studentized", PRINTED, "basic bootstrap", "evenhand")
     figure = Figure(figsize=(13, 3.8), layout="constrained")
     axes = figure.subplots(1, len(tests), sharey=True)
     for index, test in enumerate(tests):
-        p_values = found[test]
+        p_values = p_values_by_test[test]
         axes[index].hist(
             p_values[np.isfinite(p_values)], bins=20, range=(0, 1), density=True, color="tab:blue"
         )

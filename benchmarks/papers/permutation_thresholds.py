@@ -123,9 +123,9 @@ def sweep(people: Scored, metric: str, *, draws: int, seed: int = 0) -> Sweep:
         counted = table[:, int(label), :]
         differences.append(_difference(counted[:, 1], counted.sum(axis=1)))
         percentiles.append(_percentile(table, label=label, draws=draws, rng=rng))
-        found = permutation_test(metrics=metric, counts=_counts(table, people.groups))[0]
-        rejected.append(found.p_value is not None and found.p_value <= _ALPHA)
-        refused.append(found.p_value is None)
+        result = permutation_test(metrics=metric, counts=_counts(table, people.groups))[0]
+        rejected.append(result.p_value is not None and result.p_value <= _ALPHA)
+        refused.append(result.p_value is None)
     return Sweep(
         differences=np.array(differences),
         percentiles=np.array(percentiles),
@@ -187,9 +187,9 @@ def detected_by_size(
     for sample in range(samples):
         order = np.random.default_rng([sample, 53]).permutation(len(people.scores))
         for index, size in enumerate(sizes):
-            found = sweep(people.take(order[:size]), metric, draws=100, seed=sample)
-            if found.rejected.any():
-                smallest[sample, index] = found.differences[found.rejected].min()
+            sweep_result = sweep(people.take(order[:size]), metric, draws=100, seed=sample)
+            if sweep_result.rejected.any():
+                smallest[sample, index] = sweep_result.differences[sweep_result.rejected].min()
     return Detected(sizes=np.array(sizes), smallest=smallest)
 
 
@@ -205,25 +205,39 @@ def draw_sweeps(sweeps: dict[tuple[str, str], Sweep], out: Path) -> Path:
     return _saved(figure, out / "permutation_figure_2.png")
 
 
-def _draw_sweep(axes: Axes, found: Sweep, metric: str, name: str) -> None:
+def _draw_sweep(axes: Axes, sweep_result: Sweep, metric: str, name: str) -> None:
     colour, word = _COLOURS[metric], METRICS[metric][1]
-    axes.plot(_THRESHOLDS, found.differences, color=colour, label=f"difference of {word}")
-    axes.plot(_THRESHOLDS, found.percentiles, "--", color="gray", label="95th percentile, permuted")
-    seen = found.rejected
-    axes.plot(_THRESHOLDS[seen], found.differences[seen], "o", color=colour, label="rejected")
-    low = found.refused
-    axes.plot(_THRESHOLDS[low], found.differences[low], "x", color="black", label="not enough data")
+    axes.plot(_THRESHOLDS, sweep_result.differences, color=colour, label=f"difference of {word}")
+    axes.plot(
+        _THRESHOLDS, sweep_result.percentiles, "--", color="gray", label="95th percentile, permuted"
+    )
+    detected = sweep_result.rejected
+    axes.plot(
+        _THRESHOLDS[detected],
+        sweep_result.differences[detected],
+        "o",
+        color=colour,
+        label="rejected",
+    )
+    untested = sweep_result.refused
+    axes.plot(
+        _THRESHOLDS[untested],
+        sweep_result.differences[untested],
+        "x",
+        color="black",
+        label="not enough data",
+    )
     axes.set(title=f"{name}: {word}", xlabel="threshold τ", ylabel="|difference|")
     axes.legend(fontsize="small")
 
 
-def draw_detected(found: dict[tuple[str, str], Detected], out: Path) -> Path:
+def draw_detected(detected: dict[tuple[str, str], Detected], out: Path) -> Path:
     """Figure 3: smallest difference detected, by sample size."""
-    names = list(dict.fromkeys(name for name, _ in found))
+    names = list(dict.fromkeys(name for name, _ in detected))
     figure = Figure(figsize=(12, 4.2), layout="constrained")
     for axes, name in zip(figure.subplots(1, len(names)), names, strict=True):
         for metric, (_, word) in METRICS.items():
-            one, colour = found[name, metric], _COLOURS[metric]
+            one, colour = detected[name, metric], _COLOURS[metric]
             low, high = np.nanquantile(one.smallest, [0.25, 0.75], axis=0)
             axes.plot(one.sizes, one.median, "o-", color=colour, label=word)
             axes.fill_between(one.sizes, low, high, color=colour, alpha=0.15, linewidth=0)

@@ -79,7 +79,7 @@ class Replicated:
 
 
 # By data set, machine and method.
-Found = dict[tuple[str, str, str], Replicated]
+Results = dict[tuple[str, str, str], Replicated]
 
 
 def measure(
@@ -91,39 +91,39 @@ def measure(
     """Replicate the tables, draw the figure, and claim what agrees."""
     sets = [compas_by_race(data), drug_by_ethnicity(data)]
     replications = scale.pick(full=_REPLICATIONS, quick=_QUICK_REPLICATIONS, smoke=2)
-    found: Found = {}
+    results: Results = {}
     for people in sets:
         for (machine, method), fit in _FITS.items():
             say(f"{people.name}, {machine}, {method}: {replications} splits")
-            found[people.name, machine, method] = _replicate(people, fit, replications)
-    _print(found, replications)
+            results[people.name, machine, method] = _replicate(people, fit, replications)
+    _print(results, replications)
     traces = trace_regularisation(
         sets[0], sets[1], splits=scale.pick(full=20, quick=3, smoke=1), say=say
     )
     print(f"Figure 1: {draw_figure_1(traces, out)}")
-    return [*_agreement(found, replications), *_fairer(found), *traces[0].claims()]
+    return [*_agreement(results, replications), *_fairer(results), *traces[0].claims()]
 
 
 def _replicate(
     people: People, fit: Callable[[People], LinearClassifier], replications: int
 ) -> Replicated:
-    found = Replicated()
+    replicated = Replicated()
     for number in range(replications):
         train, test = people.split(_SPLIT, np.random.default_rng(number))
         classifier = fit(train)
         decisions = classifier.decisions(test.features)
-        found.constant.append(bool(decisions.all() or not decisions.any()))
-        found.accuracies.append(float((decisions == test.labels).mean()))
+        replicated.constant.append(bool(decisions.all() or not decisions.any()))
+        replicated.accuracies.append(float((decisions == test.labels).mean()))
         sizes = [int((test.labels & (test.groups == g)).sum()) for g in np.unique(test.groups)]
-        found.positives.append(min(sizes))
-        _test(found, _OPPORTUNITY, classifier, test, [test.labels])
-        _test(found, _ODDS, classifier, test, [test.labels, ~test.labels])
-        found.printed[_WELCH].append(_welch_rejects(decisions, test))
-    return found
+        replicated.positives.append(min(sizes))
+        _test(replicated, _OPPORTUNITY, classifier, test, [test.labels])
+        _test(replicated, _ODDS, classifier, test, [test.labels, ~test.labels])
+        replicated.printed[_WELCH].append(_welch_rejects(decisions, test))
+    return replicated
 
 
 def _test(
-    found: Replicated,
+    replicated: Replicated,
     criterion: str,
     classifier: LinearClassifier,
     test: People,
@@ -141,17 +141,17 @@ def _test(
         alpha=_ALPHA,
     )
     default = ours()
-    found.default[criterion].append(default.rejected is True)
-    found.refused[criterion].append(default.p_value is None)
+    replicated.default[criterion].append(default.rejected is True)
+    replicated.refused[criterion].append(default.p_value is None)
     first, second = (test.groups == group for group in np.unique(test.groups))
     signed = np.where(decisions, distances, -distances)
     weights = [printed_weight(signed, first & rows, second & rows) for rows in strata]
     statistic = ours(smallest_expected=1, smallest_cell=1).statistic
-    there = [weight for weight in weights if weight is not None]
+    defined = [weight for weight in weights if weight is not None]
     rejected = False
-    if statistic is not None and len(there) == len(weights):
-        rejected = printed_p_value(statistic, there) <= _ALPHA
-    found.printed[criterion].append(rejected)
+    if statistic is not None and len(defined) == len(weights):
+        rejected = printed_p_value(statistic, defined) <= _ALPHA
+    replicated.printed[criterion].append(rejected)
 
 
 def _welch_rejects(decisions: NDArray[np.bool_], test: People) -> bool:
@@ -162,7 +162,7 @@ def _welch_rejects(decisions: NDArray[np.bool_], test: People) -> bool:
     return bool(p_value < _ALPHA)
 
 
-def _print(found: Found, replications: int) -> None:
+def _print(results: Results, replications: int) -> None:
     title = f"Percent rejected at 5%, {replications} splits; the paper's figures in brackets"
     table = Table(title=title, box=box.SIMPLE, pad_edge=False)
     for heading in ("data", "machine", "method"):
@@ -171,7 +171,7 @@ def _print(found: Found, replications: int) -> None:
         table.add_column(heading.replace(" ", "\n", 1), justify="right", no_wrap=True)
     for heading in (_ODDS, "default / none", _WELCH):
         table.add_column(heading.replace(" ", "\n", 1), justify="right", no_wrap=True)
-    for (data, machine, method), one in found.items():
+    for (data, machine, method), one in results.items():
         cells = [f"{np.mean(one.accuracies):.3f}", _percent(one.constant)]
         cells.append(f"{np.mean(one.positives):.0f}")
         for test in _TABLES:
@@ -192,14 +192,14 @@ def _percent(values: list[bool]) -> str:
     return f"{100 * np.mean(values):.1f}"
 
 
-def _agreement(found: Found, replications: int) -> list[Claim]:
+def _agreement(results: Results, replications: int) -> list[Claim]:
     """By data set, machine and table: the larger distance of both methods from the paper."""
     claims = []
     for data in ("COMPAS", "Drug"):
         for machine in _MACHINES:
             for test, table in _TABLES.items():
                 ours = {
-                    method: float(100 * np.mean(found[data, machine, method].printed[test]))
+                    method: float(100 * np.mean(results[data, machine, method].printed[test]))
                     for method in (_NAIVE, _FAIR)
                 }
                 distances = [abs(ours[m] - _PAPER[data, m][test]) for m in ours]
@@ -218,13 +218,13 @@ def _agreement(found: Found, replications: int) -> list[Claim]:
     return claims
 
 
-def _fairer(found: Found) -> list[Claim]:
+def _fairer(results: Results) -> list[Claim]:
     """The paper's conclusion."""
     claims = []
     for data in ("COMPAS", "Drug"):
         for machine in _MACHINES:
             naive, fair = (
-                float(100 * np.mean(found[data, machine, method].printed[_OPPORTUNITY]))
+                float(100 * np.mean(results[data, machine, method].printed[_OPPORTUNITY]))
                 for method in (_NAIVE, _FAIR)
             )
             claims.append(
@@ -234,7 +234,7 @@ def _fairer(found: Found) -> list[Claim]:
                     unit="points less",
                     side="at least",
                     bar=0,
-                    rounds=len(found[data, machine, _NAIVE].constant),
+                    rounds=len(results[data, machine, _NAIVE].constant),
                 )
             )
     return claims

@@ -107,7 +107,7 @@ def _trace(
             classifier = fit(train, float(power))
             decisions = classifier.decisions(test.features)
             distances = classifier.distances(test.features)
-            found = projection_test(
+            result = projection_test(
                 groups=test.groups,
                 decisions=decisions,
                 distances=distances,
@@ -119,8 +119,8 @@ def _trace(
             first, second = (test.labels & (test.groups == g) for g in np.unique(test.groups))
             weight = printed_weight(np.where(decisions, distances, -distances), first, second)
             figures[2, split, index] = (decisions == test.labels).mean()
-            if found.statistic is not None and weight is not None:
-                figures[0, split, index] = found.statistic
+            if result.statistic is not None and weight is not None:
+                figures[0, split, index] = result.statistic
                 figures[1, split, index] = weight * chi2.isf(_ALPHA, 1)
     return Trace(
         title=title,
@@ -152,7 +152,7 @@ def draw_figure_1(traces: tuple[Trace, Trace], out: Path) -> Path:
 
 
 def _draw(axes: Axes, powers: Float, values: Float, colour: str, style: str, words: str) -> None:
-    # A machine that decides alike for all has no statistic; half of the splits must have one.
+    # A machine with equal decisions for all has no statistic; half of the splits must have one.
     seen = np.isfinite(values).mean(axis=0) >= 0.5
     if not seen.any():
         return

@@ -9,8 +9,8 @@ import pytest
 from sklearn.svm import SVC
 
 from benchmarks.papers.fliptest_arrests import ARRESTS, arrests, flips_of, high_risk, one_to_one
-from benchmarks.papers.fliptest_carried import Carried
-from benchmarks.papers.fliptest_control import ragged_model
+from benchmarks.papers.fliptest_carried import Transported
+from benchmarks.papers.fliptest_control import irregular_model
 from benchmarks.papers.fliptest_stability import stability
 from benchmarks.papers.lipton import HiringModel, applicants, fair_model
 from offline_audit.maps.exact import ExactMethod
@@ -90,7 +90,7 @@ def test_figures_of_transported_people(people):
     model = HiringModel(
         mean=np.zeros(2), scale=np.array([2.0, 5.0]), weights=np.ones(2), threshold=5
     )
-    transported = Carried.along(Shift(by=1.0), (women, men), (women, men), model)
+    transported = Transported.by_map(Shift(by=1.0), (women, men), (women, men), model)
     # One year and one unit of hair more: none is advantaged.
     assert transported.size("advantaged") == 0
     before = model.hires(women)
@@ -98,7 +98,7 @@ def test_figures_of_transported_people(people):
     assert transported.means("disadvantaged") == pytest.approx([-0.5, -0.2], abs=1e-5)
     assert np.isnan(transported.means("advantaged")).all()
     assert transported.distances == pytest.approx((0.7, 0.49), abs=1e-5)
-    same = Carried.along(Shift(), (women, women), (women, women), model)
+    same = Transported.by_map(Shift(), (women, women), (women, women), model)
     assert same.ks == [0, 0]
     # Halves of 500 differ by chance.
     assert same.regression == pytest.approx([0, 0], abs=1.5)
@@ -166,11 +166,11 @@ def test_stability_transports_0_and_1_which_are_in_every_sample():
     assert not np.array_equal(method.fitted_rows[0][1], method.fitted_rows[1][1])
 
 
-def test_the_ragged_model_decides_as_its_support_vector_machine():
+def test_the_irregular_model_decides_as_its_support_vector_machine():
     rng = np.random.default_rng(5)
     features = rng.normal(size=(300, 6)).astype(np.float32)
     labels = rng.random(300) < 0.5
-    model = ragged_model(features, labels, 2.0)
+    model = irregular_model(features, labels, 2.0)
     machine = SVC(gamma=2.0).fit(features[:, :3], labels)
     others = rng.normal(size=(2_500, 6)).astype(np.float32)
     assert np.array_equal(model.decisions(others), machine.predict(others[:, :3]))

@@ -25,7 +25,7 @@ def lending(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def _recorded(lending: Path, tmp_path_factory: pytest.TempPathFactory) -> Logged:
+def _recorded_log(lending: Path, tmp_path_factory: pytest.TempPathFactory) -> Logged:
     home = tmp_path_factory.mktemp("recorded")
     log, outcomes = home / "log", home / "outcomes"
 
@@ -46,9 +46,9 @@ def _recorded(lending: Path, tmp_path_factory: pytest.TempPathFactory) -> Logged
 
 
 @pytest.fixture
-def logged(_recorded: Logged, tmp_path: Path) -> Logged:
+def logged(_recorded_log: Logged, tmp_path: Path) -> Logged:
     """A copy of a log that a sidecar wrote, with outcomes; a test may change it."""
     log, outcomes = tmp_path / "log", tmp_path / "outcomes"
-    shutil.copytree(_recorded.log, log)
-    shutil.copytree(_recorded.outcomes, outcomes)
-    return Logged(log, outcomes, _recorded.scores)
+    shutil.copytree(_recorded_log.log, log)
+    shutil.copytree(_recorded_log.outcomes, outcomes)
+    return Logged(log, outcomes, _recorded_log.scores)

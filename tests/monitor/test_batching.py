@@ -1,4 +1,4 @@
-"""Requests that come together share a pass, one that comes alone does not wait, nobody is lost."""
+"""Simultaneous requests share a batch, a single request does not wait, and every request ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WIDTH = 2
 
 
 class Model:
-    """Answers with the first feature; fails on a negative one; remembers its batches."""
+    """Returns the first feature; fails on a negative one; records its batches."""
 
     def __init__(self) -> None:
         self.batches: list[int] = []
@@ -42,26 +42,26 @@ def batcher(model: Model, **changes: Any) -> Batcher:
     return Batcher(model.run, model.after, **options)
 
 
-async def score(gathering: Batcher, name: str, *values: float) -> list[float]:
-    result, start, stop = await gathering.submit(name, rows(*values))
+async def score(batches: Batcher, name: str, *values: float) -> list[float]:
+    result, start, stop = await batches.submit(name, rows(*values))
     return result.output[start:stop].ravel().tolist()
 
 
-def test_a_lone_request_never_waits():
+def test_a_single_request_never_waits():
     async def run() -> float:
-        gathering, loop = batcher(Model(), window=1.0), asyncio.get_running_loop()
+        batches, loop = batcher(Model(), window=1.0), asyncio.get_running_loop()
         started = loop.time()
         for number in range(200):
-            assert await score(gathering, "a", number) == [number]
+            assert await score(batches, "a", number) == [number]
         return loop.time() - started
 
     assert asyncio.run(run()) < 1.0
 
 
-def test_requests_that_come_together_share_one_pass_and_get_their_own_answers():
+def test_simultaneous_requests_share_one_batch_and_get_their_own_results():
     async def run(model: Model) -> list[list[float]]:
-        gathering = batcher(model)
-        return await asyncio.gather(*(score(gathering, str(n), n, n + 0.5) for n in range(40)))
+        batches = batcher(model)
+        return await asyncio.gather(*(score(batches, str(n), n, n + 0.5) for n in range(40)))
 
     model = Model()
     assert asyncio.run(run(model)) == [[n, n + 0.5] for n in range(40)]
@@ -69,16 +69,16 @@ def test_requests_that_come_together_share_one_pass_and_get_their_own_answers():
     assert model.finished == [[str(n) for n in range(40)]]
 
 
-def test_a_crowd_that_trickles_in_is_gathered_once_it_is_known():
-    async def client(gathering: Batcher, name: str) -> None:
+def test_concurrent_clients_are_batched_after_some_requests():
+    async def client(batches: Batcher, name: str) -> None:
         for number in range(30):
-            # Each comes in a turn of its own, as a server's requests do.
+            # Every request starts in its own iteration of the event loop, as in a server.
             await asyncio.sleep(0)
-            assert await score(gathering, name, number) == [number]
+            assert await score(batches, name, number) == [number]
 
     async def run(model: Model) -> None:
-        gathering = batcher(model)
-        await asyncio.gather(*(client(gathering, str(n)) for n in range(8)))
+        batches = batcher(model)
+        await asyncio.gather(*(client(batches, str(n)) for n in range(8)))
 
     model = Model()
     asyncio.run(run(model))
@@ -86,25 +86,25 @@ def test_a_crowd_that_trickles_in_is_gathered_once_it_is_known():
     assert model.batches[-20:].count(8) >= 15
 
 
-def test_soon_after_a_crowd_has_gone_nobody_waits():
+def test_soon_after_the_last_concurrent_request_no_request_waits():
     async def run() -> float:
-        gathering, loop = batcher(Model(), window=0.2), asyncio.get_running_loop()
-        await asyncio.gather(*(score(gathering, str(n), n) for n in range(16)))
+        batches, loop = batcher(Model(), window=0.2), asyncio.get_running_loop()
+        await asyncio.gather(*(score(batches, str(n), n) for n in range(16)))
         for _ in range(6):
-            await score(gathering, "a", 1.0)
+            await score(batches, "a", 1.0)
         started = loop.time()
         for _ in range(20):
-            await score(gathering, "a", 1.0)
+            await score(batches, "a", 1.0)
         return loop.time() - started
 
     assert asyncio.run(run()) < 0.2
 
 
-def test_a_batch_is_never_larger_than_allowed_and_a_large_request_comes_in_pieces():
+def test_batches_have_at_most_max_rows_and_a_large_request_is_split():
     async def run(model: Model) -> tuple[list[float], list[list[float]]]:
-        gathering = batcher(model, max_rows=10)
-        large = asyncio.create_task(score(gathering, "large", *range(37)))
-        small = [score(gathering, str(n), n, n) for n in range(9)]
+        batches = batcher(model, max_rows=10)
+        large = asyncio.create_task(score(batches, "large", *range(37)))
+        small = [score(batches, str(n), n, n) for n in range(9)]
         return await large, await asyncio.gather(*small)
 
     model = Model()
@@ -115,79 +115,79 @@ def test_a_batch_is_never_larger_than_allowed_and_a_large_request_comes_in_piece
     assert sum(model.batches) == 37 + 18
 
 
-def test_others_get_their_turn_between_the_pieces_of_a_large_request():
+def test_other_requests_run_between_the_parts_of_a_large_request():
     async def run(model: Model) -> list[str]:
-        gathering, order = batcher(model, max_rows=10, window=0), []
+        batches, order = batcher(model, max_rows=10, window=0), []
 
-        async def ask(name: str, *values: float) -> None:
-            await score(gathering, name, *values)
+        async def send(name: str, *values: float) -> None:
+            await score(batches, name, *values)
             order.append(name)
 
-        await asyncio.gather(ask("large", *range(500)), ask("small", 1.0))
+        await asyncio.gather(send("large", *range(500)), send("small", 1.0))
         return order
 
     assert asyncio.run(run(Model())) == ["small", "large"]
 
 
-def test_pieces_know_their_first_row():
+def test_parts_of_a_request_have_the_index_of_their_first_row():
     seen: list[tuple[str, int]] = []
 
     async def run(model: Model) -> None:
-        def note(batch, submit) -> None:
+        def record(batch, submit) -> None:
             seen.extend((waiting.request_id, waiting.first_row) for waiting in batch)
 
-        gathering = Batcher(model.run, note, window=0, max_rows=10, max_wait=5)
-        await gathering.submit("large", rows(*range(25)))
+        batches = Batcher(model.run, record, window=0, max_rows=10, max_wait=5)
+        await batches.submit("large", rows(*range(25)))
         await asyncio.sleep(0)
 
     asyncio.run(run(Model()))
     assert seen == [("large", 0), ("large", 10), ("large", 20)]
 
 
-def test_one_request_that_the_classifier_fails_on_hurts_nobody_else():
+def test_a_request_on_which_the_classifier_fails_does_not_affect_others():
     async def run() -> list[Any]:
-        gathering = batcher(Model())
-        calls = [score(gathering, str(n), -1.0 if n == 3 else n) for n in range(6)]
+        batches = batcher(Model())
+        calls = [score(batches, str(n), -1.0 if n == 3 else n) for n in range(6)]
         return await asyncio.gather(*calls, return_exceptions=True)
 
-    found = asyncio.run(run())
-    assert isinstance(found[3], PredictionError)
-    assert [f for n, f in enumerate(found) if n != 3] == [[0], [1], [2], [4], [5]]
+    results = asyncio.run(run())
+    assert isinstance(results[3], PredictionError)
+    assert [result for n, result in enumerate(results) if n != 3] == [[0], [1], [2], [4], [5]]
 
 
-def test_an_error_that_nobody_foresaw_reaches_all_who_wait():
+def test_an_unexpected_error_is_raised_in_all_waiting_requests():
     def broken(batch, features) -> ScoringResult:
         raise KeyError("unforeseen")
 
     async def run() -> list[Any]:
-        gathering = Batcher(broken, Model().after, window=0.01, max_rows=10, max_wait=5)
-        calls = [gathering.submit(str(n), rows(1.0)) for n in range(3)]
+        batches = Batcher(broken, Model().after, window=0.01, max_rows=10, max_wait=5)
+        calls = [batches.submit(str(n), rows(1.0)) for n in range(3)]
         return await asyncio.gather(*calls, return_exceptions=True)
 
-    assert [type(found) for found in asyncio.run(run())] == [KeyError] * 3
+    assert [type(error) for error in asyncio.run(run())] == [KeyError] * 3
 
 
-def test_who_hangs_up_is_left_out():
+def test_a_cancelled_request_is_not_scored():
     async def run(model: Model) -> None:
-        gathering = batcher(model)
-        asked = [asyncio.create_task(score(gathering, str(n), n)) for n in range(4)]
+        batches = batcher(model)
+        tasks = [asyncio.create_task(score(batches, str(n), n)) for n in range(4)]
         await asyncio.sleep(0)
-        asked[1].cancel()
-        assert await asked[0] == [0]
+        tasks[1].cancel()
+        assert await tasks[0] == [0]
         assert model.batches == [3]
 
     asyncio.run(run(Model()))
 
 
-def test_who_waited_for_too_long_is_refused_and_costs_nothing():
+def test_a_request_that_waited_too_long_is_rejected_without_scoring():
     async def run(model: Model) -> None:
-        gathering = batcher(model, max_wait=0.01)
-        late = asyncio.create_task(score(gathering, "late", 1.0))
+        batches = batcher(model, max_wait=0.01)
+        late = asyncio.create_task(score(batches, "late", 1.0))
         await asyncio.sleep(0)
-        time.sleep(0.05)  # as if another batch had taken so long
+        time.sleep(0.05)  # simulates a slow batch
         with pytest.raises(OverloadedError, match=r"more than 0\.01 s"):
             await late
         assert model.batches == []
-        assert await score(gathering, "next", 2.0) == [2.0]
+        assert await score(batches, "next", 2.0) == [2.0]
 
     asyncio.run(run(Model()))

@@ -1,4 +1,4 @@
-"""Tensors become features whatever their datatype, or are refused with what and where."""
+"""Tensors of every datatype are decoded to features; invalid ones are rejected."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NUMPY = {"BOOL": "?", "FP16": "<f2", "FP32": "<f4", "FP64": "<f8"} | {
 
 
 def raw(values: np.ndarray, datatype: str) -> bytes:
-    """As the protocol lays a tensor out, written the slow way."""
+    """The raw encoding of the protocol, by a slow implementation."""
     if datatype == "BYTES":
         texts = [repr(float(value)).encode() for value in values.ravel()]
         return b"".join(struct.pack("<I", len(text)) + text for text in texts)
@@ -35,7 +35,7 @@ def raw(values: np.ndarray, datatype: str) -> bytes:
     return values.astype(NUMPY[datatype]).tobytes()
 
 
-def whole(data, datatype="FP32", shape=(2, WIDTH), name="features"):
+def decode(data, datatype="FP32", shape=(2, WIDTH), name="features"):
     return CODEC.features([InputTensor(name, datatype, shape, data)])
 
 
@@ -44,25 +44,25 @@ ROWS = np.array([[1, 0, 1, 0, 1], [0, 1, 1, 0, 0]], np.float32)
 
 
 @pytest.mark.parametrize("datatype", DATATYPES)
-def test_every_datatype_is_read_raw(datatype):
-    assert np.array_equal(whole(raw(ROWS, datatype), datatype), ROWS)
+def test_raw_tensors_of_every_datatype_are_decoded(datatype):
+    assert np.array_equal(decode(raw(ROWS, datatype), datatype), ROWS)
 
 
 @pytest.mark.parametrize("datatype", [d for d in DATATYPES if d not in ("FP16", "BF16")])
-def test_every_datatype_that_can_be_listed_is_read_listed(datatype):
+def test_lists_of_every_datatype_are_decoded(datatype):
     kind: Any = {"BOOL": bool, "BYTES": lambda v: str(int(v)).encode()}.get(datatype, int)
     data = [float(v) if datatype in ("FP32", "FP64") else kind(v) for v in ROWS.ravel()]
-    assert np.array_equal(whole(data, datatype), ROWS)
+    assert np.array_equal(decode(data, datatype), ROWS)
 
 
 @given(st.lists(st.floats(-(2.0**99), 2.0**99, width=32), min_size=2 * WIDTH, max_size=2 * WIDTH))
-def test_a_tensor_of_all_and_a_tensor_for_each_mean_the_same(values):
+def test_one_tensor_and_one_tensor_per_feature_give_the_same_features(values):
     rows = np.array(values, np.float32).reshape(2, WIDTH)
     columns = [
-        InputTensor(name, "FP64", [2, 1] if place % 2 else [2], raw(rows[:, place], "FP64"))
-        for place, name in enumerate(NAMES)
+        InputTensor(name, "FP64", [2, 1] if index % 2 else [2], raw(rows[:, index], "FP64"))
+        for index, name in enumerate(NAMES)
     ]
-    expected = whole(rows.tobytes())
+    expected = decode(rows.tobytes())
     assert np.array_equal(expected, rows)
     assert np.array_equal(CODEC.features(columns[::-1]), expected)
 
@@ -117,31 +117,31 @@ def test_a_tensor_of_all_and_a_tensor_for_each_mean_the_same(values):
         (InputTensor("features", "BYTES", [1, 5], b"\x01"), "does not consist of 5 BYTES elements"),
     ],
 )
-def test_a_malformed_tensor_is_refused_with_its_name_and_the_reason(tensor, message):
-    with pytest.raises(BadRequestError) as refusal:
+def test_a_malformed_tensor_is_rejected_with_its_name_and_the_reason(tensor, message):
+    with pytest.raises(BadRequestError) as error:
         CODEC.features([tensor])
-    assert message in str(refusal.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_a_value_that_is_not_finite_is_refused_by_row_and_feature(value):
+def test_a_value_that_is_not_finite_is_rejected_with_row_and_feature(value):
     rows = np.ones((2, WIDTH), np.float32)
     rows[1, 2] = value
     with pytest.raises(BadRequestError, match="feature 'owner' of row 1 is not a finite number"):
-        whole(rows.tobytes())
+        decode(rows.tobytes())
     lenient = FeatureCodec(small_spec(), ServerConfig(non_finite="pass"))
-    found = lenient.features([InputTensor("features", "FP32", [2, WIDTH], rows.tobytes())])
-    assert np.array_equal(found, rows, equal_nan=True)
+    result = lenient.features([InputTensor("features", "FP32", [2, WIDTH], rows.tobytes())])
+    assert np.array_equal(result, rows, equal_nan=True)
 
 
-def test_a_number_too_large_for_float32_is_refused_and_not_repeated_in_the_error():
+def test_a_number_too_large_for_float32_is_rejected_without_its_value():
     rows = np.full((1, WIDTH), 1.2345e300)
-    with pytest.raises(BadRequestError, match="not a finite number in FP32") as refusal:
-        whole(rows.tobytes(), "FP64", [1, WIDTH])
-    assert "2345" not in str(refusal.value)
+    with pytest.raises(BadRequestError, match="not a finite number in FP32") as error:
+        decode(rows.tobytes(), "FP64", [1, WIDTH])
+    assert "2345" not in str(error.value)
 
 
-def test_tensors_for_each_feature_must_be_all_once_and_of_one_length():
+def test_tensors_per_feature_must_be_complete_unique_and_of_one_length():
     ones = [InputTensor(name, "FP32", [2], bytes(8)) for name in NAMES]
     with pytest.raises(BadRequestError, match="no input for 'income', 'years', 'owner' and 1 more"):
         CODEC.features(ones[4:])
@@ -156,6 +156,6 @@ def test_tensors_for_each_feature_must_be_all_once_and_of_one_length():
         CODEC.features([short if tensor.name == "owner" else tensor for tensor in ones])
 
 
-def test_more_rows_than_allowed_are_too_large():
+def test_more_rows_than_the_limit_are_rejected():
     with pytest.raises(TooLargeError, match="has 51 rows; the limit is 50"):
-        whole(bytes(51 * 4 * WIDTH), shape=(51, WIDTH))
+        decode(bytes(51 * 4 * WIDTH), shape=(51, WIDTH))

@@ -76,12 +76,12 @@ def test_a_config_cannot_be_changed():
         ("bundle: {path: ''}", "bundle.path: '' is not allowed; it must be a path"),
     ],
 )
-def test_a_bad_file_names_the_field_the_value_and_what_is_allowed(file, text, message):
+def test_an_error_in_a_file_names_the_field_the_value_and_the_allowed_values(file, text, message):
     file.write_text(text)
-    with pytest.raises(ConfigError) as refusal:
+    with pytest.raises(ConfigError) as error:
         load_config(file, {})
-    assert message in str(refusal.value)
-    assert str(file) in str(refusal.value)
+    assert message in str(error.value)
+    assert str(file) in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -94,11 +94,11 @@ def test_a_bad_file_names_the_field_the_value_and_what_is_allowed(file, text, me
         ("EVENHAND_COMPUTE_THREADS", "tcp://10.0.0.1:80", "enableServiceLinks: false"),
     ],
 )
-def test_a_bad_variable_names_itself_the_value_and_what_is_allowed(variable, text, message):
-    with pytest.raises(ConfigError) as refusal:
+def test_an_error_in_a_variable_names_it_the_value_and_the_allowed_values(variable, text, message):
+    with pytest.raises(ConfigError) as error:
         load_config(None, {variable: text})
-    assert str(refusal.value).startswith(f"{variable}: ")
-    assert message in str(refusal.value)
+    assert str(error.value).startswith(f"{variable}: ")
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -124,9 +124,9 @@ def test_a_variable_that_only_ends_like_a_service_link_is_an_error():
 
 def test_all_problems_are_reported_at_once(file):
     file.write_text("bundle: {pth: a, probe_rows: 0}\n")
-    with pytest.raises(ConfigError) as refusal:
+    with pytest.raises(ConfigError) as error:
         load_config(file, {"EVENHAND_NONSENSE": "1"})
-    assert len(str(refusal.value).splitlines()) == 3
+    assert len(str(error.value).splitlines()) == 3
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):

@@ -1,4 +1,4 @@
-"""The log is structured, and what others' exceptions quote stays out of it."""
+"""The log is structured, and does not contain the messages of foreign exceptions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from monitor.settings import LogConfig
 
 
 @pytest.fixture(autouse=True)
-def _as_before():
+def _restore_root_logger():
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     yield
@@ -24,15 +24,15 @@ def fail() -> None:
     raise ValueError("income 1234.5 is too high")
 
 
-def test_an_exception_is_told_by_its_kind_and_place():
-    with pytest.raises(ValueError, match="income") as failure:
+def test_an_exception_is_described_by_its_type_and_location():
+    with pytest.raises(ValueError, match="income") as error:
         fail()
-    told = without_values(failure.value)
-    assert told.startswith("ValueError at monitor/test_logs.py:")
-    assert "1234" not in told
+    message = without_values(error.value)
+    assert message.startswith("ValueError at monitor/test_logs.py:")
+    assert "1234" not in message
 
 
-def test_lines_are_objects_and_a_librarys_trace_is_cut(capsys):
+def test_lines_are_json_objects_without_traceback_and_message_of_an_exception(capsys):
     set_up_logs(LogConfig())
     logging.getLogger("some.library").info("plain %d", 3)
     try:
@@ -48,7 +48,7 @@ def test_lines_are_objects_and_a_librarys_trace_is_cut(capsys):
     assert "1234" not in json.dumps(second)
 
 
-def test_text_and_levels_are_as_configured(capsys):
+def test_format_and_level_are_those_of_the_config(capsys):
     set_up_logs(LogConfig(format="text", level="warning"))
     logging.getLogger("x").info("quiet")
     logging.getLogger("x").warning("loud")

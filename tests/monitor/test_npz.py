@@ -1,4 +1,4 @@
-"""Arrays survive as bytes, and bytes that lie about themselves take no room."""
+"""Arrays are read as written; inconsistent files are rejected without allocating memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def zipped(*members: tuple[str, bytes], compression: int = zipfile.ZIP_STORED) -
     return buffer.getvalue()
 
 
-def test_what_is_written_is_read():
+def test_arrays_are_read_as_they_were_written():
     head, arrays = read_npz(write_npz({"ж": [1, None, 0.5]}, ARRAYS))
     assert head == {"ж": [1, None, 0.5]}
     assert arrays.keys() == ARRAYS.keys()
@@ -37,19 +37,19 @@ def test_what_is_written_is_read():
 
 
 @pytest.mark.parametrize("shape", ["(10000000000000,)", "(3,)", "(-1,)", "(-1, -2)", "(1 << 70,)"])
-def test_a_header_of_another_size_than_its_array_is_refused_before_room_is_made(shape):
+def test_a_header_with_a_wrong_size_is_rejected_before_memory_is_allocated(shape):
     with pytest.raises(ValueError, match=r"size|header|malformed|unknown dimension"):
         read_npz(zipped(("a.npy", npy(shape=shape, content=bytes(16)))))
 
 
-def test_what_is_compressed_is_refused():
+def test_a_compressed_member_is_rejected():
     bomb = npy(shape="(1000000,)", content=bytes(8_000_000))
     with pytest.raises(ValueError, match="compressed"):
         read_npz(zipped(("a.npy", bomb), compression=zipfile.ZIP_DEFLATED))
 
 
-def test_members_that_share_their_bytes_are_refused():
-    """Each entry of the directory costs 51 bytes, and could point to the same large array."""
+def test_members_that_share_their_bytes_are_rejected():
+    """An entry of the directory takes 51 bytes, and many could point to the same large array."""
     data = bytearray(zipped(("a.npy", npy(shape="(1000,)", content=bytes(8_000)))))
     start, end = data.index(b"PK\x01\x02"), data.index(b"PK\x05\x06")
     entry, trailer = bytes(data[start:end]), data[end:]
@@ -59,7 +59,7 @@ def test_members_that_share_their_bytes_are_refused():
         read_npz(bytes(data[:start] + entry * 500 + trailer))
 
 
-def test_a_header_that_is_not_an_object_is_refused():
+def test_a_header_that_is_not_an_object_is_rejected():
     buffer = io.BytesIO()
     np.savez(buffer, head=np.array("[1]"))
     with pytest.raises(TypeError, match="not a JSON object"):

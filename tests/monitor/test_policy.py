@@ -1,4 +1,4 @@
-"""Policy does what its config says, row by row."""
+"""The policy of the config is applied to every row."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from monitor.settings import PolicyConfig
 NAMES = ("sex", "age")
 
 
-def slow(config: PolicyConfig, p_values, flips):
-    """Verdicts, calls and actions, one at a time."""
+def by_loops(config: PolicyConfig, p_values, flips):
+    """Verdicts, calls and actions by plain loops."""
     verdicts, called, actions = [], [], []
     for p_row, flip_row in zip(p_values, flips, strict=True):
         verdict_row, called_row, action = [], [], Action.NONE
@@ -25,7 +25,7 @@ def slow(config: PolicyConfig, p_values, flips):
             rule, alpha = (own and own.rule) or config.rule, (own and own.alpha) or config.alpha
             bound = (own and own.flip_probability) or config.flip_probability
             above, over = p <= alpha, flip >= bound
-            does = {
+            called_here = {
                 "p_value": above,
                 "flip_probability": over,
                 "either": above or over,
@@ -33,8 +33,8 @@ def slow(config: PolicyConfig, p_values, flips):
             }[rule]
             unknown = np.isnan(p) or (np.isnan(flip) and rule != "p_value")
             verdict_row.append(Verdict.UNKNOWN if unknown else Verdict.ABOVE if above else 0)
-            called_row.append(does)
-            if does:
+            called_row.append(called_here)
+            if called_here:
                 action = max(action, Action[((own and own.action) or config.action).upper()])
             if unknown and config.on_fault == "withhold":
                 action = max(action, Action.WITHHOLD)
@@ -49,7 +49,7 @@ def slow(config: PolicyConfig, p_values, flips):
 @pytest.mark.parametrize(
     "own", [{}, {"age": {"action": "withhold", "rule": "either", "alpha": 0.5}}]
 )
-def test_a_result_is_that_of_one_prediction_after_the_other(rule, on_fault, own):
+def test_results_equal_those_of_plain_loops(rule, on_fault, own):
     config = PolicyConfig.model_validate(
         {"action": "flag", "rule": rule, "alpha": 0.2, "on_fault": on_fault, "attributes": own}
     )
@@ -58,7 +58,7 @@ def test_a_result_is_that_of_one_prediction_after_the_other(rule, on_fault, own)
     p_values[::7, 0], flips[::7, 0], p_values[1, 1], flips[2, 1] = np.nan, np.nan, 0.2, 0.5
     flips[3, 0] = np.nan
     result = Policy(config, NAMES).apply(p_values, flips)
-    verdicts, called, actions = slow(config, p_values, flips)
+    verdicts, called, actions = by_loops(config, p_values, flips)
     assert np.array_equal(result.verdicts, verdicts)
     assert np.array_equal(result.called, called)
     assert result.actions.tolist() == actions
@@ -72,13 +72,13 @@ def test_predictions_without_scores_get_the_action_of_on_fault(on_fault, action)
     assert result.actions.tolist() == [action] * 4
 
 
-def test_an_attribute_that_the_bundle_does_not_have_is_a_mistake():
+def test_an_attribute_that_is_not_in_the_bundle_is_rejected():
     config = PolicyConfig.model_validate({"attributes": {"sexx": {"action": "flag"}}})
     with pytest.raises(ConfigError, match=r"policy\.attributes\.sexx: .* it has sex, age"):
         Policy(config, NAMES)
 
 
-def test_a_baseline_that_cannot_show_the_level_or_the_signal_is_refused():
+def test_a_baseline_too_small_for_alpha_or_without_the_signal_is_rejected():
     scores: Any = {name: {"expected_change": np.arange(50.0)} for name in NAMES}
     baseline = Baseline(scores=scores, levels={})
     Policy(PolicyConfig(alpha=0.02), NAMES).check(baseline)

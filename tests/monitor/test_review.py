@@ -1,4 +1,4 @@
-"""What goes to a person is written down before the answer leaves, and readable by few."""
+"""Reviews are recorded before the response, in files that only the owner can read."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ def records(folder) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-def test_every_prediction_under_review_is_recorded_with_what_a_person_needs(parts, tmp_path):
+def test_every_prediction_under_review_is_recorded_with_features_and_scores(parts, tmp_path):
     manifest, scorer, result = parts
     folder = tmp_path / "review"
     log = ReviewLog(folder, 1 << 20, manifest, scorer)
     log.record(batch(20, 60), result)
-    found = records(folder)
+    written = records(folder)
     expected = np.flatnonzero(result.actions == 4)
-    assert [(r["request_id"], r["row"]) for r in found] == [
+    assert [(r["request_id"], r["row"]) for r in written] == [
         ("r0", int(row)) if row < 20 else ("r1", 100 + int(row) - 20) for row in expected
     ]
-    for record, row in zip(found, expected, strict=True):
+    for record, row in zip(written, expected, strict=True):
         assert record["score"] == result.output[row].tolist()
         assert record["features"] == dict(zip(NAMES, ROWS[row].tolist(), strict=True))
         assert record["decision"] == str(int(scorer.decisions(result.output[[row]])[0]))
@@ -74,7 +74,7 @@ def test_a_protected_attribute_that_is_a_feature_is_not_recorded(parts, tmp_path
     owner = next(f.name for f in manifest.features if f.kind == "binary")
     group = manifest.one_hot_groups[0]
     sex, ethnicity = manifest.protected_attributes
-    seen = manifest.model_copy(
+    with_features = manifest.model_copy(
         update={
             "protected_attributes": (
                 sex.model_copy(update={"feature": owner}),
@@ -82,37 +82,37 @@ def test_a_protected_attribute_that_is_a_feature_is_not_recorded(parts, tmp_path
             )
         }
     )
-    ReviewLog(tmp_path, 1 << 20, seen, scorer).record(batch(60), result)
-    shown = set(records(tmp_path)[0]["features"])
-    assert shown == set(NAMES) - {owner, *group.features}
+    ReviewLog(tmp_path, 1 << 20, with_features, scorer).record(batch(60), result)
+    recorded = set(records(tmp_path)[0]["features"])
+    assert recorded == set(NAMES) - {owner, *group.features}
 
 
-def test_a_full_folder_is_an_error_and_keeps_what_it_has(parts, tmp_path):
+def test_a_full_folder_is_an_error_and_keeps_earlier_records(parts, tmp_path):
     manifest, scorer, result = parts
     log = ReviewLog(tmp_path, 20_000, manifest, scorer)
     one = result.rows(0, 60).rows(*_one_under_review(result))
     waiting = batch(1)
-    room = 0
+    count = 0
     with suppress(OSError):
-        while room < 100:
+        while count < 100:
             log.record(waiting, one)
-            room += 1
-    assert 0 < room < 100
+            count += 1
+    assert 0 < count < 100
     size = sum(file.stat().st_size for file in tmp_path.iterdir())
     assert 0 < size <= 20_000
     assert all(record["model"] == "lending" for record in records(tmp_path))
-    # Another process finds it as full as this one left it.
-    again = ReviewLog(tmp_path, 20_000, manifest, scorer)
+    # The quota also counts the files of earlier processes.
+    second_log = ReviewLog(tmp_path, 20_000, manifest, scorer)
     with pytest.raises(OSError, match="review_max_bytes"):
-        again.record(waiting, one)
+        second_log.record(waiting, one)
 
 
 def _one_under_review(result) -> tuple[int, int]:
-    place = int(np.flatnonzero(result.actions == 4)[0])
-    return place, place + 1
+    row = int(np.flatnonzero(result.actions == 4)[0])
+    return row, row + 1
 
 
-def test_a_folder_that_cannot_be_is_refused_at_the_start(parts, tmp_path):
+def test_an_invalid_folder_is_a_startup_error(parts, tmp_path):
     manifest, scorer, _ = parts
     (tmp_path / "file").write_text("")
     with pytest.raises(ServeError, match=r"policy\.review_path: .*file"):

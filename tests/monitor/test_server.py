@@ -1,4 +1,4 @@
-"""The sidecar as a whole, in this process: both transports, metrics, modes, load, restarts."""
+"""The whole sidecar in this process: both transports, metrics, modes, load, restarts."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ async def metric(server: Server, name: str) -> float:
     """The sum of a metric's samples, as it is scraped."""
     async with rest(server) as http:
         text = (await http.get("/metrics")).text
-    found = re.findall(rf"^{re.escape(name)}(?:{{[^}}]*}})? (\S+)$", text, re.MULTILINE)
-    return sum(map(float, found))
+    response = re.findall(rf"^{re.escape(name)}(?:{{[^}}]*}})? (\S+)$", text, re.MULTILINE)
+    return sum(map(float, response))
 
 
 @pytest.fixture(scope="module")
@@ -68,31 +68,31 @@ def test_both_transports_return_the_scores_of_the_library(lending, library):
     assert np.allclose(together.score[:, 0], logits, rtol=1e-5, atol=1e-6)
     score, flips = (np.array(output["data"]) for output in over_http["outputs"])
     assert np.allclose(score, logits, rtol=1e-5, atol=1e-6)
-    for place, name in enumerate(ATTRIBUTES):
+    for index, name in enumerate(ATTRIBUTES):
         expected = library.attributes[name].flip_probability.numpy()
         assert np.allclose(together.signals["flip_probability"][name], expected, atol=1e-5)
-        assert np.allclose(flips.reshape(300, 2)[:, place], expected, atol=1e-5)
+        assert np.allclose(flips.reshape(300, 2)[:, index], expected, atol=1e-5)
         sensitivity = library.attributes[name].log_prediction_sensitivity.exp().numpy()
         assert np.allclose(together.signals["sensitivity"][name], sensitivity, rtol=1e-4)
 
 
-def test_metrics_count_what_was_answered(lending):
+def test_metrics_count_requests_and_predictions(lending):
     async def use(server: Server):
-        async with client(server) as asking:
+        async with client(server) as endpoint:
             for start in range(0, 300, 30):
-                await asking.predict(ROWS[start : start + 30])
+                await endpoint.predict(ROWS[start : start + 30])
             with pytest.raises(EndpointError, match="INVALID_ARGUMENT"):
-                await asking.predict(ROWS[:, :3])
+                await endpoint.predict(ROWS[:, :3])
         names = ("evenhand_predictions_total", "evenhand_verdicts_total")
-        found = {name: await metric(server, name) for name in names}
+        totals = {name: await metric(server, name) for name in names}
         async with rest(server) as http:
             text = (await http.get("/metrics")).text
             opened = await http.get("/metrics", headers={"Accept": "application/openmetrics-text"})
         assert opened.text.endswith("# EOF\n")
-        return found, text
+        return totals, text
 
-    found, text = served(lending, use)
-    assert found == {"evenhand_predictions_total": 300, "evenhand_verdicts_total": 600}
+    totals, text = served(lending, use)
+    assert totals == {"evenhand_predictions_total": 300, "evenhand_verdicts_total": 600}
     for line in (
         'evenhand_requests_total{outcome="ok",transport="grpc"} 10.0',
         'evenhand_requests_total{outcome="bad",transport="grpc"} 1.0',
@@ -108,7 +108,7 @@ def test_metrics_count_what_was_answered(lending):
     assert "request_id" not in text
 
 
-def test_the_page_about_metrics_names_all_of_them_and_no_others(lending, tmp_path):
+def test_the_metrics_page_lists_exactly_the_exported_metrics(lending, tmp_path):
     async def use(server: Server):
         async with rest(server) as http:
             return (await http.get("/metrics")).text
@@ -121,11 +121,11 @@ def test_the_page_about_metrics_names_all_of_them_and_no_others(lending, tmp_pat
     assert shown == named
 
 
-def test_no_label_comes_from_a_request(lending):
+def test_no_metric_label_contains_a_request_id(lending):
     async def use(server: Server):
-        async with client(server) as asking:
+        async with client(server) as endpoint:
             for number in range(50):
-                await asking.predict(ROWS[:1], request_id=f"person-{number}")
+                await endpoint.predict(ROWS[:1], request_id=f"person-{number}")
         async with rest(server) as http:
             return (await http.get("/metrics")).text
 
@@ -135,24 +135,24 @@ def test_no_label_comes_from_a_request(lending):
 
 def test_async_responds_first_and_scores_afterwards(lending):
     async def use(server: Server):
-        async with client(server) as asking:
-            found = await asking.predict(ROWS)
-        assert found.verdicts == {}
-        assert "evenhand_verdict" not in found.parameters
+        async with client(server) as endpoint:
+            response = await endpoint.predict(ROWS)
+        assert response.verdicts == {}
+        assert "evenhand_verdict" not in response.parameters
         for _ in range(200):
             if await metric(server, "evenhand_verdicts_total") == 600:
-                return found
+                return response
             await asyncio.sleep(0.02)
-        pytest.fail("nothing was judged")
+        pytest.fail("no row was scored")
 
-    found = served(lending, use, monitoring={"mode": "async"})
-    assert len(found.score) == 300
+    response = served(lending, use, monitoring={"mode": "async"})
+    assert len(response.score) == 300
 
 
-def test_async_drops_and_counts_what_there_is_no_room_for(lending):
+def test_async_drops_and_counts_rows_above_the_limit(lending):
     async def use(server: Server):
-        async with client(server) as asking:
-            await asking.predict(ROWS)
+        async with client(server) as endpoint:
+            await endpoint.predict(ROWS)
         return await metric(server, "evenhand_not_judged_total")
 
     assert served(lending, use, monitoring={"mode": "async", "async_rows": 10}) == 300
@@ -160,70 +160,70 @@ def test_async_drops_and_counts_what_there_is_no_room_for(lending):
 
 def test_off_predicts_without_scores(lending, library):
     async def use(server: Server):
-        async with client(server) as asking:
-            found = await asking.predict(ROWS)
-        return found, await metric(server, "evenhand_verdicts_total"), server.introduction
+        async with client(server) as endpoint:
+            response = await endpoint.predict(ROWS)
+        return response, await metric(server, "evenhand_verdicts_total"), server.introduction
 
-    found, verdicts, told = served(lending, use, monitoring={"mode": "off"})
-    assert np.allclose(found.score[:, 0], library.logit.numpy(), rtol=1e-5, atol=1e-6)
+    response, verdicts, introduction = served(lending, use, monitoring={"mode": "off"})
+    assert np.allclose(response.score[:, 0], library.logit.numpy(), rtol=1e-5, atol=1e-6)
     assert verdicts == 0
-    assert "scoring off" in told
+    assert "scoring off" in introduction
 
 
-def test_a_fault_in_monitoring_changes_no_answer_and_is_counted(lending, library, monkeypatch):
+def test_a_fault_in_monitoring_changes_no_score_and_is_counted(lending, library, monkeypatch):
     def fails(self, scores):
         raise ValueError("secret")
 
     monkeypatch.setattr("monitor.scoring.scorer.Scorer.p_values", fails)
 
     async def use(server: Server):
-        async with client(server) as asking:
-            found = await asking.predict(ROWS)
-        return found, await metric(server, "evenhand_monitoring_faults_total")
+        async with client(server) as endpoint:
+            response = await endpoint.predict(ROWS)
+        return response, await metric(server, "evenhand_monitoring_faults_total")
 
-    found, faults = served(lending, use)
-    assert np.allclose(found.score[:, 0], library.logit.numpy(), rtol=1e-5, atol=1e-6)
-    assert set(found.verdicts["sex"]) == {"unknown"}
-    assert found.parameters["evenhand_fault"] == "monitoring failed"
+    response, faults = served(lending, use)
+    assert np.allclose(response.score[:, 0], library.logit.numpy(), rtol=1e-5, atol=1e-6)
+    assert set(response.verdicts["sex"]) == {"unknown"}
+    assert response.parameters["evenhand_fault"] == "monitoring failed"
     assert faults >= 1
 
 
-def test_more_than_it_takes_on_is_refused_at_once_and_the_rest_is_answered(lending):
+def test_requests_above_max_in_flight_are_rejected_at_once_and_others_succeed(lending):
     many = np.tile(ROWS, (10, 1))
 
     async def use(server: Server):
-        async with client(server) as asking:
-            await asking.predict(ROWS[:1])
-            large = asyncio.create_task(asking.predict(many))
+        async with client(server) as endpoint:
+            await endpoint.predict(ROWS[:1])
+            large = asyncio.create_task(endpoint.predict(many))
             for _ in range(2_000):
                 await asyncio.sleep(0.001)
                 if server.pipeline.in_flight:
                     break
-            with pytest.raises(EndpointError) as refusal:
-                await asking.predict(ROWS[:1])
+            with pytest.raises(EndpointError) as error:
+                await endpoint.predict(ROWS[:1])
             assert not large.done()
-            found = await large
-            after = await asking.predict(ROWS[:1])
-        assert (len(found.score), len(after.score)) == (len(many), 1)
+            response = await large
+            after = await endpoint.predict(ROWS[:1])
+        assert (len(response.score), len(after.score)) == (len(many), 1)
         async with rest(server) as http:
-            return refusal.value, (await http.get("/metrics")).text
+            return error.value, (await http.get("/metrics")).text
 
     settings: dict[str, Any] = {
         "server": {"max_in_flight": 1},
         "monitoring": {"max_batch_rows": 16},
     }
-    refusal, text = served(lending, use, **settings)
-    assert refusal.status == "RESOURCE_EXHAUSTED"
+    error, text = served(lending, use, **settings)
+    assert error.status == "RESOURCE_EXHAUSTED"
     assert 'evenhand_requests_total{outcome="shed",transport="grpc"} 1.0' in text
 
 
-def test_what_was_seen_survives_a_restart_and_alarms_do_too(lending, tmp_path):
+def test_drift_state_and_alarms_persist_across_a_restart(lending, tmp_path):
     drift = {"state_path": tmp_path / "state" / "drift.npz", "run_length": 1e4}
 
     async def first(server: Any):
-        async with client(server) as asking:
-            await asking.predict(ROWS)
-        # As if the classifier had begun to treat people differently.
+        async with client(server) as endpoint:
+            await endpoint.predict(ROWS)
+        # Simulates an alarm.
         server.stream.flush()
         server.drift._alarms.latch(Watcher("change", "sex"), 300, 9.0)
 
@@ -231,16 +231,16 @@ def test_what_was_seen_survives_a_restart_and_alarms_do_too(lending, tmp_path):
         async with rest(server) as http:
             alarms = (await http.get("/v1/alarms")).json()
             name = {"detector": "change", "attribute": "sex"}
-            left = await http.post("/v1/alarms/acknowledge", json=name)
+            remaining = await http.post("/v1/alarms/acknowledge", json=name)
             again = await http.post("/v1/alarms/acknowledge", json=name)
             bad = await http.post("/v1/alarms/acknowledge", json={"detector": "weather"})
-        return server.drift.seen, alarms, left.json(), again.status_code, bad
+        return server.drift.seen, alarms, remaining.json(), again.status_code, bad
 
     served(lending, first, drift=drift)
-    seen, alarms, left, again, bad = served(lending, second, drift=drift)
+    seen, alarms, remaining, again, bad = served(lending, second, drift=drift)
     assert seen == 300
     assert [(a["detector"], a["attribute"]) for a in alarms] == [("change", "sex")]
-    assert (left, again, bad.status_code) == ([], 404, 400)
+    assert (remaining, again, bad.status_code) == ([], 404, 400)
     assert "error" in bad.json()
 
     async def third(server: Any):
@@ -249,7 +249,7 @@ def test_what_was_seen_survives_a_restart_and_alarms_do_too(lending, tmp_path):
     assert served(lending, third, drift=drift) == (300, ())
 
 
-def test_a_damaged_state_starts_afresh_and_says_so(lending, tmp_path, caplog):
+def test_a_damaged_state_starts_a_new_watch_with_a_log_message(lending, tmp_path, caplog):
     path = tmp_path / "drift.npz"
     path.write_bytes(b"damaged")
 
@@ -260,135 +260,138 @@ def test_a_damaged_state_starts_afresh_and_says_so(lending, tmp_path, caplog):
     assert "the drift watch starts from scratch" in caplog.text
 
 
-def test_what_is_under_review_is_recorded_before_it_is_answered(lending, tmp_path):
+def test_reviews_are_recorded_before_the_response(lending, tmp_path):
     async def use(server: Server):
-        async with client(server) as asking:
-            found = await asking.predict(ROWS, request_id="loans-1")
-            return found, [f.read_text() for f in tmp_path.glob("review-*.jsonl")]
+        async with client(server) as endpoint:
+            response = await endpoint.predict(ROWS, request_id="loans-1")
+            return response, [f.read_text() for f in tmp_path.glob("review-*.jsonl")]
 
     policy = {"action": "review", "alpha": 0.05, "review_path": tmp_path}
-    found, files = served(lending, use, policy=policy)
-    held = np.isnan(found.score[:, 0])
+    response, files = served(lending, use, policy=policy)
+    held = np.isnan(response.score[:, 0])
     records = [json.loads(line) for line in "".join(files).splitlines()]
     assert [record["row"] for record in records] == np.flatnonzero(held).tolist()
     assert {record["request_id"] for record in records} == {"loans-1"}
     assert held.any()
 
 
-def test_a_review_that_cannot_be_recorded_stays_withheld_and_counts(lending, tmp_path, monkeypatch):
+def test_a_review_that_cannot_be_recorded_is_withheld_and_counted(lending, tmp_path, monkeypatch):
     def fails(self, batch, judged):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("monitor.review.ReviewLog.record", fails)
 
     async def use(server: Server):
-        async with client(server) as asking:
-            found = await asking.predict(ROWS)
-        return found, await metric(server, "evenhand_monitoring_faults_total")
+        async with client(server) as endpoint:
+            response = await endpoint.predict(ROWS)
+        return response, await metric(server, "evenhand_monitoring_faults_total")
 
     policy = {"action": "review", "alpha": 0.05, "review_path": tmp_path}
-    found, faults = served(lending, use, policy=policy)
-    assert np.isnan(found.score).any()
+    response, faults = served(lending, use, policy=policy)
+    assert np.isnan(response.score).any()
     assert faults >= 1
 
 
-def test_outcomes_are_refused_where_nowhere_is_named_for_them(lending):
+def test_outcomes_are_rejected_without_a_path_for_them(lending):
     async def use(server: Server):
         async with grpc.aio.insecure_channel(f"127.0.0.1:{server.grpc.port}") as channel:
             stub = evenhand_pb2_grpc.MonitorStub(channel)
-            with pytest.raises(grpc.aio.AioRpcError) as refusal:
+            with pytest.raises(grpc.aio.AioRpcError) as error:
                 await stub.RecordOutcomes(evenhand_pb2.RecordOutcomesRequest())
-            return refusal.value
+            return error.value
 
-    refusal = served(lending, use)
-    assert refusal.code() == grpc.StatusCode.UNIMPLEMENTED
-    assert "records no outcomes" in refusal.details()
+    error = served(lending, use)
+    assert error.code() == grpc.StatusCode.UNIMPLEMENTED
+    assert "records no outcomes" in error.details()
 
 
 async def acknowledge(server: Server, address: str = "127.0.0.1", body: bytes = b"{}") -> Any:
-    way = httpx.AsyncHTTPTransport(local_address=address)
+    transport = httpx.AsyncHTTPTransport(local_address=address)
     headers = {"X-Forwarded-For": "127.0.0.1"}
-    async with httpx.AsyncClient(transport=way, trust_env=False, headers=headers) as http:
+    async with httpx.AsyncClient(transport=transport, trust_env=False, headers=headers) as http:
         port = server.rest.port
         return await http.post(f"http://127.0.0.1:{port}/v1/alarms/acknowledge", content=body)
 
 
-def test_alarms_cannot_be_acknowledged_from_afar_or_where_nobody_may(lending):
-    async def elsewhere(server: Server):
-        # From where a mesh hands on what others ask.
+def test_acknowledgements_from_other_addresses_or_if_disabled_are_rejected(lending):
+    async def from_another_address(server: Server):
+        # Address from which a service mesh forwards requests.
         return await acknowledge(server, "127.0.0.6")
 
-    for settings, use in (({}, elsewhere), ({"server": {"acknowledge": "never"}}, acknowledge)):
-        found = served(lending, use, **settings)
-        assert found.status_code == 403
-        assert "kubectl port-forward" in found.json()["error"]
+    for settings, use in (
+        ({}, from_another_address),
+        ({"server": {"acknowledge": "never"}}, acknowledge),
+    ):
+        response = served(lending, use, **settings)
+        assert response.status_code == 403
+        assert "kubectl port-forward" in response.json()["error"]
 
 
-def test_an_acknowledgement_cannot_be_as_large_as_one_likes(lending):
+def test_a_large_acknowledgement_is_rejected(lending):
     async def use(server: Server):
         return await acknowledge(server, body=b"x" * 5_000)
 
     assert served(lending, use).status_code == 413
 
 
-def test_a_server_says_what_it_is_over_rest(lending):
+def test_rest_endpoints_for_health_metadata_and_docs(lending):
     async def use(server: Server):
         async with rest(server) as http:
-            found = {}
+            responses = {}
             for path in ("/v2", "/v2/health/live", "/v2/health/ready", "/healthz",
                          "/v2/models/lending", "/v2/models/lending/ready",
                          "/v2/models/lending/versions/1", "/v2/models/lending/versions/1/ready",
                          "/v2/models/nobody", "/v2/models/lending/versions/9/ready", "/nowhere",
                          "/docs", "/openapi.json"):  # fmt: skip
-                answer = await http.get(path)
-                found[path] = (answer.status_code, answer.text)
-        return found
+                response = await http.get(path)
+                responses[path] = (response.status_code, response.text)
+        return responses
 
-    found = served(lending, use)
-    codes = {path: code for path, (code, _) in found.items()}
+    responses = served(lending, use)
+    codes = {path: code for path, (code, _) in responses.items()}
     assert {path for path, code in codes.items() if code == 404} == {
         *("/v2/models/nobody", "/v2/models/lending/versions/9/ready", "/nowhere")
     }
     assert set(codes.values()) == {200, 404}
     for path, code in codes.items():
         if code == 404:
-            assert list(json.loads(found[path][1])) == ["error"]
-    assert json.loads(found["/v2"][1])["name"] == "evenhand"
-    metadata = json.loads(found["/v2/models/lending"][1])
+            assert list(json.loads(responses[path][1])) == ["error"]
+    assert json.loads(responses["/v2"][1])["name"] == "evenhand"
+    metadata = json.loads(responses["/v2/models/lending"][1])
     assert metadata["inputs"] == [{"name": "features", "datatype": "FP32", "shape": [-1, 25]}]
     assert metadata["outputs"][0] == {"name": "score", "datatype": "FP32", "shape": [-1, 1]}
-    # The page about itself loads nothing from anywhere else.
-    assert "https://" not in found["/docs"][1]
+    # The page loads no resources of other hosts.
+    assert "https://" not in responses["/docs"][1]
 
 
-def test_tensors_are_called_what_the_config_calls_them(lending):
+def test_tensor_names_are_those_of_the_config(lending):
     async def use(server: Server):
-        async with client(server) as asking:
-            return await asking.predict(ROWS[:2])
+        async with client(server) as endpoint:
+            return await endpoint.predict(ROWS[:2])
 
     names = {"input_name": "INPUT__0", "output_name": "OUTPUT__0"}
     assert served(lending, use, server=names).score.shape == (2, 1)
 
 
-def test_a_request_in_flight_is_answered_while_it_stops_and_none_after(lending):
+def test_shutdown_completes_requests_in_flight_and_accepts_no_others(lending):
     many = np.tile(ROWS, (20, 1))
 
     async def run():
         async with running(lending, monitoring={"max_batch_rows": 16}) as server:
-            asking = client(server)
-            await asking.predict(ROWS[:1])
-            last = asyncio.create_task(asking.predict(many))
-            # It is judged in pieces, so there is time to stop in the middle of it.
+            endpoint = client(server)
+            await endpoint.predict(ROWS[:1])
+            last = asyncio.create_task(endpoint.predict(many))
+            # The request is scored in parts, so the server can stop before its end.
             for _ in range(2_000):
                 await asyncio.sleep(0.001)
                 if server.pipeline.in_flight:
                     break
             assert server.pipeline.in_flight == 1
-        found = await last
+        response = await last
         with pytest.raises(EndpointError, match="UNAVAILABLE"):
-            await asking.predict(ROWS[:1])
-        await asking.close()
-        return found
+            await endpoint.predict(ROWS[:1])
+        await endpoint.close()
+        return response
 
     assert len(asyncio.run(run()).score) == len(many)
 
@@ -400,7 +403,7 @@ def make(settings) -> None:
     asyncio.run(run())
 
 
-def test_a_taken_port_is_refused_by_name(lending):
+def test_a_port_in_use_is_named_in_the_error(lending):
     async def use(server: Server):
         for name, port in (("gRPC", server.grpc.port), ("REST", server.rest.port)):
             field = f"{name.lower()}_port"
@@ -410,7 +413,7 @@ def test_a_taken_port_is_refused_by_name(lending):
     served(lending, use)
 
 
-def test_a_bundle_that_cannot_score_is_refused(bundle_path):
+def test_a_bundle_that_cannot_score_is_rejected(bundle_path):
     with pytest.raises(BundleError, match="create the bundle with `evenhand fit`"):
         make(config(bundle_path))
 
@@ -419,6 +422,6 @@ def test_a_bundle_that_cannot_score_is_refused(bundle_path):
     "policy",
     [{"action": "flag"}, {"attributes": {"sex": {"action": "withhold"}}}, {"on_fault": "withhold"}],
 )
-def test_a_policy_that_cannot_act_when_async_is_a_mistake(lending, policy):
+def test_a_policy_with_actions_is_rejected_in_async_mode(lending, policy):
     with pytest.raises(ConfigError, match="async responds before it scores"):
         make(config(lending, policy=policy, monitoring={"mode": "async"}))

@@ -1,4 +1,4 @@
-"""The stream is counted and watched as if it came one prediction at a time."""
+"""Counts and drift of the stream do not depend on batching."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def feed(judge: Judge, result, drift, metrics, size: int, *, flush=True, shown_a
 
 
 @pytest.mark.parametrize("size", [1, 7, 600])
-def test_batches_make_no_difference(judge, result, size):
+def test_results_do_not_depend_on_the_batch_size(judge, result, size):
     metrics = ServingMetrics(CollectorRegistry(), ATTRIBUTES)
     drift, direct = new_drift(judge), new_drift(judge)
     feed(judge, result, drift, metrics, size)
@@ -79,26 +79,26 @@ def test_batches_make_no_difference(judge, result, size):
     assert value("evenhand_actions_total", {"action": "observe"}) == result.called.any(1).sum()
 
 
-def test_exemplars_name_requests_that_are_above(judge, result):
+def test_exemplars_are_ids_of_requests_above_the_baseline(judge, result):
     metrics = ServingMetrics(CollectorRegistry(), ATTRIBUTES)
     feed(judge, result, None, metrics, 1)
-    shown = generate_latest(metrics.registry).decode()
-    named = {part.split('"')[1] for part in shown.split("request_id=")[1:]}
+    exported = generate_latest(metrics.registry).decode()
+    ids = {part.split('"')[1] for part in exported.split("request_id=")[1:]}
     above = {f"r{row}" for row in np.flatnonzero((result.verdicts == Verdict.ABOVE).any(1))}
-    assert named
-    assert named <= above
+    assert ids
+    assert ids <= above
 
 
-def test_exemplars_name_requests_as_the_log_does(judge, result):
+def test_exemplars_have_the_pseudonyms_of_the_log(judge, result):
     metrics = ServingMetrics(CollectorRegistry(), ATTRIBUTES)
     feed(judge, result, None, metrics, 1, shown_as="pseudonym-of-{}".format)
-    shown = generate_latest(metrics.registry).decode()
-    named = [part.split('"')[1] for part in shown.split("request_id=")[1:]]
-    assert named
-    assert all(name.startswith("pseudonym-of-r") for name in named)
+    exported = generate_latest(metrics.registry).decode()
+    ids = [part.split('"')[1] for part in exported.split("request_id=")[1:]]
+    assert ids
+    assert all(name.startswith("pseudonym-of-r") for name in ids)
 
 
-def test_a_partial_buffer_is_flushed_after_a_moment(judge, result):
+def test_a_partial_buffer_is_flushed_after_a_delay(judge, result):
     drift = new_drift(judge)
 
     async def run() -> None:
@@ -114,7 +114,9 @@ def test_a_partial_buffer_is_flushed_after_a_moment(judge, result):
     assert drift.seen == 3
 
 
-def test_a_watch_that_fails_is_counted_and_stops_nothing(judge, result, monkeypatch, caplog):
+def test_a_fault_of_the_drift_watch_is_counted_and_does_not_raise(
+    judge, result, monkeypatch, caplog
+):
     metrics = ServingMetrics(CollectorRegistry(), ATTRIBUTES)
     drift = new_drift(judge)
 

@@ -104,12 +104,12 @@ def guard(data: bytes, proof: Path) -> bytes:
 
 
 def shape_expression(data: bytes, proof: Path) -> bytes:
-    def poison(program: Any) -> None:
+    def change_expression(program: Any) -> None:
         sizes = program["graph_module"]["graph"]["tensor_values"]["linear"]["sizes"]
         code = f"(__import__('os').mkdir({str(proof)!r}), 3)[1]"
         sizes[0] = {"as_expr": {"expr_str": code, "hint": None}}
 
-    return rewritten(data, {"archive/models/model.json": in_program(poison)})
+    return rewritten(data, {"archive/models/model.json": in_program(change_expression)})
 
 
 def operator(data: bytes, proof: Path) -> bytes:
@@ -133,7 +133,7 @@ def argument_name(data: bytes, proof: Path) -> bytes:
 
 # What torch 2.13 runs while it loads or first calls a model.
 ATTACKS = [sample_inputs, pickled_weight, pickled_constant, guard, shape_expression]
-# What it would not run today, by luck of its own syntax or of its verifier.
+# What torch 2.13 does not run, only because of its syntax or its verifier.
 NEAR_MISSES = [operator, argument_name]
 
 
@@ -156,7 +156,7 @@ def load_as_torch_does(data: bytes) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             torch.export.load(io.BytesIO(data)).module()(torch.zeros(2, WIDTH))
-    except Exception:  # noqa: BLE001, S110 - whether it ends well is not the question here
+    except Exception:  # noqa: BLE001, S110 - only the side effect matters
         pass
     finally:
         logging.disable(logging.NOTSET)
@@ -164,7 +164,7 @@ def load_as_torch_does(data: bytes) -> None:
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_an_attack_runs_in_torchs_loader_but_not_in_ours(attack, tmp_path):
-    """The first half keeps the test honest: an attack that never worked would prove nothing."""
+    """The first half shows that the attack works in torch's own loader."""
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
     load_as_torch_does(attack(saved_by_torch(), theirs))
     assert theirs.exists()
@@ -189,9 +189,9 @@ def test_unsafe_parts_that_inference_needs_are_rejected_by_name(attack, tmp_path
 def test_parts_that_inference_does_not_need_are_dropped(attack, tmp_path):
     cleaned = sanitize_archive(attack(saved_by_torch(), tmp_path / "x"), "classifier.pt2")
     expected = load_classifier(exported_classifier(), small_spec())
-    found = load_classifier(cleaned, small_spec())
+    result = load_classifier(cleaned, small_spec())
     features = torch.randn(7, WIDTH)
-    assert torch.equal(found.logit(features), expected.logit(features))
+    assert torch.equal(result.logit(features), expected.logit(features))
     assert b"mkdir" not in cleaned
 
 
@@ -264,7 +264,7 @@ def test_a_decompression_bomb_is_rejected():
 
 
 def test_an_empty_record_of_a_large_tensor_is_rejected():
-    """For which torch makes up zeros of the stated size."""
+    """Otherwise torch would allocate zeros of the stated size."""
 
     def inflate(config: Any) -> None:
         config["config"]["0.bias"]["tensor_meta"]["sizes"] = [{"as_int": 2**34}]
@@ -278,10 +278,10 @@ def test_an_empty_record_of_a_large_tensor_is_rejected():
 
 
 def test_a_missing_record_is_rejected():
-    def lead_astray(config: Any) -> None:
+    def change_path(config: Any) -> None:
         config["config"]["0.bias"]["path_name"] = "../../etc/passwd"
 
-    change = {"archive/data/weights/model_weights_config.json": in_program(lead_astray)}
+    change = {"archive/data/weights/model_weights_config.json": in_program(change_path)}
     with pytest.raises(UnsafeArchiveError, match="pickled or missing tensors"):
         sanitize_archive(rewritten(saved_by_torch(), change), "x")
 
@@ -360,7 +360,7 @@ def misspelt(program: Any) -> None:
 @pytest.mark.parametrize("change", [emptied, misspelt])
 def test_an_archive_torch_cannot_read_is_a_clear_error_and_no_log(change, capfd):
     data = rewritten(exported_classifier(), {"archive/models/model.json": in_program(change)})
-    with pytest.raises(ClassifierError, match=r"classifier\.pt2 cannot be loaded") as refusal:
+    with pytest.raises(ClassifierError, match=r"classifier\.pt2 cannot be loaded") as error:
         load_classifier(data, small_spec())
-    assert "warnings above" not in str(refusal.value)
+    assert "warnings above" not in str(error.value)
     assert capfd.readouterr() == ("", "")

@@ -173,7 +173,7 @@ def test_an_invalid_classifier_is_rejected_with_a_clear_message(module, output, 
 
 
 def test_a_classifier_exported_in_training_mode_is_rejected():
-    """Dropout that stays on would give one person two answers."""
+    """With active dropout, the same row would have different scores."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = torch.export.export(
@@ -208,7 +208,7 @@ def test_a_classifier_of_two_inputs_is_rejected():
 
 
 class OddNames(nn.Module):
-    """Names that a graph may carry though Python could not."""
+    """Parameter names that are valid in a graph but not in Python."""
 
     def __init__(self) -> None:
         super().__init__()

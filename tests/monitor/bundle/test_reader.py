@@ -73,8 +73,8 @@ def test_a_flipped_bit_in_an_unpinned_manifest_raises_no_other_error(bundle_path
     with flipped(bundle_path / "manifest.json", position, bit):
         try:
             Bundle.read(bundle_path)
-        except BundleError as refusal:
-            assert str(bundle_path) in str(refusal)  # noqa: PT017 - some flips are still a manifest
+        except BundleError as error:
+            assert str(bundle_path) in str(error)  # noqa: PT017 - some flips leave a valid manifest
 
 
 @changes_files
@@ -107,13 +107,13 @@ def test_a_truncated_tar_is_detected(bundle_path, position):
 
 
 class flipped:  # noqa: N801 - reads as a phrase: with flipped(file, …)
-    """One bit of a file turned around for the length of a with-block."""
+    """Flip one bit of a file within a with-block."""
 
     def __init__(self, file: Path, position: float, bit: int) -> None:
         self.file, self.data = file, file.read_bytes()
-        spoilt = bytearray(self.data)
-        spoilt[int(position * len(spoilt))] ^= 1 << bit
-        self.file.write_bytes(spoilt)
+        changed = bytearray(self.data)
+        changed[int(position * len(changed))] ^= 1 << bit
+        self.file.write_bytes(changed)
 
     def __enter__(self) -> None: ...
 
@@ -132,7 +132,7 @@ def test_a_path_that_is_neither_folder_nor_file_is_named():
 
 
 def test_a_folder_without_manifest_is_not_read(tmp_path, monkeypatch):
-    """Someone's whole disk might be in it."""
+    """The folder may be arbitrarily large."""
     (tmp_path / "video").write_bytes(b"x" * 1000)
     monkeypatch.setattr("os.walk", lambda *_, **__: pytest.fail("it was read"))
     with pytest.raises(BundleNotFoundError, match="is not a bundle"):
@@ -197,7 +197,7 @@ def test_a_tar_with_links_or_devices_is_rejected(kind, tmp_path):
 
 
 def test_a_sparse_file_in_a_tar_is_rejected(tmp_path):
-    """It would grow from nothing to any size."""
+    """It could expand to any size."""
     with tarfile.open(tmp_path / "x.tar", "w", format=tarfile.PAX_FORMAT) as tar:
         member = tarfile.TarInfo("manifest.json")
         member.pax_headers = {
@@ -281,7 +281,7 @@ def test_a_file_that_is_not_a_manifest_is_rejected(bundle_path, text):
 
 
 def test_the_bytes_that_are_used_are_the_bytes_that_were_hashed(bundle_path):
-    """Files that change after the check cannot matter: they were read once."""
+    """Later changes of the files have no effect, because they are read once."""
     bundle = Bundle.read(bundle_path)
     shutil.rmtree(bundle_path)
     bundle.classifier()

@@ -109,12 +109,12 @@ def test_a_failed_rename_restores_the_old_bundle(tmp_path, monkeypatch, failure,
     old = write_bundle(tmp_path / "bundle", small_spec(), GOOD)
     real = Path.replace
 
-    def refuse(self: Path, target: Path) -> Path:
+    def fail_to_replace(self: Path, target: Path) -> Path:
         if self.name == "new":
             raise failure
         return real(self, target)
 
-    monkeypatch.setattr(Path, "replace", refuse)
+    monkeypatch.setattr(Path, "replace", fail_to_replace)
     with pytest.raises(expected):
         write_bundle(tmp_path / "bundle", small_spec(), GOOD, replace=True)
     assert Bundle.read(tmp_path / "bundle") == old

@@ -20,8 +20,8 @@ from tests.monitor.bundle.test_reader import FILES, POSITIONS, flipped
 
 
 def test_inspect_describes_a_bundle(bundle_path):
-    done = evenhand("bundle", "inspect", bundle_path)
-    assert done.exit_code == 0
+    result = evenhand("bundle", "inspect", bundle_path)
+    assert result.exit_code == 0
     for words in (
         "loans, version 3",
         "classifier.pt2, returns logit",
@@ -33,7 +33,7 @@ def test_inspect_describes_a_bundle(bundle_path):
         "2026-01-02 03:04 UTC on 100 rows",
         Bundle.read(bundle_path).manifest_sha256,
     ):
-        assert words in done.stdout
+        assert words in result.stdout
 
 
 def test_inspect_needs_no_torch(bundle_path):
@@ -46,12 +46,12 @@ def test_inspect_needs_no_torch(bundle_path):
 
 
 def test_verify_accepts_a_valid_bundle(bundle_path):
-    done = evenhand("bundle", "verify", bundle_path)
-    assert done.exit_code == 0
-    assert "valid: loans version 3, all hashes match" in done.stdout
-    assert "tested on 64 probe rows: scores 0." in done.stdout
-    assert "no scoring" in done.stdout
-    assert "not pinned" in done.stdout
+    result = evenhand("bundle", "verify", bundle_path)
+    assert result.exit_code == 0
+    assert "valid: loans version 3, all hashes match" in result.stdout
+    assert "tested on 64 probe rows: scores 0." in result.stdout
+    assert "no scoring" in result.stdout
+    assert "not pinned" in result.stdout
 
 
 @settings(
@@ -70,17 +70,17 @@ def test_verify_detects_a_flipped_bit_in_any_file(bundle_path, name, position, b
 def test_verify_detects_a_flipped_bit_in_a_pinned_manifest(bundle_path, position, bit):
     pin = Bundle.read(bundle_path).manifest_sha256
     with flipped(bundle_path / "manifest.json", position, bit):
-        done = evenhand("bundle", "verify", bundle_path, "--pin", pin)
-    assert_one_message(done, f"{pin} is pinned")
+        result = evenhand("bundle", "verify", bundle_path, "--pin", pin)
+    assert_one_message(result, f"{pin} is pinned")
 
 
 def test_verify_takes_bundle_and_pin_from_a_config(bundle_path, tmp_path):
     config = tmp_path / "evenhand.yaml"
     pin = Bundle.read(bundle_path).manifest_sha256
     config.write_text(f"bundle:\n  path: {bundle_path}\n  manifest_sha256: {pin}\n")
-    done = evenhand("bundle", "verify", "--config", config)
-    assert done.exit_code == 0
-    assert f"manifest digest (pinned): {pin}" in done.stdout
+    result = evenhand("bundle", "verify", "--config", config)
+    assert result.exit_code == 0
+    assert f"manifest digest (pinned): {pin}" in result.stdout
     config.write_text(f"bundle:\n  path: {bundle_path}\n  manifest_sha256: {'f' * 64}\n")
     assert_one_message(evenhand("bundle", "verify", "--config", config), "pinned")
 
@@ -134,7 +134,7 @@ def replace_classifier(path: Path, data: bytes, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "message"),
+    ("damage", "message"),
     [
         (missing, "no such bundle"),
         (truncated, "classifier.pt2 has 2 bytes"),
@@ -143,25 +143,25 @@ def replace_classifier(path: Path, data: bytes, name: str) -> None:
         (pickled, "pickle, which could run code"),
     ],
 )
-def test_an_invalid_bundle_gives_one_message_and_exit_code_2(bundle_path, spoil, message):
-    spoil(bundle_path)
+def test_an_invalid_bundle_gives_one_message_and_exit_code_2(bundle_path, damage, message):
+    damage(bundle_path)
     assert_one_message(evenhand("bundle", "verify", bundle_path), message)
 
 
-def assert_one_message(done, message: str) -> None:
-    assert done.exit_code == 2
-    assert done.stdout == ""
-    assert done.stderr.startswith("error: ")
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stderr.count("\n") == 1
+def assert_one_message(result, message: str) -> None:
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("pin", ["", "abc", "sha256:" + "0" * 64])
 def test_a_pin_that_is_not_a_digest_is_rejected(bundle_path, pin):
-    done = evenhand("bundle", "verify", bundle_path, "--pin", pin)
-    assert done.exit_code == 2
-    assert "--pin: expected a SHA-256 digest" in done.stderr
+    result = evenhand("bundle", "verify", bundle_path, "--pin", pin)
+    assert result.exit_code == 2
+    assert "--pin: expected a SHA-256 digest" in result.stderr
 
 
 def test_a_pin_may_be_in_capitals(bundle_path):
@@ -170,19 +170,19 @@ def test_a_pin_may_be_in_capitals(bundle_path):
 
 
 def test_an_unreadable_file_is_named(bundle_path, monkeypatch):
-    def refuse(self: Path, *_: object) -> None:
+    def fail_to_open(self: Path, *_: object) -> None:
         raise PermissionError(13, "Permission denied", str(self))
 
-    monkeypatch.setattr(Path, "open", refuse)
-    done = evenhand("bundle", "verify", bundle_path)
-    assert_one_message(done, "classifier.pt2: cannot be read: Permission denied")
+    monkeypatch.setattr(Path, "open", fail_to_open)
+    result = evenhand("bundle", "verify", bundle_path)
+    assert_one_message(result, "classifier.pt2: cannot be read: Permission denied")
 
 
 def test_verify_uses_the_limits_of_the_config(bundle_path, monkeypatch):
     monkeypatch.setenv("EVENHAND_BUNDLE_PROBE_ROWS", "7")
     monkeypatch.setenv("EVENHAND_COMPUTE_THREADS", "2")
-    done = evenhand("bundle", "verify", bundle_path)
-    assert "tested on 7 probe rows" in done.stdout
+    result = evenhand("bundle", "verify", bundle_path)
+    assert "tested on 7 probe rows" in result.stdout
     assert torch.get_num_threads() == 2
     torch.set_num_threads(1)
     monkeypatch.setenv("EVENHAND_BUNDLE_MAX_BYTES", "100")
@@ -190,9 +190,9 @@ def test_verify_uses_the_limits_of_the_config(bundle_path, monkeypatch):
 
 
 def test_verify_without_a_path_says_how_to_set_one():
-    done = evenhand("bundle", "verify")
-    assert done.exit_code == 2
-    assert "give a bundle" in done.stderr
+    result = evenhand("bundle", "verify")
+    assert result.exit_code == 2
+    assert "give a bundle" in result.stderr
 
 
 def test_the_digest_equals_that_of_sha256sum(tmp_path):

@@ -19,18 +19,18 @@ def file(tmp_path: Path) -> Path:
 
 def test_check_prints_the_resulting_settings(file):
     file.write_text("compute: {threads: 4}\n")
-    done = evenhand("config", "check", file)
-    assert done.exit_code == 0
-    assert "compute.threads = 4  (set)" in done.stdout
-    assert "bundle.probe_rows = 64\n" in done.stdout
+    result = evenhand("config", "check", file)
+    assert result.exit_code == 0
+    assert "compute.threads = 4  (set)" in result.stdout
+    assert "bundle.probe_rows = 64\n" in result.stdout
 
 
 def test_check_rejects_an_unknown_field(file):
     file.write_text("compute: {thread: 4}\n")
-    done = evenhand("config", "check", file)
-    assert done.exit_code == 2
-    assert "did you mean threads?" in done.stderr
-    assert done.stdout == ""
+    result = evenhand("config", "check", file)
+    assert result.exit_code == 2
+    assert "did you mean threads?" in result.stderr
+    assert result.stdout == ""
 
 
 def test_the_reference_page_is_current():

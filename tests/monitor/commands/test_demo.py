@@ -6,15 +6,15 @@ from tests.commands import evenhand
 def test_the_demo_does_not_replace_another_directory(tmp_path):
     (tmp_path / "bundle").mkdir()
     (tmp_path / "bundle" / "mine.txt").write_text("mine")
-    done = evenhand("demo", "--people", 5_000, "--out", tmp_path)
-    assert done.exit_code == 2
-    assert "not a bundle; it was not changed" in done.stderr
+    result = evenhand("demo", "--people", 5_000, "--out", tmp_path)
+    assert result.exit_code == 2
+    assert "not a bundle; it was not changed" in result.stderr
 
 
 def test_the_demo_does_not_replace_another_log(tmp_path):
     (tmp_path / "log").mkdir()
     (tmp_path / "log" / "mine.txt").write_text("mine")
-    done = evenhand("demo", "--people", 5_000, "--out", tmp_path)
-    assert done.exit_code == 2
-    assert "not a log of the demo" in done.stderr
+    result = evenhand("demo", "--people", 5_000, "--out", tmp_path)
+    assert result.exit_code == 2
+    assert "not a log of the demo" in result.stderr
     assert (tmp_path / "log" / "mine.txt").exists()

@@ -16,15 +16,15 @@ def test_inspect_summarises_a_log(logged):
     words = " ".join(evenhand(*options).stdout.split())
     assert "lending" in words
     assert "120" in words
-    found = evenhand(*options, "--json")
-    assert found.exit_code == 0
-    assert json.loads(found.stdout)
+    summary = evenhand(*options, "--json")
+    assert summary.exit_code == 0
+    assert json.loads(summary.stdout)
 
 
 def test_inspect_reads_the_config(logged, tmp_path):
     config = tmp_path / "config.yaml"
-    places = {"traffic": {"path": str(logged.log)}, "outcomes": {"path": str(logged.outcomes)}}
-    config.write_text(json.dumps(places))
+    locations = {"traffic": {"path": str(logged.log)}, "outcomes": {"path": str(logged.outcomes)}}
+    config.write_text(json.dumps(locations))
     assert "lending" in evenhand("log", "inspect", "--config", config).stdout
 
 
@@ -39,16 +39,16 @@ def test_inspect_requires_an_existing_log(tmp_path):
     "address", ["s3://AKIA:hidden@bucket/prefix", "s3://bucket/prefix?secret_key=hidden"]
 )
 def test_credentials_in_an_address_are_rejected(tmp_path, address):
-    with pytest.raises(TrafficError, match="set them in the environment") as refusal:
+    with pytest.raises(TrafficError, match="set them in the environment") as error:
         Store.open(address)
-    assert "hidden" not in str(refusal.value)
+    assert "hidden" not in str(error.value)
     config = tmp_path / "config.yaml"
     config.write_text(f"traffic: {{path: log, store: '{address}'}}")
-    refused = evenhand("config", "check", config)
-    assert refused.exit_code == 2
-    assert "traffic.store" in refused.stderr
-    assert "credentials belong in the environment" in refused.stderr
-    assert "hidden" not in refused.stderr + refused.stdout
+    result = evenhand("config", "check", config)
+    assert result.exit_code == 2
+    assert "traffic.store" in result.stderr
+    assert "credentials belong in the environment" in result.stderr
+    assert "hidden" not in result.stderr + result.stdout
 
 
 def test_an_unsupported_store_is_rejected():
@@ -59,8 +59,8 @@ def test_an_unsupported_store_is_rejected():
 @pytest.mark.parametrize("model", ["../other", "a/b", ""])
 def test_a_model_name_must_not_be_a_path(tmp_path, model):
     (tmp_path / "o.csv").write_text("request_id,label\na,1\n")
-    refused = evenhand(
+    result = evenhand(
         *("log", "import", tmp_path / "o.csv", "--outcomes", tmp_path / "out", "--model", model)
     )
-    assert refused.exit_code == 2
+    assert result.exit_code == 2
     assert not (tmp_path / "out").exists()

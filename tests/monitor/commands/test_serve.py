@@ -19,20 +19,20 @@ from tests.commands import evenhand
     ],
 )
 def test_invalid_options_are_rejected(options, message):
-    done = evenhand("serve", *options)
-    assert done.exit_code == 2
-    assert message in done.output
-    assert "Traceback" not in done.output
+    result = evenhand("serve", *options)
+    assert result.exit_code == 2
+    assert message in result.output
+    assert "Traceback" not in result.output
 
 
 def test_a_bundle_that_was_not_fitted_is_rejected(bundle_path):
-    done = evenhand("serve", "--bundle", str(bundle_path))
-    assert done.exit_code == 2
-    assert "which scoring needs" in done.output
-    assert "Traceback" not in done.output
+    result = evenhand("serve", "--bundle", str(bundle_path))
+    assert result.exit_code == 2
+    assert "which scoring needs" in result.output
+    assert "Traceback" not in result.output
 
 
 def test_help_describes_the_command():
-    done = evenhand("serve", "--help")
-    assert done.exit_code == 0
-    assert "score every prediction" in done.output
+    result = evenhand("serve", "--help")
+    assert result.exit_code == 0
+    assert "score every prediction" in result.output

@@ -1,4 +1,4 @@
-"""Made-up predictions: as at the baseline, of other people, or of a classifier that has changed."""
+"""Synthetic predictions: like the baseline's, of another population, or of a changed classifier."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DIGEST = "sha256:1"
 def predictions(
     rng, n: int, *, people: float = 0.0, treatment: float = 0.0, groups: int = 2
 ) -> Predictions:
-    """`people` moves posterior and margin, `treatment` the expected change and the flips."""
+    """`people` shifts posterior and margin; `treatment` scales expected changes and flips."""
     status = rng.normal(0, 1, (n, groups))
     status[:, 1] += people
     posterior = np.exp(status) / np.exp(status).sum(1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Alarms stay, and settle on a cause by the documented rule."""
+"""Alarms persist, and their cause is determined by the documented rule."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from monitor.drift.reference import Layout, Watcher
 CHANGE, SHARE = Watcher("change", "sex"), Watcher("share", "sex")
 MARGIN, STATUS = Watcher("margin"), Watcher("status", "sex")
 LAYOUT = Layout(groups={"sex": 2, "age": 3})
-PLACES = {watcher: place for place, watcher in enumerate(LAYOUT.detectors)}
+INDICES = {watcher: index for index, watcher in enumerate(LAYOUT.detectors)}
 
 
-def settled(watcher, spells, *, n=3_000, at=500, sizes=(32,)):
-    """The cause of an alarm at prediction `at` when detectors are raised in spells [from, to)."""
-    raised = np.zeros((len(PLACES), n), bool)
-    for who, (start, stop) in spells.items():
-        raised[PLACES[who], start - 1 : stop - 1] = True
+def cause_of_alarm(watcher, intervals, *, n=3_000, at=500, sizes=(32,)):
+    """Cause of an alarm at prediction `at` when detectors are raised in intervals [from, to)."""
+    raised = np.zeros((len(INDICES), n), bool)
+    for detector, (start, stop) in intervals.items():
+        raised[INDICES[detector], start - 1 : stop - 1] = True
     alarms, start, turn = Alarms(LAYOUT), 0, 0
     while start < n:
         stop = min(start + sizes[turn % len(sizes)], n)
@@ -33,7 +33,7 @@ def settled(watcher, spells, *, n=3_000, at=500, sizes=(32,)):
 @pytest.mark.parametrize("sizes", [(1,), (32,), (7, 32, 2)])
 @pytest.mark.parametrize("watcher", [CHANGE, SHARE])
 @pytest.mark.parametrize(
-    ("spells", "cause"),
+    ("intervals", "cause"),
     [
         ({}, "treatment"),
         ({CHANGE: (490, 3_000)}, "treatment"),
@@ -50,30 +50,30 @@ def settled(watcher, spells, *, n=3_000, at=500, sizes=(32,)):
         ({MARGIN: (480, 3_000)}, "covariates"),
     ],
 )
-def test_causes_follow_the_rule_however_predictions_are_batched(watcher, spells, cause, sizes):
-    assert settled(watcher, spells, sizes=sizes) == cause
+def test_causes_follow_the_rule_for_any_batch_sizes(watcher, intervals, cause, sizes):
+    assert cause_of_alarm(watcher, intervals, sizes=sizes) == cause
 
 
-def test_a_cause_is_unclear_until_time_has_passed():
-    assert settled(CHANGE, {}, n=500 + PATIENCE - 1) == "unclear"
-    assert settled(CHANGE, {}, n=500 + PATIENCE) == "treatment"
+def test_a_cause_is_unclear_until_the_waiting_time_has_passed():
+    assert cause_of_alarm(CHANGE, {}, n=500 + PATIENCE - 1) == "unclear"
+    assert cause_of_alarm(CHANGE, {}, n=500 + PATIENCE) == "treatment"
 
 
-def test_a_settled_cause_stays():
-    assert settled(CHANGE, {STATUS: (700, 720)}, n=5_000) == "covariates"
-    assert settled(CHANGE, {STATUS: (2_000, 5_000)}, n=5_000) == "treatment"
+def test_a_determined_cause_does_not_change():
+    assert cause_of_alarm(CHANGE, {STATUS: (700, 720)}, n=5_000) == "covariates"
+    assert cause_of_alarm(CHANGE, {STATUS: (2_000, 5_000)}, n=5_000) == "treatment"
 
 
-def test_the_margin_needs_a_status_detector_to_say_why():
-    assert settled(MARGIN, {MARGIN: (400, 3_000)}) == "unclear"
-    assert settled(MARGIN, {MARGIN: (400, 3_000), STATUS: (2_000, 2_010)}) == "covariates"
+def test_a_margin_alarm_has_a_cause_only_after_a_status_detector_is_raised():
+    assert cause_of_alarm(MARGIN, {MARGIN: (400, 3_000)}) == "unclear"
+    assert cause_of_alarm(MARGIN, {MARGIN: (400, 3_000), STATUS: (2_000, 2_010)}) == "covariates"
 
 
-def test_a_status_alarm_is_about_people():
-    assert settled(STATUS, {}) == "covariates"
+def test_the_cause_of_a_status_alarm_is_covariates():
+    assert cause_of_alarm(STATUS, {}) == "covariates"
 
 
-def test_the_first_alarm_of_a_watcher_stands():
+def test_a_second_alarm_of_a_watcher_does_not_replace_the_first():
     alarms = Alarms(LAYOUT)
     alarms.latch(CHANGE, 10, 14.0)
     alarms.latch(CHANGE, 20, 15.0)

@@ -1,4 +1,4 @@
-"""The reference keeps what the baseline's predictions looked like, and survives a file."""
+"""The reference summarises the baseline's predictions, and is read as it was written."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ from monitor.scoring.scores import Signals
 from tests.monitor.drift.streams import predictions, reference
 
 
-def taken(margin, change, *, seed=0, name="sex") -> DriftReference:
+def make_reference(margin, change, *, seed=0, name="sex") -> DriftReference:
     n = len(margin)
     half = np.full((n, 2), 0.5)
     signals = Signals(hard_flips=np.zeros(n), expected_change=np.array(change), posterior=half)
     return DriftReference.take(np.array(margin, float), {name: signals}, seed=seed)
 
 
-def test_one_half_places_the_bins_and_the_other_is_counted():
+def test_one_half_of_the_rows_sets_the_bins_and_the_other_half_is_counted():
     rng = np.random.default_rng(1)
-    ref = taken(rng.normal(size=1_001), rng.gamma(1, size=1_001))
+    ref = make_reference(rng.normal(size=1_001), rng.gamma(1, size=1_001))
     assert ref.counts.sum(1).tolist() == [500] * 3
     assert ref.shares["sex"].count == 1_001
 
 
-def test_choosing_bins_on_the_counted_rows_would_show():
-    """Beyond the last edge lie as many rows as of new ones, not as of those that placed it."""
+def test_bins_are_not_set_by_the_counted_rows():
+    """Counted rows exceed the last edge as often as new rows, not as the rows that set it."""
     rng, beyond, own = np.random.default_rng(2), 0, 0
     for _ in range(400):
         margin = rng.normal(size=100)
-        ref = taken(margin, margin)
+        ref = make_reference(margin, margin)
         edge = ref.edges[0][-1]
         counted = ref.counts[0, len(ref.edges[0])]
         beyond += counted
         own += (margin >= edge).sum() - counted
-    # 49 of 50 fall short of the last edge; the new row is at or past it with chance 2/51 each.
+    # 49 of 50 rows are below the last edge; a new row is at or above it with probability 2/51.
     assert beyond == pytest.approx(400 * 50 * 2 / 51, rel=0.15)
     assert own == 400 * 2
 
 
-def test_a_value_that_many_rows_share_has_a_bin_of_its_own():
+def test_a_frequent_value_has_its_own_bin():
     rng = np.random.default_rng(3)
     change = np.where(rng.random(2_000) < 0.4, 0.0, rng.gamma(1, size=2_000))
-    ref = taken(rng.normal(size=2_000), change)
-    place = ref.edges[0].searchsorted(0.0, side="right")
-    assert ref.edges[0].searchsorted(5e-324, side="right") == place + 1
-    assert ref.counts[0, place] == pytest.approx(400, abs=5 * np.sqrt(240))
+    ref = make_reference(rng.normal(size=2_000), change)
+    bin_index = ref.edges[0].searchsorted(0.0, side="right")
+    assert ref.edges[0].searchsorted(5e-324, side="right") == bin_index + 1
+    assert ref.counts[0, bin_index] == pytest.approx(400, abs=5 * np.sqrt(240))
 
 
 def test_bins_are_finer_in_the_tails():
@@ -64,14 +64,14 @@ def test_bins_are_finer_in_the_tails():
     "scores", [np.zeros(50), np.full(50, -np.inf), np.array([-np.inf, 1] * 25)]
 )
 def test_constant_and_infinite_scores_can_be_counted(scores):
-    ref = taken(scores, scores)
+    ref = make_reference(scores, scores)
     assert ref.counts[:, 1:].sum(1).tolist() == [25] * 3
 
 
 @pytest.mark.parametrize("name", ["sex", "a/b", "head", "edges0", "ж 'x' \\ ../", "日本"])
-def test_a_reference_survives_its_file_whatever_the_attribute_is_called(name):
+def test_a_reference_is_read_as_it_was_written_for_any_attribute_name(name):
     rng = np.random.default_rng(4)
-    ref = taken(rng.normal(size=60), rng.normal(size=60), name=name)
+    ref = make_reference(rng.normal(size=60), rng.normal(size=60), name=name)
     again = DriftReference.from_npz(ref.to_npz())
     assert again.shares == ref.shares
     assert again.layout == ref.layout
@@ -79,7 +79,7 @@ def test_a_reference_survives_its_file_whatever_the_attribute_is_called(name):
     assert all((a == b).all() for a, b in zip(again.edges, ref.edges, strict=True))
 
 
-def spoilt(change) -> bytes:
+def changed_file(change) -> bytes:
     with np.load(io.BytesIO(reference(200).to_npz())) as file:
         arrays = dict(file)
     change(arrays)
@@ -122,25 +122,25 @@ def head(**fields):
         (lambda a: a.update(head=np.array("[" * 100_000)), "cannot be read"),
     ],
 )
-def test_an_inconsistent_file_is_refused(change, message):
+def test_an_inconsistent_file_is_rejected(change, message):
     with pytest.raises(BundleError, match=message):
-        DriftReference.from_npz(spoilt(change))
+        DriftReference.from_npz(changed_file(change))
 
 
 @pytest.mark.parametrize("data", [b"", b"PK\x03\x04", pickle.dumps({"a": 1}), b"\x93NUMPY"])
-def test_bytes_that_are_no_reference_are_refused(data):
+def test_bytes_that_are_not_a_reference_are_rejected(data):
     with pytest.raises(BundleError, match=r"drift\.npz"):
         DriftReference.from_npz(data)
 
 
-def test_a_flipped_bit_is_refused_or_harmless():
-    """Every bit around the arrays, where zip and npy say what they hold; the rest has checksums."""
+def test_a_flipped_bit_is_rejected_or_changes_nothing():
+    """Every bit of the zip and npy headers; the arrays themselves have checksums."""
     ref = reference(200)
     whole = ref.to_npz()
-    for place in [*range(200), *range(whole.index(b"PK\x01\x02"), len(whole))]:
+    for position in [*range(200), *range(whole.index(b"PK\x01\x02"), len(whole))]:
         for bit in range(8):
             data = bytearray(whole)
-            data[place] ^= 1 << bit
+            data[position] ^= 1 << bit
             try:
                 again = DriftReference.from_npz(bytes(data))
             except BundleError:
@@ -153,19 +153,19 @@ def test_a_pickle_inside_is_not_loaded():
         arrays["counts"] = np.array([{"a": 1}], dtype=object)
 
     with pytest.raises(BundleError, match="cannot be read"):
-        DriftReference.from_npz(spoilt(change))
+        DriftReference.from_npz(changed_file(change))
 
 
-def test_unsuitable_calibration_rows_are_refused():
+def test_unsuitable_calibration_rows_are_rejected():
     with pytest.raises(FitError, match="not a number"):
-        taken([1.0, 2, 3, np.nan], [0.0] * 4)
+        make_reference([1.0, 2, 3, np.nan], [0.0] * 4)
     with pytest.raises(FitError, match="at least 4 rows"):
-        taken([1.0], [0.0])
+        make_reference([1.0], [0.0])
     with pytest.raises(FitError, match="protected attribute"):
         DriftReference.take(np.zeros(9), {}, seed=0)
 
 
-def test_signals_of_another_length_are_refused():
+def test_signals_of_different_lengths_are_rejected():
     batch = predictions(np.random.default_rng(0), 9)
     with pytest.raises(ValueError, match="do not have the shapes of 8 predictions and 2 groups"):
         DriftReference.take(batch.margin[:8], batch.attributes, seed=0)

@@ -1,4 +1,4 @@
-"""A flip share above the baseline's is found, soon after a long clean past too; others are not."""
+"""A flip share above the baseline's is detected, also after a long stable period."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def first_alarm(watched, values):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_risen_share_is_found_soon_after_a_long_clean_past(seed):
+def test_an_increased_share_is_detected_soon_after_a_long_stable_period(seed):
     rng = np.random.default_rng(seed)
     watched = separation(rng)
     assert first_alarm(watched, flips(rng, 0.1, 100_000)) is None
@@ -37,20 +37,20 @@ def test_a_risen_share_is_found_soon_after_a_long_clean_past(seed):
     assert watched.all_time(0).band(0.1).low < 0.1
 
 
-def test_without_a_past_the_all_time_band_separates():
+def test_without_a_stable_period_the_all_time_band_separates():
     rng = np.random.default_rng(1)
     watched = separation(rng, run_length=1e15)
     at = first_alarm(watched, flips(rng, 0.2, 3_000))
     assert at < 2_000
 
 
-def test_a_fallen_share_is_no_alarm():
+def test_a_decreased_share_raises_no_alarm():
     rng = np.random.default_rng(2)
     assert first_alarm(separation(rng), flips(rng, 0.02, 30_000)) is None
 
 
-def test_a_risen_share_alarms_though_its_average_has_never_been_above_the_baseline():
-    """Why a low average is not enough for the bound of windows."""
+def test_an_increased_share_raises_an_alarm_although_its_average_was_never_above_the_baseline():
+    """The bound of windows must not depend on the average over all time."""
     rng = np.random.default_rng(6)
     watched = separation(rng)
     assert first_alarm(watched, np.zeros(50_000)) is None
@@ -59,18 +59,18 @@ def test_a_risen_share_alarms_though_its_average_has_never_been_above_the_baseli
     assert watched.all_time(0).band(0.1).high < 0.1
 
 
-def spoken(values) -> Separation:
-    """Fed with values after 50,000 clean ones; no alarm came."""
+def fed_after_clean_values(values) -> Separation:
+    """A detector after 50,000 clean values and these; no alarm is raised."""
     watched = separation(np.random.default_rng(7))
     assert first_alarm(watched, np.tile([1.0] + [0.0] * 9, 5_000)) is None
     assert first_alarm(watched, values) is None
     return watched
 
 
-def test_windows_of_replicas_are_shown_together_but_raise_no_alarm_by_merging():
-    """Paired, they would: the evidence of both is above the bar that neither reaches."""
-    risen = np.tile([1.0, 0.0, 0.0, 0.0, 0.0], 100)
-    one, two = spoken(risen), spoken(risen)
+def test_windows_of_replicas_are_merged_but_merging_raises_no_alarm():
+    """If their evidence were added, it would exceed the bar that neither reaches alone."""
+    increased = np.tile([1.0, 0.0, 0.0, 0.0, 0.0], 100)
+    one, two = fed_after_clean_values(increased), fed_after_clean_values(increased)
     one.merge(two)
     assert (one.rolling(0).count, one.rolling(0).total) == (2 * 9_500, 2 * (900 + 100))
     assert list(one.separated()) == []
@@ -80,29 +80,29 @@ def test_windows_of_replicas_are_shown_together_but_raise_no_alarm_by_merging():
 
 def test_windows_that_begin_after_merging_are_tested():
     rng = np.random.default_rng(8)
-    one, two = spoken(np.zeros(0)), spoken(np.zeros(0))
+    one, two = fed_after_clean_values(np.zeros(0)), fed_after_clean_values(np.zeros(0))
     one.merge(two)
     assert first_alarm(one, flips(rng, 0.1, 20_000)) is None
     assert one.tested == 20
     at = first_alarm(one, flips(rng, 0.2, 5_000))
     assert 120_000 < at <= 122_000
-    # Merged again, the first window to be tested is the one that begins with the next block.
+    # After another merge, the first window to be tested begins with the next block.
     one.merge(two)
     block = one.seen - one.seen % 500 + 500
     assert block < first_alarm(one, flips(rng, 0.2, 5_000)) <= block + 2_000
 
 
-def test_shares_of_replicas_since_their_start_can_separate_together():
+def test_merged_shares_since_the_start_can_separate():
     rng = np.random.default_rng(9)
     one, two = separation(rng), separation(rng)
-    risen = np.tile([1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], 107)
+    increased = np.tile([1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], 107)
     for replica in (one, two):
-        assert first_alarm(replica, risen) is None
+        assert first_alarm(replica, increased) is None
     one.merge(two)
-    assert [place for _, place, _ in one.separated()] == [0]
+    assert [index for _, index, _ in one.separated()] == [0]
 
 
-def test_null_runs_alarm_no_more_often_than_stated():
+def test_the_false_alarm_rate_is_below_its_bound():
     """P(alarm by T) ≤ α + (T + block)/c, over new baselines."""
     rng, runs, steps = np.random.default_rng(3), 150, 4_000
     options = {"alpha": 0.1, "run_length": 6e4, "window": 1_000}
@@ -113,7 +113,7 @@ def test_null_runs_alarm_no_more_often_than_stated():
     assert alarms <= stats.binom.ppf(0.999, runs, 0.1 + (steps + 50) / 6e4)
 
 
-def test_comparing_plain_means_would_fail_the_same_check():
+def test_comparing_plain_means_fails_the_same_check():
     """The known-bad variant: a one-sided normal test against the baseline, at every check."""
     rng, runs, steps = np.random.default_rng(3), 150, 4_000
     alarms, counts = 0, np.arange(1, steps + 1)
@@ -125,7 +125,7 @@ def test_comparing_plain_means_would_fail_the_same_check():
     assert alarms > stats.binom.ppf(0.999, runs, 0.1 + (steps + 50) / 6e4)
 
 
-def test_a_rolling_window_holds_the_last_twenty_blocks():
+def test_a_rolling_window_contains_the_last_twenty_blocks():
     rng = np.random.default_rng(4)
     watched, values = separation(rng, window=1_000), flips(rng, 0.1, 3_333)
     list(watched.update([values.tolist()]))
@@ -135,7 +135,7 @@ def test_a_rolling_window_holds_the_last_twenty_blocks():
     assert watched.all_time(0).total == values.sum()
 
 
-def test_a_restart_forgets_one_attribute_only():
+def test_a_restart_resets_one_attribute_only():
     rng = np.random.default_rng(5)
     sums = ShareSums.of(flips(rng, 0.1, 1_000))
     watched = Separation([sums, sums], **(OPTIONS | {"window": 1_000}))

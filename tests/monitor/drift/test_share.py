@@ -1,4 +1,4 @@
-"""The band of a flip share is what the formula says, and holds at every moment."""
+"""The band of a flip share equals its formula, and has its coverage at every step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DRAWS = {
 @pytest.mark.parametrize("alpha", [0.01, 0.2])
 @pytest.mark.parametrize("n", [1, 7, 60, 900])
 @pytest.mark.parametrize("draw", DRAWS)
-def test_a_band_is_where_a_grid_search_finds_it(draw, n, alpha):
+def test_a_band_equals_that_of_a_grid_search(draw, n, alpha):
     values = DRAWS[draw](np.random.default_rng(n), 0.3, n)
     band = ShareSums.of(values).band(alpha)
     low, high = oracle.share_band(values.tolist(), alpha)
@@ -37,19 +37,19 @@ def test_a_band_of_extremes_stays_within_zero_and_one(values):
     assert (band.high - band.low < 0.05) == bool(values)
 
 
-def test_a_share_of_nothing_is_unknown():
+def test_a_share_without_values_is_unknown():
     assert ShareSums.of(np.array([])).share is None
 
 
-def test_values_that_are_no_shares_are_passed_over_and_rounding_is_not():
-    clean, spoilt = [0.25, 1.0, 0.5], [0.25, math.nan, 1.0, -0.5, 2.0, math.inf, 0.5]
-    assert sums_of(spoilt, 1.0, 0.5) == sums_of(clean, 1.0, 0.5)
+def test_invalid_shares_are_ignored_and_rounding_errors_are_accepted():
+    clean, with_invalid = [0.25, 1.0, 0.5], [0.25, math.nan, 1.0, -0.5, 2.0, math.inf, 0.5]
+    assert sums_of(with_invalid, 1.0, 0.5) == sums_of(clean, 1.0, 0.5)
     assert sums_of([1 + 1e-7, -1e-7], 1.0, 0.5)[0] == 2
 
 
 @pytest.mark.parametrize("n", [0, 1, 30, 3_000])
 @pytest.mark.parametrize("least", [-9e-6, 1.0, 0.3])
-def test_sums_of_shares_are_usable_and_others_are_not(n, least):
+def test_only_possible_sums_of_shares_are_usable(n, least):
     values = np.random.default_rng(n).uniform(least, 1 + 9e-6, n)
     sums = np.array(sums_of(values.tolist(), 1.0, 0.5))
     assert usable_sums(sums)
@@ -67,8 +67,8 @@ def test_at_ten_thousand_a_band_is_at_most_twice_as_wide_as_for_a_fixed_sample(d
     assert fixed < band.high - band.low < 2 * fixed
 
 
-def ever_outside(values, truth, alpha):
-    """Which runs `[r, n]` ever leave the true running average `[n]` outside their band."""
+def ever_missed(values, truth, alpha):
+    """Which runs `[r, n]` have the true running average `[n]` outside their band at any step."""
     runs, n = values.shape
     steps, totals = np.arange(n), values.cumsum(1)
     guesses = (totals - values + 0.5) / (steps + 1)
@@ -84,26 +84,26 @@ def ever_outside(values, truth, alpha):
 
 
 @pytest.mark.parametrize("draw", DRAWS)
-def test_a_band_holds_the_mean_at_every_step_as_often_as_stated(draw):
+def test_a_band_covers_the_mean_at_every_step_at_the_stated_level(draw):
     alpha, runs = 0.2, 300
     values = DRAWS[draw](np.random.default_rng(6), 0.1, (runs, 2_000))
-    missed = ever_outside(values, np.full(2_000, 0.1), alpha).sum()
-    # It is conservative; none at all would mean that nothing was tested.
+    missed = ever_missed(values, np.full(2_000, 0.1), alpha).sum()
+    # The band is conservative; without any miss the test would be vacuous.
     assert 1 <= missed <= stats.binom.ppf(0.999, runs, alpha)
 
 
-def test_a_band_holds_the_running_average_of_a_mean_that_moves():
+def test_a_band_covers_the_running_average_of_a_changing_mean():
     alpha, runs, n = 0.2, 300, 2_000
     means = 0.1 + 0.3 * (np.sin(np.arange(n) / 200) > 0)
     values = (np.random.default_rng(7).random((runs, n)) < means).astype(float)
-    missed = ever_outside(values, means.cumsum() / np.arange(1, n + 1), alpha).sum()
+    missed = ever_missed(values, means.cumsum() / np.arange(1, n + 1), alpha).sum()
     assert missed <= stats.binom.ppf(0.999, runs, alpha)
-    # The mean of the first part alone is not what the band is about.
-    assert ever_outside(values, np.full(n, 0.1), alpha).all()
+    # The band is about the running average, not the mean of the first part.
+    assert ever_missed(values, np.full(n, 0.1), alpha).all()
 
 
-def test_an_interval_for_a_fixed_sample_would_fail_the_same_check():
-    """The known-bad variant: a normal interval, looked at after every prediction."""
+def test_an_interval_for_a_fixed_sample_fails_the_same_check():
+    """The known-bad variant: a normal interval, evaluated after every prediction."""
     alpha, runs, n = 0.2, 300, 2_000
     values = (np.random.default_rng(6).random((runs, n)) < 0.1).astype(float)
     means = values.cumsum(1) / np.arange(1, n + 1)

@@ -1,4 +1,4 @@
-"""A saved state is continued exactly, or a new watch starts with a note; damage never raises."""
+"""A saved state is restored exactly; a damaged one starts a new watch with a note."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ ALARM = {
 }
 
 
-def lived(seed=1) -> Drift:
-    """A watch that has seen a change, acknowledged some of it, and begun blocks."""
+def used_watch(seed=1) -> Drift:
+    """A watch after a change and an acknowledged alarm, with partial blocks."""
     rng, drift = np.random.default_rng(seed), watch(REF, seed=seed, window=1_000)
     drift.update(predictions(rng, 500))
     drift.update(predictions(rng, 777, treatment=3.0))
@@ -34,15 +34,15 @@ def lived(seed=1) -> Drift:
     return drift
 
 
-DATA = lived().to_npz()
+DATA = used_watch().to_npz()
 
 
 def restored(data: bytes) -> Drift:
     return Drift.from_npz(data, REF, bundle_digest=DIGEST, window=1_000)
 
 
-def spoilt(**changes) -> bytes:
-    """The state with fields of its head or arrays replaced, by values or functions of the old."""
+def changed_state(**changes) -> bytes:
+    """The state with header fields or arrays replaced by values or by functions of the old ones."""
     head, arrays = read_npz(DATA)
     for name, change in changes.items():
         part = arrays if name in arrays else head
@@ -50,9 +50,9 @@ def spoilt(**changes) -> bytes:
     return write_npz(head, arrays)
 
 
-def with_(place, value):
+def with_(index, value):
     def change(array):
-        array[place] = value
+        array[index] = value
         return array
 
     return change
@@ -66,20 +66,20 @@ def assert_restarted(drift: Drift, message: str) -> None:
     assert drift.seen == 300
 
 
-def test_what_this_file_spoils_is_otherwise_sound():
-    again = restored(spoilt(alarms=[ALARM]))
+def test_the_unchanged_state_is_restored():
+    again = restored(changed_state(alarms=[ALARM]))
     assert again.note == ""
     assert again.seen == 1_377
     assert [alarm.watcher for alarm in again.alarms] == [Watcher("change", "sex")]
     again.update(predictions(np.random.default_rng(0), 50))
 
 
-def test_any_life_of_a_watch_can_be_restored():
-    """The checks refuse nothing that restarts, merges, lost scores and long streams lead to."""
-    drift = lived()
+def test_any_state_of_a_watch_can_be_restored():
+    """The checks accept every state after restarts, merges, missing scores and long streams."""
+    drift = used_watch()
     for round_ in range(4):
         rng = np.random.default_rng(round_)
-        other = lived(seed=round_ + 2)
+        other = used_watch(seed=round_ + 2)
         batch = predictions(rng, 700, treatment=20.0 * (round_ % 2))
         batch.margin[::3] = np.nan
         batch.attributes["sex"].hard_flips[::5] = -9e-6
@@ -95,24 +95,24 @@ def test_any_life_of_a_watch_can_be_restored():
         assert again.alarms == drift.alarms
 
 
-def test_a_flipped_bit_is_noticed_or_harmless():
-    """Every bit around the arrays, where zip and npy say what they hold; the rest has checksums."""
+def test_a_flipped_bit_is_detected_or_changes_nothing():
+    """Every bit of the zip and npy headers; the arrays themselves have checksums."""
     directory = DATA.index(b"PK\x01\x02")
-    for place in [*range(200), *range(directory, len(DATA))]:
+    for position in [*range(200), *range(directory, len(DATA))]:
         for bit in range(8):
             data = bytearray(DATA)
-            data[place] ^= 1 << bit
+            data[position] ^= 1 << bit
             again = restored(bytes(data))
             assert again.note or again.seen == 1_377
 
 
 @pytest.mark.parametrize("length", [0, 1, 30, 1_000, len(DATA) - 1])
-def test_a_state_that_was_cut_off_starts_afresh(length):
+def test_a_truncated_state_starts_a_new_watch(length):
     assert_restarted(restored(DATA[:length]), "cannot be read")
 
 
-def test_a_state_of_any_other_size_than_its_watch_has_starts_afresh():
-    assert_restarted(restored(spoilt(more="x" * 400_000)), "too large")
+def test_a_state_of_another_size_starts_a_new_watch():
+    assert_restarted(restored(changed_state(more="x" * 400_000)), "too large")
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_a_state_of_any_other_size_than_its_watch_has_starts_afresh():
     ],
 )
 def test_an_invalid_header_starts_a_new_watch(changes, message):
-    assert_restarted(restored(spoilt(**changes)), message)
+    assert_restarted(restored(changed_state(**changes)), message)
 
 
 @pytest.mark.parametrize(
@@ -162,8 +162,8 @@ def test_an_invalid_header_starts_a_new_watch(changes, message):
         {"more": 1},
     ],
 )
-def test_an_alarm_that_cannot_be_starts_afresh(field):
-    assert_restarted(restored(spoilt(alarms=[ALARM | field])), "the saved state")
+def test_an_impossible_alarm_starts_a_new_watch(field):
+    assert_restarted(restored(changed_state(alarms=[ALARM | field])), "the saved state")
 
 
 @pytest.mark.parametrize(
@@ -195,13 +195,13 @@ def test_an_alarm_that_cannot_be_starts_afresh(field):
     ],
 )
 def test_arrays_that_no_stream_produces_start_a_new_watch(changes, message):
-    assert_restarted(restored(spoilt(**changes)), f"invalid {message}")
+    assert_restarted(restored(changed_state(**changes)), f"invalid {message}")
 
 
-def test_a_head_nested_without_end_starts_afresh(monkeypatch):
+def test_a_deeply_nested_header_starts_a_new_watch(monkeypatch):
     real = json.dumps
     monkeypatch.setattr(json, "dumps", lambda head: real(head)[:-1] + ', "x": ' + "[" * 100_000)
-    assert_restarted(restored(spoilt()), "cannot be read")
+    assert_restarted(restored(changed_state()), "cannot be read")
 
 
 def test_the_state_file_is_replaced_and_no_temporary_file_remains(tmp_path):
@@ -221,7 +221,7 @@ def test_a_failed_write_keeps_the_old_state_file(tmp_path):
     assert read_state_file(path) == b"old"
 
 
-def test_a_state_path_that_cannot_be_written_is_an_error_at_the_start(tmp_path):
+def test_a_state_path_that_cannot_be_written_is_a_startup_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ServeError, match=r"drift\.state_path"):
         read_state_file(tmp_path / "file" / "drift.npz")

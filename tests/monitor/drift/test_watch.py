@@ -1,4 +1,4 @@
-"""The watch gives the same however fed, saved or merged, and its alarms stay until acknowledged."""
+"""The watch does not depend on batching, saving or merging; alarms persist until acknowledged."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def joined(*batches: Predictions) -> Predictions:
     return Predictions(margin=margin, attributes={"sex": Signals(**together)})
 
 
-def eventful(seed=5, *, groups=2) -> Predictions:
-    """Clean, then another treatment, then other people; with scores that are no numbers."""
+def changing_stream(seed=5, *, groups=2) -> Predictions:
+    """Baseline, then another treatment, then another population; some scores are NaN."""
     rng = np.random.default_rng(seed)
     batch = joined(
         predictions(rng, 1_500, groups=groups),
@@ -41,7 +41,7 @@ def eventful(seed=5, *, groups=2) -> Predictions:
     return batch
 
 
-def fed(drift: Drift, batch: Predictions, sizes) -> Drift:
+def feed(drift: Drift, batch: Predictions, sizes) -> Drift:
     start, turn, n = 0, 0, len(batch.margin)
     while start < n:
         stop = min(start + sizes[turn % len(sizes)], n)
@@ -71,45 +71,45 @@ def assert_same(one: Drift, other: Drift) -> None:
 
 @pytest.mark.parametrize("groups", [2, 3])
 @pytest.mark.parametrize("sizes", [[32], [3_500], [13, 0, 64, 1, 200]])
-def test_how_predictions_are_batched_makes_no_difference(sizes, groups):
-    ref, batch = reference(1_000, groups=groups), eventful(groups=groups)
-    single = fed(watch(ref, window=1_000), batch, [1])
+def test_results_do_not_depend_on_batching(sizes, groups):
+    ref, batch = reference(1_000, groups=groups), changing_stream(groups=groups)
+    single = feed(watch(ref, window=1_000), batch, [1])
     assert {alarm.watcher for alarm in single.alarms} == {CHANGE, SHARE, MARGIN, STATUS}
-    assert_same(single, fed(watch(ref, window=1_000), batch, sizes))
+    assert_same(single, feed(watch(ref, window=1_000), batch, sizes))
 
 
-def test_scores_that_are_no_numbers_are_counted():
-    batch = eventful()
-    drift = fed(watch(), batch, [32])
+def test_nan_scores_are_counted():
+    batch = changing_stream()
+    drift = feed(watch(), batch, [32])
     assert drift.evidence[MARGIN].unusable == np.isnan(batch.margin).sum()
     assert drift.evidence[CHANGE].unusable == 0
     assert drift.share("sex").n == np.isfinite(batch.attributes["sex"].hard_flips).sum()
 
 
-def test_a_prediction_without_posterior_is_counted_once_whatever_the_groups():
+def test_a_prediction_without_posterior_is_counted_once_for_any_number_of_groups():
     batch, drift = predictions(np.random.default_rng(0), 50, groups=4), watch(reference(groups=4))
     batch.attributes["sex"].posterior[:10] = np.nan
     drift.update(batch)
     assert drift.evidence[STATUS].unusable == 10
 
 
-def test_bias_that_arrives_is_called_treatment():
-    """Nearly always: by chance another detector may speak at the same time."""
-    called = 0
+def test_the_cause_of_new_bias_is_treatment():
+    """In most runs: by chance, another detector may be raised at the same time."""
+    n_correct = 0
     for seed in range(8):
         rng, drift = np.random.default_rng(seed), watch(seed=seed)
         drift.update(predictions(rng, 2_000))
         drift.update(predictions(rng, 3_000, treatment=2.0))
-        found = {alarm.watcher: alarm for alarm in drift.alarms}
-        called += {CHANGE, SHARE} <= found.keys() and (
-            {found[CHANGE].cause, found[SHARE].cause} == {"treatment"}
-            and all(2_000 < found[watcher].at < 3_000 for watcher in (CHANGE, SHARE))
+        alarms = {alarm.watcher: alarm for alarm in drift.alarms}
+        n_correct += {CHANGE, SHARE} <= alarms.keys() and (
+            {alarms[CHANGE].cause, alarms[SHARE].cause} == {"treatment"}
+            and all(2_000 < alarms[watcher].at < 3_000 for watcher in (CHANGE, SHARE))
         )
         assert drift.share("sex").baseline.high < drift.share("sex").rolling_band.low
-    assert called >= 6
+    assert n_correct >= 6
 
 
-def test_the_run_length_places_the_bar():
+def test_the_run_length_sets_the_bar():
     rng = np.random.default_rng(9)
     values = []
     for seed in range(12):
@@ -117,21 +117,21 @@ def test_the_run_length_places_the_bar():
         while not drift.alarms:
             drift.update(predictions(rng, 1, treatment=2.0))
         values.append(drift.alarms[0].value)
-    # Past the level from which detectors tell, a mean of five would be at least a fifth of it.
+    # The mean of five statistics, one above the hint level, would be at least a fifth of it.
     assert math.log(1e4) <= min(values) < math.log(HINT / 5)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_other_people_are_called_covariates(seed):
+def test_the_cause_of_another_population_is_covariates(seed):
     rng, drift = np.random.default_rng(seed), watch(seed=seed)
     drift.update(predictions(rng, 2_000))
     drift.update(predictions(rng, 3_000, people=2.0, treatment=0.5))
-    found = {alarm.watcher: alarm.cause for alarm in drift.alarms}
-    assert found.keys() >= {CHANGE, STATUS, MARGIN}
-    assert set(found.values()) == {"covariates"}
+    causes = {alarm.watcher: alarm.cause for alarm in drift.alarms}
+    assert causes.keys() >= {CHANGE, STATUS, MARGIN}
+    assert set(causes.values()) == {"covariates"}
 
 
-def test_an_alarm_stays_until_acknowledged_and_the_new_state_is_then_normal():
+def test_an_alarm_persists_until_acknowledged_and_the_new_level_becomes_the_reference():
     rng, drift = np.random.default_rng(0), watch()
     drift.update(predictions(rng, 2_000, treatment=3.0))
     first = {alarm.watcher: alarm for alarm in drift.alarms}[CHANGE]
@@ -139,14 +139,14 @@ def test_an_alarm_stays_until_acknowledged_and_the_new_state_is_then_normal():
     assert {alarm.watcher: alarm for alarm in drift.alarms}[CHANGE].at == first.at
     drift.acknowledge(CHANGE)
     assert drift.evidence[CHANGE].log_e_value == 0
-    # What is now normal raises nothing, and what was the baseline's does when it comes back up.
+    # The new state raises no alarm; a return to another level does.
     drift.update(predictions(rng, 5_000, treatment=3.0))
     assert CHANGE not in {alarm.watcher for alarm in drift.alarms}
     drift.update(predictions(rng, 2_000, treatment=20.0))
     assert CHANGE in {alarm.watcher for alarm in drift.alarms}
 
 
-def test_an_acknowledged_share_that_is_still_too_high_alarms_again():
+def test_an_acknowledged_share_that_stays_too_high_raises_another_alarm():
     rng, drift = np.random.default_rng(1), watch()
     drift.update(predictions(rng, 3_000, treatment=3.0))
     drift.acknowledge(SHARE)
@@ -155,7 +155,7 @@ def test_an_acknowledged_share_that_is_still_too_high_alarms_again():
     assert SHARE in {alarm.watcher for alarm in drift.alarms}
 
 
-def test_acknowledging_one_alarm_leaves_the_cause_of_another():
+def test_acknowledging_an_alarm_does_not_change_the_cause_of_another():
     rng, drift = np.random.default_rng(2), watch()
     drift.update(predictions(rng, 1_000, people=2.0, treatment=1.0))
     causes = {alarm.watcher: alarm.cause for alarm in drift.alarms}
@@ -165,21 +165,21 @@ def test_acknowledging_one_alarm_leaves_the_cause_of_another():
     assert {alarm.watcher: alarm.cause for alarm in drift.alarms}[CHANGE] == "covariates"
 
 
-def test_only_an_alarm_that_stands_can_be_acknowledged():
+def test_only_a_current_alarm_can_be_acknowledged():
     with pytest.raises(ValueError, match="no alarm change sex"):
         watch().acknowledge(CHANGE)
 
 
-def test_a_saved_state_goes_on_as_if_nothing_had_happened():
-    ref, batch = reference(1_000), eventful()
-    whole = fed(watch(ref), batch, [100])
+def test_a_restored_watch_continues_as_the_original():
+    ref, batch = reference(1_000), changing_stream()
+    whole = feed(watch(ref), batch, [100])
     rng = np.random.default_rng(1)
-    first = fed(
+    first = feed(
         Drift.start(ref, bundle_digest=DIGEST, rng=rng), part(batch, slice(0, 1_700)), [100]
     )
     again = Drift.from_npz(first.to_npz(), ref, bundle_digest=DIGEST, rng=rng)
     assert again.note == ""
-    assert_same(whole, fed(again, part(batch, slice(1_700, None)), [100]))
+    assert_same(whole, feed(again, part(batch, slice(1_700, None)), [100]))
 
 
 @pytest.mark.parametrize(
@@ -189,34 +189,34 @@ def test_a_saved_state_goes_on_as_if_nothing_had_happened():
         ({"bundle_digest": DIGEST, "window": 5_000}, "another window"),
     ],
 )
-def test_a_state_of_another_bundle_or_window_starts_afresh_and_says_so(options, message):
+def test_a_state_of_another_bundle_or_window_starts_a_new_watch_with_a_note(options, message):
     ref = reference()
-    data = fed(watch(ref), eventful(), [500]).to_npz()
+    data = feed(watch(ref), changing_stream(), [500]).to_npz()
     again = Drift.from_npz(data, ref, **options)
     assert message in again.note
     assert (again.seen, again.alarms) == (0, ())
 
 
 @pytest.mark.parametrize("data", [b"", b"no state", b"PK\x05\x06" + bytes(18)])
-def test_a_state_that_cannot_be_read_starts_afresh_and_says_so(data):
+def test_an_unreadable_state_starts_a_new_watch_with_a_note(data):
     again = Drift.from_npz(data, reference(), bundle_digest=DIGEST)
     assert "cannot be read" in again.note
     assert again.seen == 0
 
 
 @pytest.mark.parametrize("name", ["counts", "starts", "log_sr"])
-def test_a_state_with_a_spoilt_array_starts_afresh_and_says_so(name):
+def test_a_state_with_an_invalid_array_starts_a_new_watch_with_a_note(name):
     ref = reference()
     with np.load(io.BytesIO(watch(ref).to_npz())) as file:
         arrays = dict(file)
-    for spoilt in (arrays[name][:0], arrays[name] * np.nan):
+    for invalid in (arrays[name][:0], arrays[name] * np.nan):
         buffer = io.BytesIO()
-        np.savez(buffer, **(arrays | {name: spoilt}))
+        np.savez(buffer, **(arrays | {name: invalid}))
         again = Drift.from_npz(buffer.getvalue(), ref, bundle_digest=DIGEST)
         assert name in again.note
 
 
-def test_a_state_takes_the_same_room_however_much_was_seen():
+def test_the_size_of_a_state_does_not_depend_on_the_number_of_predictions():
     drift, rng = watch(), np.random.default_rng(0)
     drift.update(predictions(rng, 100))
     before = len(drift.to_npz())
@@ -225,7 +225,7 @@ def test_a_state_takes_the_same_room_however_much_was_seen():
     assert Drift.from_npz(drift.to_npz(), drift.reference, bundle_digest=DIGEST).note == ""
 
 
-def test_two_replicas_together_have_seen_what_both_have():
+def test_merging_adds_the_evidence_of_two_replicas():
     ref, rng = reference(), np.random.default_rng(3)
     one, two = watch(ref, seed=1), watch(ref, seed=2)
     one.update(predictions(rng, 1_300))
@@ -247,7 +247,7 @@ def test_two_replicas_together_have_seen_what_both_have():
     assert (one.seen, two.seen) == (1_300, 2_100)
 
 
-def test_alarms_of_replicas_unite_and_a_settled_cause_wins():
+def test_merging_unites_alarms_and_prefers_a_determined_cause():
     ref, rng = reference(), np.random.default_rng(4)
     one, two, calm = watch(ref, seed=1), watch(ref, seed=2), watch(ref, seed=3)
     one.update(predictions(rng, 300, treatment=3.0))
@@ -255,14 +255,14 @@ def test_alarms_of_replicas_unite_and_a_settled_cause_wins():
     causes = [{a.watcher: a.cause for a in d.alarms}[CHANGE] for d in (one, two)]
     assert causes == ["unclear", "treatment"]
     assert {a.watcher: a.cause for a in one.merged(two).alarms}[CHANGE] == "treatment"
-    # An unclear cause keeps its time to wait, though the other replica is far ahead.
+    # An unclear cause keeps its waiting time, although the other replica has seen many more rows.
     calm.update(predictions(rng, 5_000))
     for waiting in (calm.merged(one), one.merged(calm)):
         waiting.update(predictions(rng, 32, treatment=3.0))
         assert {a.watcher: a.cause for a in waiting.alarms}[CHANGE] == "unclear"
 
 
-def test_a_restarted_detector_does_not_get_the_reference_back_by_merging():
+def test_merging_does_not_restore_the_reference_of_a_restarted_detector():
     ref, rng = reference(), np.random.default_rng(5)
     one, two = watch(ref, seed=1), watch(ref, seed=2)
     one.update(predictions(rng, 1_000, treatment=3.0))
@@ -274,8 +274,8 @@ def test_a_restarted_detector_does_not_get_the_reference_back_by_merging():
         assert file["based"].tolist() == [False, True, True]
 
 
-def nearly_alarmed(ref, rng) -> Drift:
-    """A watch whose change detector is past half of its bar, and has not alarmed."""
+def near_alarm(ref, rng) -> Drift:
+    """A watch whose change detector is above half of its bar, without an alarm."""
     while True:
         drift = watch(ref, seed=int(rng.integers(1 << 30)))
         for _ in range(40):
@@ -286,14 +286,14 @@ def nearly_alarmed(ref, rng) -> Drift:
             return drift
 
 
-def test_evidence_of_replicas_can_alarm_together():
+def test_merged_evidence_can_raise_an_alarm():
     ref, rng = reference(), np.random.default_rng(6)
-    one, two = nearly_alarmed(ref, rng), nearly_alarmed(ref, rng)
+    one, two = near_alarm(ref, rng), near_alarm(ref, rng)
     assert CHANGE in {alarm.watcher for alarm in one.merged(two).alarms}
 
 
-def test_predictions_are_not_counted_twice_by_merging():
-    """Whether a replica is merged with itself, its saved state, or a merger that it is part of."""
+def test_merging_does_not_count_predictions_twice():
+    """A replica may be merged with itself, its saved state, or a merged watch that includes it."""
     ref = reference()
     one, two, three = (watch(ref, seed=1) for _ in range(3))
     assert len(one.streams | two.streams | three.streams) == 3
@@ -307,13 +307,13 @@ def test_predictions_are_not_counted_twice_by_merging():
     assert len(both.merged(three).streams) == 3
 
 
-def test_a_watch_that_starts_afresh_is_another_stream():
+def test_a_new_watch_has_a_new_stream_id():
     ref, one = reference(), watch()
     restarted = Drift.from_npz(one.to_npz(), ref, bundle_digest="sha256:2")
     assert not restarted.streams & one.streams
 
 
-def test_more_streams_than_a_state_can_hold_are_not_merged():
+def test_merging_is_rejected_above_the_limit_of_streams():
     ref = reference()
     one, two = watch(ref), watch(ref)
     one.streams = frozenset(f"{n:016x}" for n in range(MOST_STREAMS - 1))
@@ -327,14 +327,14 @@ def test_more_streams_than_a_state_can_hold_are_not_merged():
     "option",
     [{"bundle_digest": "sha256:2"}, {"level": 0.02}, {"run_length": 2e6}, {"window": 20_000}],
 )
-def test_replicas_of_different_bundles_or_parameters_are_not_merged(option):
+def test_replicas_with_different_bundles_or_parameters_cannot_be_merged(option):
     ref = reference()
     other = Drift.start(ref, **({"bundle_digest": DIGEST} | option))
     with pytest.raises(ValueError, match="same bundle and parameters"):
         watch(ref).merged(other)
 
 
-def test_a_watch_that_cannot_be_copied_is_not_merged_as_one_that_saw_nothing():
+def test_a_watch_that_cannot_be_copied_cannot_be_merged():
     ref = reference()
     one, two = watch(ref), watch(ref)
     one._detectors.counts -= 1
@@ -351,12 +351,12 @@ def test_a_watch_that_cannot_be_copied_is_not_merged_as_one_that_saw_nothing():
         ({"window": 20_000, "run_length": 1e4}, "must not exceed"),
     ],
 )
-def test_parameters_that_cannot_be_used_are_refused(option, message):
+def test_invalid_parameters_are_rejected(option, message):
     with pytest.raises(ValueError, match=message):
         watch(**option)
 
 
-def test_predictions_that_do_not_fit_are_refused_and_leave_no_trace():
+def test_predictions_of_another_shape_are_rejected_without_a_change_of_state():
     drift, batch = watch(), predictions(np.random.default_rng(0), 10)
     before = drift.to_npz()
     sex = batch.attributes["sex"]
@@ -372,6 +372,6 @@ def test_predictions_that_do_not_fit_are_refused_and_leave_no_trace():
         assert all((a[name] == b[name]).all() for name in a.files)
 
 
-def test_an_attribute_without_name_is_not_known():
+def test_an_unknown_attribute_is_an_error():
     with pytest.raises(ValueError, match="age"):
         watch().share("age")

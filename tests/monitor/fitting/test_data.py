@@ -57,13 +57,13 @@ def rare(table):
 def test_invalid_data_are_rejected_by_name(user_files, tmp_path, change, message):
     parquet.write_table(changed_table(change), tmp_path / "train.parquet")
     out = tmp_path / "bundle"
-    done = evenhand(
+    result = evenhand(
         "fit", "--classifier", user_files / "model.pt2", "--data", tmp_path / "train.parquet",
         "--spec", user_files / "features.yaml", "--out", out,
     )  # fmt: skip
-    assert done.exit_code == 2
-    assert message in " ".join(done.stderr.split())
-    assert "Jane" not in done.stderr
+    assert result.exit_code == 2
+    assert message in " ".join(result.stderr.split())
+    assert "Jane" not in result.stderr
     assert not out.exists()
 
 
@@ -77,9 +77,9 @@ def test_an_empty_cell_of_a_csv_is_a_missing_group(user_files, tmp_path):
 
 def test_errors_do_not_quote_rows_of_a_malformed_csv(user_files, tmp_path):
     (tmp_path / "a.csv").write_text("income,sex\n1,man\n2,woman,Jane Doe\n")
-    with pytest.raises(FitError, match=r"not a valid \.csv file") as refusal:
+    with pytest.raises(FitError, match=r"not a valid \.csv file") as error:
         read_data(tmp_path / "a.csv", read_spec(user_files / "features.yaml"))
-    assert "Jane" not in str(refusal.value)
+    assert "Jane" not in str(error.value)
 
 
 def test_a_csv_file_gives_the_same_data(user_files, tmp_path):

@@ -35,22 +35,22 @@ from tests.monitor.fitting.conftest import WORLD, columns
 
 @pytest.fixture(scope="module")
 def fitted(user_files, tmp_path_factory):
-    """What the command printed, and the bundle it made."""
+    """The output of the command, and the bundle."""
     out = tmp_path_factory.mktemp("fitted") / "bundle"
-    done = evenhand(
+    result = evenhand(
         "fit", "--classifier", user_files / "model.pt2", "--data", user_files / "train.parquet",
         "--spec", user_files / "features.yaml", "--out", out, "--no-compile",
     )  # fmt: skip
-    assert done.exit_code == 0, done.stderr
-    return done, Bundle.read(out)
+    assert result.exit_code == 0, result.stderr
+    return result, Bundle.read(out)
 
 
 def test_the_command_prints_the_audit_and_the_digest(fitted):
-    done, bundle = fitted
-    assert "Training-time audit of my-model version 1" in done.stdout
-    assert "of decisions (95% interval" in done.stdout
-    assert bundle.manifest_sha256 in done.stdout
-    assert done.stdout.startswith(bundle.files["audit.txt"].decode())
+    result, bundle = fitted
+    assert "Training-time audit of my-model version 1" in result.stdout
+    assert "of decisions (95% interval" in result.stdout
+    assert bundle.manifest_sha256 in result.stdout
+    assert result.stdout.startswith(bundle.files["audit.txt"].decode())
 
 
 def test_the_audit_estimates_the_true_flips(fitted):
@@ -85,17 +85,17 @@ def test_the_bundle_scores_new_rows(fitted):
 def test_verify_checks_the_scoring_files(user_files, fitted, tmp_path):
     bundle = fitted[1]
     write_bundle(tmp_path / "good", bundle.manifest, bundle.files)
-    done = evenhand("bundle", "verify", tmp_path / "good")
-    assert "scores by sex, ethnicity, with a baseline of 2,400 rows" in done.stdout
+    result = evenhand("bundle", "verify", tmp_path / "good")
+    assert "scores by sex, ethnicity, with a baseline of 2,400 rows" in result.stdout
     for name, flaw in {"maps.npz": b"x", "baseline.npz": b"x"}.items():
         write_bundle(tmp_path / name, bundle.manifest, {**bundle.files, name: flaw})
-        done = evenhand("bundle", "verify", tmp_path / name)
-        assert done.exit_code == 2
-        assert f"{name} cannot be read" in done.stderr
+        result = evenhand("bundle", "verify", tmp_path / name)
+        assert result.exit_code == 2
+        assert f"{name} cannot be read" in result.stderr
     other = export_classifier(torch.nn.Linear(25, 3), 25)
     write_bundle(tmp_path / "status", bundle.manifest, {**bundle.files, "status.pt2": other})
-    done = evenhand("bundle", "verify", tmp_path / "status")
-    assert "status.pt2 returns 3 logits for 6 groups" in done.stderr
+    result = evenhand("bundle", "verify", tmp_path / "status")
+    assert "status.pt2 returns 3 logits for 6 groups" in result.stderr
 
 
 def test_the_parts_of_the_data_are_disjoint_and_complete():
@@ -181,7 +181,7 @@ def test_the_attribute_may_be_a_feature(tmp_path, visible, output):
     )
     data = FitData(features=people.features, groups=people.groups)
     audit = fit(ByGroup(), data, spec, tmp_path / "bundle", compiled=False).audit
-    # By sex everyone flips; by ethnicity too: whoever is ardan for another, and others for ardan.
+    # Everyone flips by sex, and by ethnicity: ardan people in every other group, others as ardan.
     assert audit.attributes[visible[0]].level.flip_share > 0.97
     other = next(a.name for a in world.attributes if a.name not in visible)
     assert audit.attributes[other].level.flip_share < 0.01
@@ -236,14 +236,14 @@ def test_a_torchscript_classifier_is_accepted(user_files, tmp_path):
     torch.nn.init.constant_(module.weight, 1e-4)
     spec = read_spec(user_files / "features.yaml")
     data = read_data(user_files / "train.parquet", spec)
-    made = fit(scripted(module), data, spec, tmp_path / "bundle", compiled=False).bundle
-    assert made.manifest.classifier.file == "classifier.pt"
+    bundle = fit(scripted(module), data, spec, tmp_path / "bundle", compiled=False).bundle
+    assert bundle.manifest.classifier.file == "classifier.pt"
     rows = torch.from_numpy(data.features[:50])
-    assert torch.allclose(made.classifier().logit(rows), module(rows).reshape(-1), atol=1e-5)
+    assert torch.allclose(bundle.classifier().logit(rows), module(rows).reshape(-1), atol=1e-5)
 
 
 def test_a_constant_classifier_is_reported(user_files, tmp_path):
-    """As when columns are listed in another order than the classifier takes them."""
+    """For example if columns are listed in another order than the classifier expects."""
 
     class Lenient(torch.nn.Module):
         def forward(self, features: torch.Tensor) -> torch.Tensor:
@@ -261,13 +261,13 @@ def test_a_constant_classifier_is_reported(user_files, tmp_path):
 
 
 def test_the_audit_reports_rates_by_group(fitted):
-    """As often as the classifier favours fresh people, within five standard errors."""
-    done, bundle = fitted
-    found = json.loads(bundle.files["audit.json"])["attributes"]["sex"]
+    """Rates equal those on new people within five standard errors."""
+    result, bundle = fitted
+    rates = json.loads(bundle.files["audit.json"])["attributes"]["sex"]
     fresh = WORLD.people(20_000, seed=44)
     favoured = decide(bundle.classifier().module, fresh.features)
     for group, name in enumerate(WORLD.attributes[0].groups):
         truth = favoured[fresh.groups["sex"] == group].mean()
-        error = (truth * (1 - truth) * (1 / found["groups"][name] + 1 / 10_000)) ** 0.5
-        assert abs(found["favoured"][name] - truth) < 5 * error
-        assert f"{found['favoured'][name]:.1%} of {name}" in " ".join(done.stdout.split())
+        error = (truth * (1 - truth) * (1 / rates["groups"][name] + 1 / 10_000)) ** 0.5
+        assert abs(rates["favoured"][name] - truth) < 5 * error
+        assert f"{rates['favoured'][name]:.1%} of {name}" in " ".join(result.stdout.split())

@@ -1,4 +1,4 @@
-"""A batch at once is counted as one value after the other."""
+"""A batch is counted like single values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def registered() -> tuple[CollectorRegistry, BatchHistogram]:
 
 
 @given(st.lists(st.lists(st.sampled_from([-1.0, 0.0, 0.3, 0.5, 1.5, 2.0, 9.0])), max_size=5))
-def test_batches_are_counted_as_prometheus_counts_one_by_one(batches):
+def test_batches_are_counted_like_single_values_by_prometheus(batches):
     registry, ours = registered()
     slow = CollectorRegistry()
     theirs = Histogram("flips", "Of some.", ("attribute",), buckets=BOUNDS, registry=slow)
@@ -33,28 +33,28 @@ def test_batches_are_counted_as_prometheus_counts_one_by_one(batches):
         for value in batch:
             theirs.labels("sex").observe(value)
 
-    def samples(found: CollectorRegistry) -> dict[Any, float]:
+    def samples(registry: CollectorRegistry) -> dict[Any, float]:
         return {
             (s.name, s.labels.get("le")): round(s.value, 9)
-            for family in found.collect()
+            for family in registry.collect()
             for s in family.samples
             if not s.name.endswith("_created")
         }
 
-    def by_number(found: dict[Any, float]) -> dict[Any, float]:
-        return {(n, le and float(le)): value for (n, le), value in found.items()}
+    def by_number(counts: dict[Any, float]) -> dict[Any, float]:
+        return {(n, le and float(le)): value for (n, le), value in counts.items()}
 
     assert by_number(samples(registry)) == by_number(samples(slow))
 
 
-def test_what_is_not_a_number_is_passed_over():
+def test_nan_is_ignored():
     registry, histogram = registered()
     histogram.observe(np.array([np.nan, 1.0, np.nan]), "sex")
     assert b'flips_count{attribute="sex"} 1.0' in generate_latest(registry)
     assert b'flips_sum{attribute="sex"} 1.0' in generate_latest(registry)
 
 
-def test_request_ids_stand_beside_the_buckets_of_their_values():
+def test_exemplars_are_in_the_buckets_of_their_values():
     registry, histogram = registered()
     histogram.observe(np.array([0.1, 1.7]), "sex", named=[(1, "loan-7")])
     shown = open_metrics(registry).decode()

@@ -1,4 +1,4 @@
-"""What is compiled answers as what is not, for every family of classifiers and every input."""
+"""Compiled and uncompiled scores are equal, for every family of classifiers and every input."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ INPUTS = inputs()
 
 
 def size(values: Tensor) -> Tensor:
-    """What an error is a part of: the value itself, or what is usual where it is nearly nothing.
+    """Scale of relative errors: the value itself, or a typical value where it is close to zero.
 
     For scores the middle of their column, for contributions the largest of their row.
     """
@@ -65,31 +65,31 @@ def size(values: Tensor) -> Tensor:
 
 
 def differ(ours: Tensor, theirs: Tensor) -> Tensor:
-    """By what part two results differ; none where both are infinite alike or not a number."""
+    """Relative difference of two results; 0 where both are the same infinity or both are NaN."""
     same = (ours == theirs) | (ours.isnan() & theirs.isnan())
     return torch.where(same, 0.0, (ours - theirs).abs() / size(theirs)).nan_to_num(1e9)
 
 
-def assert_same(found: tuple[Tensor, Tensor], expected: tuple[Tensor, Tensor]) -> None:
-    for ours, theirs in zip(found, expected, strict=True):
+def assert_same(result: tuple[Tensor, Tensor], expected: tuple[Tensor, Tensor]) -> None:
+    for ours, theirs in zip(result, expected, strict=True):
         assert ours.dtype == theirs.dtype
         assert differ(ours, theirs).max() <= 1e-5
 
 
 @pytest.mark.parametrize("kind", ["people", "noise", "extreme"])
-def test_compiled_scores_are_uncompiled_scores(pair, kind, request):
-    """Within 1e-5, and for a row of which rounding leaves less, by what float64 makes of it."""
+def test_compiled_and_uncompiled_scores_are_equal(pair, kind, request):
+    """Within 1e-5, plus ten times the float32 rounding error of the uncompiled scores."""
     uncompiled, kernel = pair
     exact = in_double(seeded(request.node.callspec.params["pair"], seed=5), uncompiled)
     rows = INPUTS[kind]
-    # Extreme rows one by one, so that one does not set the size of another.
+    # Extreme rows one by one, so that no row affects the scale of another.
     for some in rows.split(1) if kind == "extreme" else [rows]:
         for ours, theirs, truth in zip(
             kernel.joint(some), uncompiled.joint(some), exact.joint(some), strict=True
         ):
-            lost = differ(theirs, truth.to(theirs.dtype)).flatten(1).amax(1)
-            assert (differ(ours, theirs).flatten(1).amax(1) <= 1e-5 + 10 * lost).all()
-            assert kind == "extreme" or lost.max() < 1e-4
+            rounding = differ(theirs, truth.to(theirs.dtype)).flatten(1).amax(1)
+            assert (differ(ours, theirs).flatten(1).amax(1) <= 1e-5 + 10 * rounding).all()
+            assert kind == "extreme" or rounding.max() < 1e-4
 
 
 def in_double(module: nn.Module, like: Sensitivity) -> Sensitivity:
@@ -104,18 +104,18 @@ def in_double(module: nn.Module, like: Sensitivity) -> Sensitivity:
     )
 
 
-def test_of_what_is_not_a_number_both_know_nothing_but_the_answer(pair):
+def test_rows_with_nan_have_the_same_nan_scores_with_and_without_a_kernel(pair):
     uncompiled, kernel = pair
     rows = INPUTS["not numbers"]
-    (found, contributions), (expected, _) = kernel.joint(rows), uncompiled.joint(rows)
-    assert torch.equal(found.isnan(), expected.isnan())
+    (result, contributions), (expected, _) = kernel.joint(rows), uncompiled.joint(rows)
+    assert torch.equal(result.isnan(), expected.isnan())
     assert contributions[:24].isnan().all()
-    assert found[:24, 2:].isnan().all()
-    assert not found[24:].isnan().any()
+    assert result[:24, 2:].isnan().all()
+    assert not result[24:].isnan().any()
 
 
 @pytest.mark.parametrize("batch", [1, 2, 3, 15, 16, 17, 31, 33, 64, 257])
-def test_a_batch_of_any_size_is_its_rows_one_by_one(pair, batch):
+def test_scores_of_a_batch_equal_those_of_single_rows(pair, batch):
     uncompiled, kernel = pair
     rows = INPUTS["people"][:batch]
     packed, contributions = kernel.joint(rows)
@@ -125,12 +125,12 @@ def test_a_batch_of_any_size_is_its_rows_one_by_one(pair, batch):
     assert_same((packed, contributions), uncompiled.joint(rows))
 
 
-def test_the_callers_rows_are_left_alone_and_may_lie_anyhow_in_memory(pair):
+def test_input_rows_are_not_modified_and_need_not_be_contiguous(pair):
     _, kernel = pair
     rows = INPUTS["people"][:40]
-    turned = rows.T.contiguous().T
-    assert not turned.is_contiguous()
-    assert torch.equal(kernel.joint(turned)[0], kernel.joint(rows)[0])
+    transposed = rows.T.contiguous().T
+    assert not transposed.is_contiguous()
+    assert torch.equal(kernel.joint(transposed)[0], kernel.joint(rows)[0])
     before = rows.clone()
     kernel.joint(rows)
     assert torch.equal(rows, before)
@@ -141,7 +141,7 @@ def test_the_callers_rows_are_left_alone_and_may_lie_anyhow_in_memory(pair):
     [torch.zeros(3, 24), torch.zeros(3, 25).double(), torch.zeros(25), torch.zeros(0, 25)],
     ids=["narrow", "float64", "one dimension", "no rows"],
 )
-def test_what_native_code_would_misread_is_refused(pair, rows):
+def test_rows_of_another_shape_or_dtype_are_rejected(pair, rows):
     with pytest.raises(ValueError, match="compiled for"):
         pair[1].joint(rows)
 
@@ -155,7 +155,7 @@ def script(module: nn.Module) -> bytes:
 
 
 class Stepped(nn.Module):
-    """No gradient leads through a comparison."""
+    """A comparison has no gradient."""
 
     def forward(self, features: Tensor) -> Tensor:
         return (features[:, :3] > 1).float().sum(1) - 1.5
@@ -171,36 +171,36 @@ def test_torchscript_compiles():
     assert_same(compiled(uncompiled).joint(rows), uncompiled.joint(rows))
 
 
-def test_without_gradients_and_without_anything_that_moves_it_compiles_too():
+def test_a_model_without_gradients_and_with_identity_maps_compiles():
     uncompiled = sensitivity(loaded(Stepped()))
-    still = {
+    identity_maps = {
         name: replace(
-            found,
-            ordered_moves=torch.zeros_like(found.ordered_moves),
-            category_moves=torch.zeros_like(found.category_moves),
+            transport,
+            ordered_moves=torch.zeros_like(transport.ordered_moves),
+            category_moves=torch.zeros_like(transport.category_moves),
         )
-        for name, found in uncompiled.maps.items()
+        for name, transport in uncompiled.maps.items()
     }
-    uncompiled = replace(uncompiled, maps=still)
+    uncompiled = replace(uncompiled, maps=identity_maps)
     rows = INPUTS["people"][:50]
     assert_same(compiled(uncompiled).joint(rows), uncompiled.joint(rows))
 
 
-def test_without_a_compiler_the_reason_is_told(monkeypatch):
+def test_a_missing_compiler_is_an_error_with_the_reason(monkeypatch):
     monkeypatch.setenv("PATH", "")
     with pytest.raises(KernelError, match="no C\\+\\+ compiler"):
         compile_kernel(sensitivity(loaded(seeded("MLP"))), HERE)
 
 
-def test_what_torch_cannot_compile_is_told(monkeypatch):
+def test_a_failure_of_torchs_compiler_is_an_error_with_its_first_line(monkeypatch):
     def fails(*_args: object, **_options: object) -> None:
-        raise RuntimeError("it is a Monday\nand a long story")
+        raise RuntimeError("an internal error\nwith more lines")
 
     monkeypatch.setattr("torch._inductor.aoti_compile_and_package", fails)
-    with pytest.raises(KernelError, match=r"cannot compile the joint pass: it is a Monday$"):
+    with pytest.raises(KernelError, match=r"cannot compile the joint pass: an internal error$"):
         compile_kernel(sensitivity(loaded(seeded("MLP"))), HERE)
 
 
-def test_nothing_is_compiled_for_what_this_machine_cannot_try():
+def test_a_target_that_this_machine_cannot_run_is_rejected():
     with pytest.raises(KernelError, match="tested before it is stored"):
         compile_kernel(sensitivity(loaded(seeded("MLP"))), Target("2.6.0", HERE.level))

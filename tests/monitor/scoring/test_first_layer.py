@@ -1,4 +1,4 @@
-"""A classifier that was cut in two answers as the whole one does."""
+"""A classifier that is split after its first layer gives the same scores."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ WITHOUT_A_FIRST_LAYER = {"embeddings", "attention over features"}
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
-def test_a_family_is_cut_where_it_begins_with_a_linear_layer(family):
+def test_a_family_is_split_if_it_starts_with_a_linear_layer(family):
     assert (first_layer(loaded(seeded(family))) is None) == (family in WITHOUT_A_FIRST_LAYER)
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES.keys() - WITHOUT_A_FIRST_LAYER))
-def test_both_parts_together_are_the_classifier_to_the_last_bit(family):
+def test_both_parts_together_equal_the_classifier_bitwise(family):
     classifier = loaded(seeded(family))
-    cut = first_layer(classifier)
-    assert cut is not None
+    split = first_layer(classifier)
+    assert split is not None
     with torch.no_grad():
-        assert torch.equal(cut.tail(cut.head(ROWS)), classifier.logit(ROWS))
+        assert torch.equal(split.tail(split.head(ROWS)), classifier.logit(ROWS))
 
 
 class Steps(nn.Module):
-    """Ways to prepare the input that real models use, one after the other."""
+    """Common steps of preprocessing, one after another."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Steps(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         scaled = (features - self.low) / (self.high - self.low)
         hidden = self.layer(self.drop(1 - 2 * scaled) * 0.5)
-        # Asks for the batch's size, of the input too.
+        # Depends on the batch size, also of the input.
         return self.end(hidden.relu().reshape(features.shape[0], 6)).squeeze(-1)
 
 
@@ -64,7 +64,7 @@ def made(kind: Callable[[], nn.Module]) -> nn.Module:
 
 
 class Expanded(nn.Module):
-    """The bias asks for the batch's size."""
+    """The bias depends on the batch size."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,16 +76,16 @@ class Expanded(nn.Module):
 
 
 @pytest.mark.parametrize("kind", [Steps, Weighted, Expanded], ids=lambda kind: kind.__name__)
-def test_the_weight_is_what_a_feature_adds(kind):
-    """By the derivative of the head, which is linear."""
-    cut = first_layer(loaded(made(kind)))
-    assert cut is not None
-    slopes = torch.autograd.functional.jacobian(cut.head, ROWS[:1])[0, :, 0]
-    assert torch.allclose(cut.weight, slopes.T, rtol=1e-5, atol=1e-9)
+def test_the_weight_is_the_derivative_of_the_first_layer(kind):
+    """Computed as the derivative of the head, which is linear."""
+    split = first_layer(loaded(made(kind)))
+    assert split is not None
+    slopes = torch.autograd.functional.jacobian(split.head, ROWS[:1])[0, :, 0]
+    assert torch.allclose(split.weight, slopes.T, rtol=1e-5, atol=1e-9)
 
 
 class Skipping(nn.Module):
-    """The input goes round the first layer as well."""
+    """The input also bypasses the first layer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ class Logarithmic(nn.Module):
 
 
 class Columns(nn.Module):
-    """Scales rows, not columns."""
+    """Scales rows instead of columns."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ class Columns(nn.Module):
 
 
 class InPlace(nn.Module):
-    """Run twice, an operator that writes would give another answer."""
+    """An in-place operator that runs twice would give another result."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -140,7 +140,7 @@ class InPlaceActivation(nn.Module):
 
 
 class OwnBias(nn.Module):
-    """A residual layer: what comes in is added to what comes out."""
+    """A residual layer: the input is added to the output."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -156,15 +156,15 @@ class OwnBias(nn.Module):
     [Skipping, Logarithmic, Columns, InPlace, InPlaceActivation, OwnBias],
     ids=lambda kind: kind.__name__,
 )
-def test_a_classifier_that_uses_its_input_otherwise_is_not_cut(kind):
+def test_a_classifier_that_uses_its_input_elsewhere_is_not_split(kind):
     classifier = loaded(made(kind))
     assert first_layer(classifier) is None
-    # It is judged all the same.
+    # It is scored nevertheless.
     scores = sensitivity(classifier).scores(ROWS)
     assert torch.isfinite(scores.attributes["sex"].flip_probability).all()
 
 
-def test_torchscript_is_not_cut():
+def test_torchscript_is_not_split():
     stream = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -176,7 +176,7 @@ def test_torchscript_is_not_cut():
 
 
 @pytest.mark.parametrize("output", ["probability", "two_logits", "two_probabilities"])
-def test_every_kind_of_output_is_cut(output):
+def test_classifiers_of_every_output_kind_are_split(output):
     ends: dict[str, list[nn.Module]] = {
         "probability": [nn.Linear(6, 1), nn.Sigmoid()],
         "two_logits": [nn.Linear(6, 2)],
@@ -186,27 +186,29 @@ def test_every_kind_of_output_is_cut(output):
     module = nn.Sequential(nn.Linear(25, 6), nn.Tanh(), *ends[output]).eval()
     described = spec().model_copy(update={"classifier": ClassifierFile(output=output)})
     classifier = load_classifier(export_classifier(module, 25), described)
-    cut = first_layer(classifier)
-    assert cut is not None
+    split = first_layer(classifier)
+    assert split is not None
     with torch.no_grad():
-        assert torch.equal(cut.tail(cut.head(ROWS)), classifier.logit(ROWS))
+        assert torch.equal(split.tail(split.head(ROWS)), classifier.logit(ROWS))
 
 
 def test_rows_that_are_not_one_hot_get_the_same_scores_with_and_without_the_split():
-    """Smoothed, doubled or missing categories: whatever they mean, they mean one thing."""
+    """Smoothed, repeated or missing categories have one interpretation."""
     malformed = ROWS[:60].clone()
     columns = [i for i, f in enumerate(spec().features) if f.kind == "onehot"]
     malformed[:20, columns] = 1.0
     malformed[20:40, columns] *= 0.5
     malformed[40:, columns] = 0.0
     classifier = loaded(seeded("MLP"))
-    whole, cut = (sensitivity(classifier, cut=cut).joint(malformed)[0] for cut in (False, True))
-    assert torch.allclose(whole, cut, rtol=1e-5, atol=2e-5)
+    whole, split = (
+        sensitivity(classifier, cut=split).joint(malformed)[0] for split in (False, True)
+    )
+    assert torch.allclose(whole, split, rtol=1e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize("attributes", [("sex",), ("sex", "ethnicity")])
-def test_scores_are_the_same_with_and_without_the_cut(attributes):
+def test_scores_are_the_same_with_and_without_the_split(attributes):
     classifier = loaded(seeded("residual blocks"), attributes)
-    whole, cut = (sensitivity(classifier, cut=cut).joint(ROWS)[0] for cut in (False, True))
-    # A crossing multiplies the rounding of a logit by up to 12 / spread.
-    assert torch.allclose(whole, cut, rtol=1e-5, atol=2e-5)
+    whole, split = (sensitivity(classifier, cut=split).joint(ROWS)[0] for split in (False, True))
+    # A flip score multiplies the rounding error of a logit by up to 12 / spread.
+    assert torch.allclose(whole, split, rtol=1e-5, atol=2e-5)

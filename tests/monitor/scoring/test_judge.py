@@ -53,7 +53,7 @@ def pinned(path: Path) -> Bundle:
 
 
 def with_files(bundle: Bundle, **kernels: bytes) -> Bundle:
-    """The same with other files in kernel/, by their names."""
+    """A copy with other files in kernel/, by name."""
     files = {n: d for n, d in bundle.files.items() if not n.startswith("kernel/")}
     return replace(bundle, files=files | kernels)
 
@@ -65,9 +65,9 @@ def test_a_pinned_bundle_is_scored_by_compiled_code(fitted, caplog):
     assert caplog.records == []
     assert judge.code_in_words == f"compiled code, for torch {HERE.torch} on {HERE.level}"
     expected = judge.sensitivity.scores(ROWS)
-    found = judge.scores(ROWS)
-    assert torch.allclose(found.logit, expected.logit, rtol=1e-5, atol=1e-6)
-    ours, theirs = found.attributes["sex"], expected.attributes["sex"]
+    scores = judge.scores(ROWS)
+    assert torch.allclose(scores.logit, expected.logit, rtol=1e-5, atol=1e-6)
+    ours, theirs = scores.attributes["sex"], expected.attributes["sex"]
     for name in ours.__slots__:
         assert torch.allclose(getattr(ours, name), getattr(theirs, name), rtol=1e-4, atol=1e-5)
 
@@ -92,10 +92,10 @@ def test_zero_rows_can_be_scored(fitted):
 
 
 def test_native_code_of_an_unpinned_bundle_is_never_run(fitted, caplog, monkeypatch):
-    def refuse(*_: object) -> None:
+    def fail_on_load(*_: object) -> None:
         raise AssertionError("native code was loaded")
 
-    monkeypatch.setattr("monitor.scoring.judge.load_kernel", refuse)
+    monkeypatch.setattr("monitor.scoring.judge.load_kernel", fail_on_load)
     with caplog.at_level(logging.WARNING):
         judge = Judge.load(Bundle.read(fitted))
     assert judge.kernel is None
@@ -113,7 +113,7 @@ def test_native_code_of_an_unpinned_bundle_is_never_run(fitted, caplog, monkeypa
         ("kernel/notes.txt", "holds no compiled code"),
     ],
 )
-def test_code_that_does_not_fit_is_refused_and_uncompiled_code_serves(fitted, name, reason, caplog):
+def test_unsuitable_kernels_are_rejected_and_uncompiled_code_is_used(fitted, name, reason, caplog):
     name = name.format(torch=HERE.torch)
     judge = Judge.load(with_files(pinned(fitted), **{name: b"made for something else"}))
     assert judge.kernel is None
@@ -122,8 +122,8 @@ def test_code_that_does_not_fit_is_refused_and_uncompiled_code_serves(fitted, na
     assert torch.isfinite(judge.scores(ROWS).attributes["sex"].flip_probability).all()
 
 
-def test_code_of_another_torch_is_not_even_opened(fitted, monkeypatch):
-    """The right code under the name of another version: what counts is what it was made for."""
+def test_a_kernel_of_another_torch_is_not_loaded(fitted, monkeypatch):
+    """The right code with the file name of another version; the name determines the target."""
     bundle = pinned(fitted)
     other = Target("2.12.1", HERE.level).file
     monkeypatch.setattr("monitor.scoring.judge.load_kernel", None)
@@ -131,8 +131,8 @@ def test_code_of_another_torch_is_not_even_opened(fitted, monkeypatch):
     assert "compiled for torch 2.12.1" in judge.no_kernel_reason
 
 
-def test_kernel_with_different_output_is_refused(fitted, tmp_path):
-    """As of an older evenhand, or of another classifier."""
+def test_a_kernel_with_different_output_is_rejected(fitted, tmp_path):
+    """For example of an older evenhand, or of another classifier."""
     data = FitData(features=PEOPLE.features, groups={"sex": PEOPLE.groups["sex"]})
     other = fit(seeded("MLP", seed=9), data, SPEC, tmp_path / "other", compiled=False)
     mixed = with_files(other.bundle, **{HERE.file: pinned(fitted).files[HERE.file]})
@@ -141,8 +141,8 @@ def test_kernel_with_different_output_is_refused(fitted, tmp_path):
     assert "differs from that of the uncompiled pass" in judge.no_kernel_reason
 
 
-def test_a_machine_without_a_compiler_serves_compiled_code(fitted, tmp_path):
-    """Another process, other folders, nothing on its PATH and no cache of a compiler's."""
+def test_a_kernel_runs_without_a_compiler(fitted, tmp_path):
+    """In another process with other folders, an empty PATH and no compiler cache."""
     moved = shutil.copytree(fitted, tmp_path / "moved")
     script = (
         "import sys, torch; from monitor import Bundle, Judge\n"
@@ -151,7 +151,7 @@ def test_a_machine_without_a_compiler_serves_compiled_code(fitted, tmp_path):
         "scores = judge.scores(torch.zeros(3, 25)); print(judge.code_in_words)"
     )
     digest = Bundle.read(moved).manifest_sha256
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", script, moved, digest],
         env={"PATH": "", "HOME": str(tmp_path), "TMPDIR": str(tmp_path)},
         cwd=Path(__file__).parents[3],
@@ -159,12 +159,12 @@ def test_a_machine_without_a_compiler_serves_compiled_code(fitted, tmp_path):
         text=True,
         check=True,
     )
-    assert done.stdout.startswith("compiled code")
-    # Nothing of what was unpacked is left behind.
+    assert result.stdout.startswith("compiled code")
+    # No extracted file remains.
     assert not [p for p in tmp_path.rglob("*.so") if "moved" not in p.parts]
 
 
-def test_compiled_code_names_no_folder_of_the_machine_that_made_it(fitted):
+def test_a_kernel_contains_no_paths_of_the_machine_that_compiled_it(fitted):
     with zipfile.ZipFile(fitted / HERE.file) as archive:
         for name in archive.namelist():
             data = archive.read(name)
@@ -172,19 +172,19 @@ def test_compiled_code_names_no_folder_of_the_machine_that_made_it(fitted):
                 assert secret.encode() not in data, (name, secret)
 
 
-def test_bundle_compile_adds_code_for_a_lesser_processor(fitted, tmp_path):
+def test_bundle_compile_adds_a_kernel_for_an_older_processor(fitted, tmp_path):
     path = shutil.copytree(fitted, tmp_path / "bundle")
     digest = Bundle.read(path).manifest_sha256
-    done = evenhand("bundle", "compile", path, "--for", "avx2", "--pin", digest)
-    assert done.exit_code == 0, done.stderr
+    result = evenhand("bundle", "compile", path, "--for", "avx2", "--pin", digest)
+    assert result.exit_code == 0, result.stderr
     made = Bundle.read(path)
-    assert made.manifest_sha256 in done.stdout
+    assert made.manifest_sha256 in result.stdout
     assert {Target(HERE.torch, "avx2").file, HERE.file} <= made.files.keys()
     before = Bundle.read(fitted)
     assert made.manifest.fitted == before.manifest.fitted
     assert made.files["classifier.pt2"] == before.files["classifier.pt2"]
-    lesser = with_files(pinned(path), **{k: d for k, d in made.files.items() if "avx2" in k})
-    judge = Judge.load(lesser)
+    older = with_files(pinned(path), **{k: d for k, d in made.files.items() if "avx2" in k})
+    judge = Judge.load(older)
     assert judge.kernel is not None
     assert judge.kernel.target.level == "avx2"
     verified = evenhand("bundle", "verify", path, "--pin", made.manifest_sha256)
@@ -193,23 +193,23 @@ def test_bundle_compile_adds_code_for_a_lesser_processor(fitted, tmp_path):
     assert "scored by uncompiled code: native code runs only if" in unpinned.stdout
 
 
-def test_bundle_compile_passes_on_no_code_of_unknown_make(fitted, tmp_path, monkeypatch):
-    """A digest that we say to pin must not vouch for what an unpinned bundle brought along."""
+def test_bundle_compile_drops_kernels_of_an_unpinned_bundle(fitted, tmp_path, monkeypatch):
+    """The printed digest must not cover native code of an unpinned bundle."""
     monkeypatch.setattr("monitor.scoring.compiling.compile_kernel", lambda *_: b"made here")
     monkeypatch.setattr("monitor.scoring.kernel.load_kernel", lambda *_: None)
     path = shutil.copytree(fitted, tmp_path / "bundle")
     other = "avx2" if HERE.level == "avx512" else "avx512"
-    refused = evenhand("bundle", "compile", path, "--for", other)
-    assert refused.exit_code == 2
-    assert "use --pin to keep that code, or --alone to drop it" in refused.stderr
+    result = evenhand("bundle", "compile", path, "--for", other)
+    assert result.exit_code == 2
+    assert "use --pin to keep that code, or --alone to drop it" in result.stderr
     assert Bundle.read(path) == Bundle.read(fitted)
     assert evenhand("bundle", "compile", path, "--for", other, "--alone").exit_code == 0
     kernels = {n: d for n, d in Bundle.read(path).files.items() if n.startswith("kernel/")}
     assert kernels == {Target(HERE.torch, other).file: b"made here"}
 
 
-def test_what_is_unpacked_to_be_loaded_is_gone_at_once(fitted, tmp_path, monkeypatch):
-    """A process may be killed at any time, and again and again."""
+def test_extracted_files_are_deleted_after_loading(fitted, tmp_path, monkeypatch):
+    """Otherwise a process that is killed repeatedly would fill the disk."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
     bundle = pinned(fitted)
@@ -222,31 +222,31 @@ def test_what_is_unpacked_to_be_loaded_is_gone_at_once(fitted, tmp_path, monkeyp
     assert len(judge.scores(ROWS).logit) == len(ROWS)
 
 
-def test_a_lesser_kernel_serves_where_the_best_is_broken(fitted, monkeypatch):
+def test_another_kernel_is_used_if_the_best_is_broken(fitted, monkeypatch):
     if HERE.level == "avx2":
         pytest.skip("there is nothing lesser")
     bundle = pinned(fitted)
-    lesser = Target(HERE.torch, "avx2").file
-    both = with_files(bundle, **{HERE.file: b"broken", lesser: bundle.files[HERE.file]})
+    older = Target(HERE.torch, "avx2").file
+    both = with_files(bundle, **{HERE.file: b"broken", older: bundle.files[HERE.file]})
     judge = Judge.load(both)
     assert judge.kernel is not None
     assert judge.kernel.target.level == "avx2"
 
 
-def test_bundle_compile_refuses_a_bundle_that_cannot_score(tmp_path, bundle_path):
+def test_bundle_compile_rejects_a_bundle_that_cannot_score(tmp_path, bundle_path):
     (bundle_path / "maps.npz").write_bytes(b"x")
-    done = evenhand("bundle", "compile", bundle_path)
-    assert done.exit_code == 2
-    assert "maps.npz" in done.stderr
+    result = evenhand("bundle", "compile", bundle_path)
+    assert result.exit_code == 2
+    assert "maps.npz" in result.stderr
 
 
 def test_a_bundle_that_was_not_fitted_cannot_be_compiled(bundle_path):
-    done = evenhand("bundle", "compile", bundle_path)
-    assert done.exit_code == 2
-    assert "which scoring needs; create the bundle with `evenhand fit`" in done.stderr
+    result = evenhand("bundle", "compile", bundle_path)
+    assert result.exit_code == 2
+    assert "which scoring needs; create the bundle with `evenhand fit`" in result.stderr
 
 
-def test_fit_goes_on_without_a_compiler_and_says_so(tmp_path, monkeypatch):
+def test_fit_succeeds_without_a_compiler_and_reports_it(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", "")
     data = FitData(features=PEOPLE.features, groups={"sex": PEOPLE.groups["sex"]})
     result = fit(seeded("MLP"), data, SPEC, tmp_path / "bundle")
@@ -256,8 +256,8 @@ def test_fit_goes_on_without_a_compiler_and_says_so(tmp_path, monkeypatch):
     assert "holds no compiled code" in judge.no_kernel_reason
 
 
-def test_the_stream_can_be_watched_from_what_the_bundle_holds(fitted):
-    """People like those it was fitted on raise no alarm; others do, as other people."""
+def test_a_drift_watch_starts_from_the_reference_of_the_bundle(fitted):
+    """The fitted population raises no alarm; another population does, with cause covariates."""
     bundle = pinned(fitted)
     judge = Judge.load(bundle)
     drift = Drift.start(
@@ -276,7 +276,7 @@ def test_the_stream_can_be_watched_from_what_the_bundle_holds(fitted):
     assert restored.alarms == drift.alarms
 
 
-def test_a_drift_reference_of_other_attributes_is_refused(fitted, tmp_path):
+def test_a_drift_reference_of_other_attributes_is_rejected(fitted, tmp_path):
     bundle = pinned(fitted)
     other = DriftReference.take(
         np.arange(8.0),
@@ -291,7 +291,7 @@ def test_a_drift_reference_of_other_attributes_is_refused(fitted, tmp_path):
         Judge.load(replace(bundle, files=bundle.files | {"drift.npz": other.to_npz()}))
 
 
-def test_maps_that_do_not_fit_each_other_are_refused(fitted):
+def test_inconsistent_maps_are_rejected(fitted):
     bundle = pinned(fitted)
     with pytest.raises(BundleError, match=r"maps\.npz cannot be read"):
         Judge.load(replace(bundle, files=bundle.files | {"maps.npz": b"PK\x03\x04"}))

@@ -1,4 +1,4 @@
-"""A batch is scored as the library scores it, and a fault of monitoring changes no prediction."""
+"""A batch has the scores of the library, and a fault of monitoring changes no prediction."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ def scored(own: Scorer, rows: np.ndarray) -> Any:
 
 
 def test_a_batch_gets_the_scores_and_verdicts_of_the_library(judge):
-    found = scored(scorer(judge, alpha=0.05), ROWS)
+    result = scored(scorer(judge, alpha=0.05), ROWS)
     scores = judge.scores(torch.from_numpy(ROWS))
-    assert np.array_equal(found.output[:, 0], scores.logit.numpy())
-    for place, name in enumerate(ATTRIBUTES):
+    assert np.array_equal(result.output[:, 0], scores.logit.numpy())
+    for index, name in enumerate(ATTRIBUTES):
         p_values = judge.p_values(scores, name)
-        assert np.array_equal(p_values, found.p_values[:, place])
-        assert np.array_equal(found.verdicts[:, place] == Verdict.ABOVE, p_values <= 0.05)
+        assert np.array_equal(p_values, result.p_values[:, index])
+        assert np.array_equal(result.verdicts[:, index] == Verdict.ABOVE, p_values <= 0.05)
         assert (p_values <= 0.05).any()
 
 
 @pytest.mark.parametrize(
     "signal", ["expected_change", "flip_probability", "prediction_sensitivity"]
 )
-def test_each_signal_can_make_the_verdict(judge, signal):
-    found = scored(scorer(judge, signal=signal), ROWS)
+def test_each_signal_can_determine_the_verdict(judge, signal):
+    result = scored(scorer(judge, signal=signal), ROWS)
     scores = judge.scores(torch.from_numpy(ROWS))
-    assert np.array_equal(judge.p_values(scores, "sex", signal=signal), found.p_values[:, 0])
+    assert np.array_equal(judge.p_values(scores, "sex", signal=signal), result.p_values[:, 0])
 
 
 @pytest.mark.parametrize(("on_fault", "action"), [("pass", Action.NONE), ("withhold", 3)])
-def test_a_fault_of_monitoring_obeys_policy_and_changes_no_prediction(
+def test_a_fault_of_monitoring_applies_on_fault_and_changes_no_prediction(
     judge, monkeypatch, caplog, on_fault, action
 ):
     broken = scorer(judge, on_fault=on_fault)
@@ -66,16 +66,16 @@ def test_a_fault_of_monitoring_obeys_policy_and_changes_no_prediction(
         raise ValueError("secret 0.123456")
 
     monkeypatch.setattr(broken, "p_values", fails)
-    found = scored(broken, ROWS)
-    assert np.array_equal(found.output, expected)
-    assert found.fault
-    assert (found.verdicts == Verdict.UNKNOWN).all()
-    assert found.actions.tolist() == [action] * len(ROWS)
+    result = scored(broken, ROWS)
+    assert np.array_equal(result.output, expected)
+    assert result.fault
+    assert (result.verdicts == Verdict.UNKNOWN).all()
+    assert result.actions.tolist() == [action] * len(ROWS)
     assert "monitoring failed: ValueError at" in caplog.text
     assert "secret" not in caplog.text
 
 
-def test_scored_or_not_a_prediction_is_the_same(judge):
+def test_predictions_are_equal_with_and_without_scoring(judge):
     both = scorer(judge)
     assert np.allclose(scored(both, ROWS).output, both.predict(ROWS).output, rtol=1e-5, atol=1e-6)
     assert both.decisions(scored(both, ROWS).output).tolist() == (
@@ -83,7 +83,7 @@ def test_scored_or_not_a_prediction_is_the_same(judge):
     )
 
 
-def test_a_classifier_that_fails_is_said_to_and_its_text_is_not(judge, caplog):
+def test_a_failing_classifier_is_an_error_without_its_message(judge, caplog):
     class Failing(nn.Module):
         def forward(self, features):
             if (features == 77).any():
@@ -97,13 +97,13 @@ def test_a_classifier_that_fails_is_said_to_and_its_text_is_not(judge, caplog):
     assert "embedding" not in caplog.text
 
 
-def test_rows_of_which_nothing_is_known_are_unknown(judge):
+def test_rows_without_p_values_have_an_unknown_verdict(judge):
     rows = ROWS[:4].copy()
     rows[1, 3] = np.nan
-    found = scored(scorer(judge, on_fault="withhold"), rows)
-    assert (found.verdicts[1] == Verdict.UNKNOWN).all()
-    assert (found.verdicts[[0, 2, 3]] != Verdict.UNKNOWN).all()
-    assert found.actions[1] == Action.WITHHOLD
+    result = scored(scorer(judge, on_fault="withhold"), rows)
+    assert (result.verdicts[1] == Verdict.UNKNOWN).all()
+    assert (result.verdicts[[0, 2, 3]] != Verdict.UNKNOWN).all()
+    assert result.actions[1] == Action.WITHHOLD
 
 
 class Probabilities(nn.Module):
@@ -123,23 +123,23 @@ class Probabilities(nn.Module):
 
 
 @pytest.mark.parametrize("kind", ["probability", "two_logits", "two_probabilities"])
-def test_the_answer_is_the_classifiers_own_to_the_last_bit_whatever_its_kind(kind, tmp_path):
+def test_the_output_is_bitwise_that_of_the_classifier_for_every_kind(kind, tmp_path):
     spec = SPEC.model_copy(
         update={"classifier": Output(output=kind), "model": Model(name="other", version="2")}
     )
     module = Probabilities(kind).eval()
     data = FitData(features=PEOPLE.features, groups=PEOPLE.groups)
     fit(module, data, spec, tmp_path / "bundle", compiled=False)
-    found = scorer(Judge.load(Bundle.read(tmp_path / "bundle"), warn=False))
+    scored_result = scorer(Judge.load(Bundle.read(tmp_path / "bundle"), warn=False))
     with torch.no_grad():
         expected = module(torch.from_numpy(ROWS)).numpy()
-    result = scored(found, ROWS)
-    assert result.output.shape == (len(ROWS), *found.output_shape)
+    result = scored(scored_result, ROWS)
+    assert result.output.shape == (len(ROWS), *scored_result.output_shape)
     assert np.array_equal(result.output, expected)
-    assert 0 < found.decisions(result.output).mean() < 1
+    assert 0 < scored_result.decisions(result.output).mean() < 1
 
 
-def test_parts_join_to_the_whole(judge):
+def test_joined_parts_equal_the_whole_result(judge):
     whole = scored(scorer(judge), ROWS)
     parts = [whole.rows(start, start + 70) for start in range(0, 300, 70)]
     joined = ScoringResult.joined(parts)
@@ -160,16 +160,16 @@ def test_a_classifier_of_another_precision_is_served_and_scored(dtype, judge):
     module = Other().eval()
     classifier = replace(judge.classifier, module=module)
     sensitivity = replace(judge.sensitivity, logit=classifier.logit, first_layer=None)
-    found = scored(scorer(replace(judge, classifier=classifier, sensitivity=sensitivity)), ROWS)
-    assert not found.fault
+    result = scored(scorer(replace(judge, classifier=classifier, sensitivity=sensitivity)), ROWS)
+    assert not result.fault
     with torch.no_grad():
         expected = module(torch.from_numpy(ROWS)).double().numpy()
-    assert found.output.dtype == (np.float64 if dtype == torch.float64 else np.float32)
-    assert np.array_equal(found.output.astype(float), expected)
+    assert result.output.dtype == (np.float64 if dtype == torch.float64 else np.float32)
+    assert np.array_equal(result.output.astype(float), expected)
 
 
-def test_without_a_gradient_nothing_is_said_of_sensitivity(judge):
-    found = scorer(judge)
-    assert found.has_gradient
+def test_without_a_gradient_has_gradient_is_false(judge):
+    smooth = scorer(judge)
+    assert smooth.has_gradient
     step = replace(judge.sensitivity, logit=lambda x: (x[:, 0] > 0).float(), first_layer=None)
     assert not scorer(replace(judge, sensitivity=step)).has_gradient

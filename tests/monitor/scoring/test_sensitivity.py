@@ -1,4 +1,4 @@
-"""Every score is what its formula says, by a slow and obvious way."""
+"""Every score equals its formula, computed by a slow and obvious implementation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GROUPS = {"sex": 2, "ethnicity": 4}
 
 
 def network(outputs: int, seed: int) -> nn.Module:
-    """A smooth one, so that finite differences have something to agree with."""
+    """A smooth network, so that finite differences exist."""
     torch.manual_seed(seed)
     layers = nn.Sequential(nn.Linear(26, 8), nn.Tanh(), nn.Linear(8, outputs))
     return nn.Sequential(Standardise(), layers).double().eval()
@@ -76,33 +76,33 @@ def gradient(function, row: Tensor) -> Tensor:
     return torch.autograd.grad(function(row[None])[0], row)[0]
 
 
-def test_prediction_sensitivity_is_the_papers_definition(sensitivity, rows):
+def test_prediction_sensitivity_equals_the_definition_of_the_paper(sensitivity, rows):
     """|∂A/∂x| · |∂F/∂x| on probabilities, the largest over the groups, one row at a time."""
     scores = sensitivity.scores(rows)
     for name, heads in {"sex": slice(0, 2), "ethnicity": slice(2, 6)}.items():
-        found = scores.attributes[name]
+        signals = scores.attributes[name]
         for i, row in enumerate(rows[:15]):
-            of_f = gradient(lambda x: sensitivity.logit(x).sigmoid(), row).abs()
+            gradient_f = gradient(lambda x: sensitivity.logit(x).sigmoid(), row).abs()
             terms = [
                 gradient(
                     lambda x, g=g, h=heads: sensitivity.status(x)[:, h].softmax(1)[:, g], row
                 ).abs()
-                * of_f
+                * gradient_f
                 for g in range(GROUPS[name])
             ]
             best = max(terms, key=lambda term: float(term.sum()))
             expected = float(best.sum())
             assert math.isclose(
-                float(found.log_prediction_sensitivity[i].exp()), expected, rel_tol=1e-4
+                float(signals.log_prediction_sensitivity[i].exp()), expected, rel_tol=1e-4
             )
             shares = best / best.sum()
-            assert torch.allclose(found.contributions[i].double(), shares.double(), atol=1e-4)
+            assert torch.allclose(signals.contributions[i].double(), shares.double(), atol=1e-4)
 
 
 def test_both_gradients_agree_with_finite_differences(sensitivity, rows):
     row, step = rows[0].double(), 1e-4
-    of_f = gradient(sensitivity.logit, row)
-    of_a = gradient(lambda x: sensitivity.status(x)[:, 1] - sensitivity.status(x)[:, 0], row)
+    gradient_f = gradient(sensitivity.logit, row)
+    gradient_a = gradient(lambda x: sensitivity.status(x)[:, 1] - sensitivity.status(x)[:, 0], row)
     for column in range(26):
         shift = torch.zeros(26, dtype=torch.double)
         shift[column] = step * max(1.0, float(row[column].abs()))
@@ -111,11 +111,11 @@ def test_both_gradients_agree_with_finite_differences(sensitivity, rows):
         slope_f = (sensitivity.logit(up) - sensitivity.logit(down)) / width
         difference = sensitivity.status(up) - sensitivity.status(down)
         slope_a = (difference[:, 1] - difference[:, 0]) / width
-        assert torch.allclose(of_f[column], slope_f.squeeze(), rtol=1e-3, atol=1e-7)
-        assert torch.allclose(of_a[column], slope_a.squeeze(), rtol=1e-3, atol=1e-7)
+        assert torch.allclose(gradient_f[column], slope_f.squeeze(), rtol=1e-3, atol=1e-7)
+        assert torch.allclose(gradient_a[column], slope_a.squeeze(), rtol=1e-3, atol=1e-7)
 
 
-def test_sensitivity_does_not_underflow_where_both_models_are_certain(rows):
+def test_sensitivity_does_not_underflow_if_both_models_saturate(rows):
     steep = make()
     certain = Sensitivity(
         logit=lambda x: 300 + steep.logit(x),
@@ -124,20 +124,20 @@ def test_sensitivity_does_not_underflow_where_both_models_are_certain(rows):
         spec=steep.spec,
         logit_spread=1.5,
     )
-    found = certain.scores(rows).attributes["sex"].log_prediction_sensitivity
-    assert found is not None
-    assert torch.isfinite(found).all()
-    assert (found < -250).all()
+    log_sensitivity = certain.scores(rows).attributes["sex"].log_prediction_sensitivity
+    assert log_sensitivity is not None
+    assert torch.isfinite(log_sensitivity).all()
+    assert (log_sensitivity < -250).all()
 
 
-def test_no_gradient_at_all_ranks_lowest_and_contributes_nothing(rows):
+def test_a_zero_gradient_has_the_lowest_sensitivity_and_no_contributions(rows):
     flat = make(classifier=lambda x: x[:, 0] * 0)
-    found = flat.scores(rows).attributes["sex"]
-    assert found.log_prediction_sensitivity is not None
-    assert found.contributions is not None
-    assert (found.log_prediction_sensitivity == -math.inf).all()
-    assert (found.contributions == 0).all()
-    assert (found.flip_probability == 0).all()
+    signals = flat.scores(rows).attributes["sex"]
+    assert signals.log_prediction_sensitivity is not None
+    assert signals.contributions is not None
+    assert (signals.log_prediction_sensitivity == -math.inf).all()
+    assert (signals.contributions == 0).all()
+    assert (signals.flip_probability == 0).all()
 
 
 @torch.no_grad()
@@ -146,7 +146,7 @@ def test_flip_scores_are_the_posterior_average_over_maps_and_draws(sensitivity, 
         scores = sensitivity.scores(rows)
     offset = math.log(0.4 / 0.6)
     for name, heads in {"sex": slice(0, 2), "ethnicity": slice(2, 6)}.items():
-        maps, found = sensitivity.maps[name], scores.attributes[name]
+        maps, signals = sensitivity.maps[name], scores.attributes[name]
         posterior = sensitivity.status(rows)[:, heads].softmax(1)
         for i in range(12):
             row = rows[i : i + 1]
@@ -154,7 +154,7 @@ def test_flip_scores_are_the_posterior_average_over_maps_and_draws(sensitivity, 
             flip = hard = change = 0.0
             likeliest = int(posterior[i].argmax())
             for s in range(GROUPS[name]):
-                # The group she most likely belongs to is drawn three times, any other once.
+                # The most likely group is drawn three times, every other group once.
                 shifts = (0, 1 / 3, 2 / 3) if s == likeliest else (0,)
                 for shift in shifts:
                     uniforms = shifted_uniforms(row_uniforms(row, maps.n_uniforms), shift)
@@ -170,41 +170,43 @@ def test_flip_scores_are_the_posterior_average_over_maps_and_draws(sensitivity, 
                     flip += weight * max(crossings, default=0)
                     hard += weight * any((v >= 0) != (here >= 0) for v in there)
                     change += weight * max(abs(v - here) for v in there)
-            assert math.isclose(float(found.flip_probability[i]), flip, rel_tol=1e-3, abs_tol=1e-5)
-            assert math.isclose(float(found.hard_flips[i]), hard, rel_tol=1e-3, abs_tol=1e-5)
-            assert math.isclose(float(found.expected_change[i]), change, rel_tol=1e-3)
+            assert math.isclose(
+                float(signals.flip_probability[i]), flip, rel_tol=1e-3, abs_tol=1e-5
+            )
+            assert math.isclose(float(signals.hard_flips[i]), hard, rel_tol=1e-3, abs_tol=1e-5)
+            assert math.isclose(float(signals.expected_change[i]), change, rel_tol=1e-3)
 
 
-def test_whom_no_map_moves_does_not_flip_in_any_batch():
-    """Logits of one row differ from batch to batch, here by far more than rounding does."""
-    still = make(classifier=lambda x: 0 * x[:, 0] + 0.02 * (len(x) % 7) - 0.05)
+def test_rows_with_identity_maps_never_flip_in_any_batch():
+    """Logits of a row may differ between batches; here by much more than rounding."""
+    scoring = make(classifier=lambda x: 0 * x[:, 0] + 0.02 * (len(x) % 7) - 0.05)
     maps = {
         name: replace(
-            found,
-            ordered_moves=torch.zeros_like(found.ordered_moves),
-            category_moves=torch.zeros_like(found.category_moves),
+            signals,
+            ordered_moves=torch.zeros_like(signals.ordered_moves),
+            category_moves=torch.zeros_like(signals.category_moves),
         )
-        for name, found in still.maps.items()
+        for name, signals in scoring.maps.items()
     }
-    still = replace(still, maps=maps)
+    scoring = replace(scoring, maps=maps)
     rows = torch.from_numpy(WORLD.people(200, seed=7).features)
     for batch in (rows, *rows[:30].split(1)):
-        found = still.scores(batch).attributes["ethnicity"]
-        assert (found.flip_probability == 0).all()
-        assert (found.hard_flips == 0).all()
-        assert (found.expected_change == 0).all()
+        signals = scoring.scores(batch).attributes["ethnicity"]
+        assert (signals.flip_probability == 0).all()
+        assert (signals.hard_flips == 0).all()
+        assert (signals.expected_change == 0).all()
 
 
 @pytest.mark.parametrize("threshold", [0.05, 0.4, 0.45, 0.65, 0.9, 0.95])
 def test_a_score_equal_to_the_threshold_is_class_1(threshold, rows):
-    """Binned probabilities hit it often, and logarithms round."""
+    """Binned probabilities are often equal to the threshold, and logarithms are rounded."""
     tied = make(threshold, classifier=lambda x: torch.logit(torch.full((len(x),), threshold)))
     scores = tied.scores(rows)
     assert scores.decision.all()
     assert (scores.attributes["ethnicity"].flip_probability == 0).all()
 
 
-def test_a_batch_is_its_rows_one_by_one_and_in_any_order(sensitivity, rows):
+def test_scores_of_a_row_do_not_depend_on_the_batch_or_its_order(sensitivity, rows):
     whole = sensitivity.scores(rows)
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(1))
     shuffled = sensitivity.scores(rows[order])
@@ -230,7 +232,7 @@ def test_margin_and_distance_are_exact_for_linear_models():
     assert torch.allclose(scores.boundary_distance, shifted.abs() / weights.norm(), atol=1e-4)
 
 
-def test_without_gradients_the_other_scores_go_on_and_the_reason_is_named(rows):
+def test_without_gradients_other_scores_are_computed_and_the_reason_is_named(rows):
     stepped = make(classifier=lambda x: (x[:, 0] > 3000).float() - 0.5)
     scores = stepped.scores(rows)
     assert "differentiable" in scores.missing
@@ -240,7 +242,7 @@ def test_without_gradients_the_other_scores_go_on_and_the_reason_is_named(rows):
         assert torch.isfinite(scores.attributes[name].flip_probability).all()
 
 
-def test_a_status_model_without_gradients_is_named_too(rows):
+def test_a_status_model_without_gradients_is_named_in_the_reason(rows):
     made = make()
     constant = Sensitivity(
         logit=made.logit,
@@ -256,7 +258,7 @@ def test_a_status_model_without_gradients_is_named_too(rows):
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_gradients_are_taken_whatever_the_caller_switched_off(sensitivity, rows, mode):
+def test_gradients_are_computed_in_every_grad_mode_of_the_caller(sensitivity, rows, mode):
     expected = sensitivity.joint(rows)[0]
     with mode():
         assert replace(sensitivity).missing == ""
@@ -272,9 +274,9 @@ def test_many_rows_are_scored_in_parts(sensitivity, monkeypatch):
     assert sensitivity.max_rows == 600 // 18
     sizes = []
 
-    def joint(some):
-        sizes.append(len(some))
-        return sensitivity.joint(some)
+    def joint(batch):
+        sizes.append(len(batch))
+        return sensitivity.joint(batch)
 
     parts = sensitivity.unpacked(*sensitivity.in_parts(joint, rows))
     assert max(sizes) == 600 // 18
@@ -293,25 +295,25 @@ def test_a_model_that_writes_to_its_input_can_be_scored(rows):
     assert torch.equal(writing.joint(rows)[0], plain.joint(rows)[0])
 
 
-def test_of_a_row_that_is_not_finite_nothing_is_said(sensitivity, rows):
-    spoiled = rows.clone()
-    spoiled[3, 0], spoiled[5, 1] = float("nan"), float("inf")
-    scores = sensitivity.scores(spoiled)
+def test_a_row_that_is_not_finite_has_nan_scores(sensitivity, rows):
+    with_invalid = rows.clone()
+    with_invalid[3, 0], with_invalid[5, 1] = float("nan"), float("inf")
+    scores = sensitivity.scores(with_invalid)
     for name in GROUPS:
-        found = scores.attributes[name]
-        for values in (found.flip_probability, found.contributions, found.posterior):
+        signals = scores.attributes[name]
+        for values in (signals.flip_probability, signals.contributions, signals.posterior):
             assert values[[3, 5]].isnan().all()
             assert not values[[0, 1, 2, 4]].isnan().any()
 
 
-def test_the_callers_tensor_is_left_alone(sensitivity, rows):
-    mine = rows.clone()
-    sensitivity.scores(mine)
-    assert not mine.requires_grad
-    assert torch.equal(mine, rows)
+def test_the_input_tensor_is_not_modified(sensitivity, rows):
+    features = rows.clone()
+    sensitivity.scores(features)
+    assert not features.requires_grad
+    assert torch.equal(features, rows)
 
 
-def test_carriers_name_the_features_through_which_the_group_acts():
+def test_feature_shares_name_the_features_that_depend_on_the_group():
     names = [feature.name for feature in WORLD.features]
     gap, income = names.index("career_gap_months"), names.index("income")
     through_gaps = make(classifier=lambda x: x[:, income] / 1000 - x[:, gap])

@@ -1,4 +1,4 @@
-"""The status model learns what can be learned, states honest chances, and says when it cannot."""
+"""The status model is accurate and calibrated, and reports attributes that it cannot predict."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def fitted():
     return model
 
 
-def judged(model, world, attributes=None):
+def reports_of(model, world, attributes=None):
     people = world.people(20_000, seed=33)
     with torch.no_grad():
         logits = model(torch.from_numpy(people.features))
@@ -34,45 +34,45 @@ def judged(model, world, attributes=None):
     return reports
 
 
-def test_several_attributes_of_two_and_more_groups_are_told_and_calibrated(fitted):
-    for name, report in judged(fitted, WORLD).items():
+def test_several_attributes_of_two_or_more_groups_are_predicted_and_calibrated(fitted):
+    for name, report in reports_of(fitted, WORLD).items():
         assert report.predictable, name
         assert report.accuracy > report.majority + 0.03
         assert report.calibration_error < 0.03
         assert len(report.reliability) == 10
 
 
-def test_calibration_mends_an_overconfident_model(fitted):
+def test_calibration_corrects_an_overconfident_model(fitted):
     tune = WORLD.people(5_000, seed=32)
     fitted.inverse_temperature *= 4
-    worse = judged(fitted, WORLD)["sex"].calibration_error
+    worse = reports_of(fitted, WORLD)["sex"].calibration_error
     calibrate(fitted, tune.features, tune.groups, WORLD.attributes)
-    assert judged(fitted, WORLD)["sex"].calibration_error < 0.03 < worse
+    assert reports_of(fitted, WORLD)["sex"].calibration_error < 0.03 < worse
 
 
-def test_an_attribute_that_leaves_no_trace_is_said_to_be_unpredictable():
+def test_an_attribute_without_proxies_is_reported_as_unpredictable():
     blank = World(proxy_bias=0)
     train = blank.people(5_000, seed=34)
     model = train_status_model(train.features, train.groups, blank.attributes, seed=0)
-    for report in judged(model, blank).values():
+    for report in reports_of(model, blank).values():
         assert not report.predictable
 
 
-def test_rows_without_a_group_are_passed_over():
+def test_rows_without_a_group_are_ignored():
     train = WORLD.people(6_000, seed=35)
     hidden = {name: groups.copy() for name, groups in train.groups.items()}
     hidden["sex"][::2] = -1
-    # If the hidden rows were used, these would mislead.
+    # Reversed features, which would reduce the accuracy if the hidden rows were used.
     features = train.features.copy()
     features[::2] = features[::2][:, ::-1]
     model = train_status_model(features, hidden, WORLD.attributes[:1], seed=0)
-    assert judged(model, WORLD, WORLD.attributes[:1])["sex"].accuracy > 0.7
+    assert reports_of(model, WORLD, WORLD.attributes[:1])["sex"].accuracy > 0.7
 
 
-def test_a_category_unseen_in_training_does_not_swamp_the_rest():
+def test_an_unseen_category_has_little_effect_on_logits():
     train = WORLD.people(4_000, seed=37)
     features = np.column_stack([train.features, np.zeros((4_000, 2), np.float32)])
-    features[7, -1] = 1  # and one that was seen once
+    features[7, -1] = 1  # a category with one training row
     model = train_status_model(features, train.groups, WORLD.attributes[:1], seed=0)
     rows = torch.from_numpy(features[:200])
     strange = rows.clone()
@@ -82,23 +82,23 @@ def test_a_category_unseen_in_training_does_not_swamp_the_rest():
     assert moved.max() < 5
 
 
-def test_training_is_repeatable_and_tells_its_progress():
+def test_training_is_reproducible_and_reports_progress():
     train = WORLD.people(3_000, seed=36)
-    told = []
+    calls = []
     first, second = (
         train_status_model(
             train.features, train.groups, WORLD.attributes, seed=1,
-            progress=lambda done, total: told.append((done, total)),
+            progress=lambda done, total: calls.append((done, total)),
         )
         for _ in range(2)
     )  # fmt: skip
     rows = torch.from_numpy(train.features)
     assert torch.equal(first(rows), second(rows))
-    assert told[-1][0] == told[-1][1]
+    assert calls[-1][0] == calls[-1][1]
 
 
-def test_a_report_of_known_numbers():
-    """Four people, chances of 3/4 stated for the first group, three of four right."""
+def test_a_report_has_the_expected_figures():
+    """Four people, probability 3/4 of the first group for each, three of four correct."""
     logits = torch.tensor([[3.0, 1.0]]).log().repeat(5, 1)
     attribute = ProtectedAttribute(name="a", groups=("x", "y"))
     report = status_report(logits, np.array([0, 0, 0, 1, -1], np.int8), attribute)
@@ -114,7 +114,7 @@ def test_a_report_of_known_numbers():
     ("skill", "error", "predictable", "conclusive"),
     [(0.3, 0.05, True, True), (0.03, 0.05, False, False), (0.001, 0.002, False, True)],
 )
-def test_too_few_rows_are_not_taken_for_no_trace(skill, error, predictable, conclusive):
+def test_with_too_few_rows_a_report_is_inconclusive(skill, error, predictable, conclusive):
     report = StatusReport(
         attribute="a", rows=9, accuracy=0.5, majority=0.5, skill=skill, skill_error=error,
         calibration_error=0.0, reliability=(),
@@ -122,7 +122,7 @@ def test_too_few_rows_are_not_taken_for_no_trace(skill, error, predictable, conc
     assert (report.predictable, report.conclusive) == (predictable, conclusive)
 
 
-def test_a_few_hundred_rows_are_learned_from_as_well_as_they_can_be():
+def test_a_few_hundred_rows_give_nearly_optimal_accuracy():
     rng = np.random.default_rng(3)
     attribute = ProtectedAttribute(name="a", groups=("x", "y"))
     group = rng.integers(2, size=20_000).astype(np.int8)

@@ -41,11 +41,11 @@ def written(folder: Path) -> tuple[list[bytes], Counter[Cause]]:
 
 @contextmanager
 def failing_disk(how: str):
-    """A disk that refuses, or takes only a part, for as long as this lasts."""
+    """A disk whose writes fail or are partial within the with-block."""
     real = os.write
 
     def write(handle: int, data: bytes) -> int:
-        if how == "refuses":
+        if how == "fails":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return real(handle, data[: len(data) // 2])
 
@@ -54,7 +54,7 @@ def failing_disk(how: str):
 
 
 class HungDisk:
-    """A disk whose writes take until it is let go."""
+    """A disk whose writes block until they are released."""
 
     def __init__(self) -> None:
         self.hangs, self._go = threading.Event(), threading.Event()
@@ -66,7 +66,7 @@ class HungDisk:
             assert self._go.wait(30)
         return self._real(handle, data)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         self._go.set()
 
 
@@ -75,7 +75,7 @@ def hung_disk():
     disk = HungDisk()
     with mock.patch.object(os, "write", disk.write):
         yield disk
-        disk.let_go()
+        disk.release()
 
 
 def test_rows_are_written_to_one_file_with_group_permissions(tmp_path):
@@ -111,7 +111,7 @@ def test_a_segment_is_closed_when_it_is_old_enough(tmp_path):
 
 
 steps = st.lists(
-    st.sampled_from(["write", "write", "refuses", "cuts short", "lose", "roll", "full"]),
+    st.sampled_from(["write", "write", "fails", "partial", "lose", "roll", "full"]),
     max_size=30,
 )
 
@@ -126,7 +126,7 @@ def test_with_a_failing_disk_every_row_is_written_once_or_counted_once(done, rol
         for n, step in enumerate(done):
             payload = f"payload {n}".encode()
             with ExitStack() as stack:
-                if step in ("refuses", "cuts short"):
+                if step in ("fails", "partial"):
                     stack.enter_context(failing_disk(step))
                 if step == "roll":
                     log.roll()
@@ -207,11 +207,11 @@ def test_rows_are_dropped_and_counted_while_a_write_hangs(tmp_path, hung_disk):
     assert 0.05 <= time.monotonic() - started < 5
     for n in range(20):
         bounded.write(f"lost {n}".encode(), 2)
-    # Only the first of them was waited for.
+    # Only the first write was waited for.
     assert time.monotonic() - started < 5
     assert bounded.late == 1
     assert bounded.lost == {"slow": 40}
-    hung_disk.let_go()
+    hung_disk.release()
     end = time.monotonic() + 10
     while not log.rows and time.monotonic() < end:
         time.sleep(0.005)
@@ -237,7 +237,7 @@ def test_rows_dropped_by_a_hung_write_are_counted_on_shutdown(tmp_path, hung_dis
     bounded = BoundedAppender(log, 0.05)
     bounded.write(b"late", 1)
     bounded.write(b"lost", 5)
-    hung_disk.let_go()
+    hung_disk.release()
     bounded.stop(10)
     log.finish()
     assert written(tmp_path) == ([b"late"], {"slow": 5})

@@ -123,7 +123,7 @@ def test_the_ledger_entry_is_written_after_all_files(segment, store, tmp_path):
 
 
 def test_many_records_become_one_file(store, tmp_path):
-    """More rows than are made into a table at a time."""
+    """More rows than are converted to a table at once."""
     count = 3000
     records = [
         record_bytes(payload((f"r{n}", [n] * 50)), rows=50, first_row=50 * n, time=MIDNIGHT)

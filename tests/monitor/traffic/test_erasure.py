@@ -35,7 +35,7 @@ def locations(logged: Logged) -> list[LogLocation]:
 
 
 def everything(*folders: Path) -> bytes:
-    """Every byte of every file, and every string that its compressed pages hold."""
+    """Every byte of every file, and every string in its compressed pages."""
     contents = []
     for file in (f for folder in folders for f in folder.rglob("*") if f.is_file()):
         contents.append(file.read_bytes())
@@ -46,7 +46,7 @@ def everything(*folders: Path) -> bytes:
 
 
 def rest_of(folder: Path, names: set[str]) -> str:
-    """A digest of all rows but those of some requests, with their order and their columns."""
+    """Digest of the rows of all other requests, with their order and columns."""
     digest = hashlib.sha256()
     for file in sorted(folder.rglob("*.parquet")):
         table = pq.read_table(file, partitioning=None)
@@ -150,7 +150,7 @@ def test_an_unreadable_segment_is_deleted(logged):
 
 
 def test_a_segment_compacted_later_does_not_restore_the_request(lending, tmp_path):
-    """A sidecar elsewhere is killed between a file and the end of its segment, and starts again."""
+    """Another sidecar is killed between writing a file and deleting its segment, and restarts."""
     home, store = tmp_path / "home", tmp_path / "store"
     settings = {"path": home, "store": str(store)}
     left = tmp_path / "left"

@@ -87,10 +87,10 @@ def test_the_same_file_is_imported_once(tmp_path):
 )
 def test_a_file_with_an_invalid_row_is_rejected_with_the_row(tmp_path, columns, words):
     path = written(tmp_path, **columns)
-    with pytest.raises(TrafficError, match=words) as refusal:
+    with pytest.raises(TrafficError, match=words) as error:
         imported(path, tmp_path / "out")
-    assert "mann" not in str(refusal.value)
-    assert "1 of 2 rows" in str(refusal.value)
+    assert "mann" not in str(error.value)
+    assert "1 of 2 rows" in str(error.value)
     assert not read(tmp_path / "out")
     assert imported(path, tmp_path / "out", skip_bad=True).skipped == 1
     assert len(read(tmp_path / "out")) == 1
@@ -202,9 +202,9 @@ def test_the_command_validates_groups_against_the_bundle(lending, tmp_path):
     assert result.exit_code == 0
     assert "imported 1 outcomes, 1 with a label, 1 with sex" in result.stdout
     assert "imported before" in evenhand(*options, "--bundle", lending).stdout
-    strange = written(tmp_path, request_id=["a"], sex=["femme"])
-    refused = evenhand(*options[:2], strange, *options[3:], "--bundle", lending)
-    assert refused.exit_code == 2
-    assert "unknown group of sex; known: man, woman" in refused.stderr
-    assert "femme" not in refused.stderr
+    with_unknown_group = written(tmp_path, request_id=["a"], sex=["femme"])
+    rejected = evenhand(*options[:2], with_unknown_group, *options[3:], "--bundle", lending)
+    assert rejected.exit_code == 2
+    assert "unknown group of sex; known: man, woman" in rejected.stderr
+    assert "femme" not in rejected.stderr
     assert evenhand(*options).exit_code == 2

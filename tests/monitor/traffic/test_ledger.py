@@ -61,7 +61,7 @@ def test_entries_are_found_by_the_time_of_their_rows(store):
     assert segments(None, day(2)) == ["s1"]
     assert segments(None, day(2, 1)) == ["s1", "s2"]
     assert segments(day(4, 13), day(5)) == []
-    # The end of a segment's rows belongs to them, the end of a span does not belong to it.
+    # The end of a segment is inclusive, the end of a span is exclusive.
     assert segments(day(4, 12), day(5)) == ["s2"]
 
 

@@ -287,7 +287,7 @@ def test_outcomes_are_recorded_or_rejected_and_private(lending, tmp_path):
 
     answer, rest = served(lending, use, outcomes={"path": tmp_path / "outcomes"})
     assert answer.recorded == 2
-    assert [refusal.index for refusal in answer.refusals] == [2, 3, 4, 5, 6, 7, 8]
+    assert [rejection.index for rejection in answer.refusals] == [2, 3, 4, 5, 6, 7, 8]
     assert "mann" not in str(answer)
     assert "man, woman" in answer.refusals[3].reason
     assert rest.status_code == 400
@@ -339,14 +339,14 @@ def test_a_hung_disk_of_outcomes_delays_neither_predictions_nor_shutdown(
         ]
         await asyncio.sleep(0.5)
         await send_requests(server, 20)
-        refused = [task.result().status_code for task in requests if task.done()]
+        rejected_codes = [task.result().status_code for task in requests if task.done()]
         hung.set()
         answers = [answer.status_code for answer in await asyncio.gather(*requests)]
-        return refused, answers
+        return rejected_codes, answers
 
     paths = {"traffic": {"path": tmp_path / "log"}, "outcomes": {"path": tmp_path / "outcomes"}}
-    refused, answers = served(lending, use, server={"max_in_flight": 20}, **paths)
-    assert set(refused) == {429}
+    rejected_codes, answers = served(lending, use, server={"max_in_flight": 20}, **paths)
+    assert set(rejected_codes) == {429}
     assert answers.count(200) == 64
     assert len(read(tmp_path / "log")) == 39
     assert len(read(tmp_path / "outcomes")) == 64

@@ -117,7 +117,7 @@ def test_groups_are_decoded_from_protected_features():
     rows = np.zeros((4, len(NAMES)), np.float32)
     rows[:, NAMES.index(binary)] = [0, 1, 0.5, np.nan]
     batch: Any = [LoggedRequest("a", 256, rows[:2]), LoggedRequest("b", 0, rows[2:])]
-    # Of what is neither 0 nor 1 nobody knows the group.
+    # The group of a value other than 0 and 1 is unknown.
     assert groups.outcomes(batch, rows) == [
         Outcome(request_id="a", row=256, groups={"sex": first}),
         Outcome(request_id="a", row=257, groups={"sex": second}),

@@ -15,7 +15,7 @@ from monitor.traffic.privacy import FeatureGuard, Pseudonyms, treatments
 from monitor.traffic.settings import FeatureTreatment
 from tests.serving import SPEC as FITTED
 
-# What the manifest of a bundle holds as well.
+# The same fields as the manifest of a bundle.
 SPEC: Any = FITTED
 KEY, OTHER = b"0123456789abcdef", b"another key of some length"
 floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -58,20 +58,20 @@ def test_an_unreadable_or_short_key_is_rejected_with_its_path(tmp_path):
     with pytest.raises(ConfigError, match=r"traffic\.key_path: .*missing: No such file"):
         Pseudonyms.read(tmp_path / "missing")
     (tmp_path / "short").write_text("too short")
-    with pytest.raises(ConfigError, match=r"short has 9 bytes; at least 16") as refused:
+    with pytest.raises(ConfigError, match=r"short has 9 bytes; at least 16") as error:
         Pseudonyms.read(tmp_path / "short")
-    assert "too short" not in str(refused.value)
+    assert "too short" not in str(error.value)
 
 
 @given(floats, floats)
 @example(0.0, -0.0)
 @example(-0.0, 0.0)
 def test_hashes_are_equal_only_for_equal_values(one, other):
-    """Also those that are written in two ways, as zero is."""
+    """Also for values with two representations, such as zero."""
     result = guard("hash", Pseudonyms(KEY)).hashed(np.array([[one], [other], [one]], np.float32))
     assert (result[0] == result[1]) == (one == other)
     assert result[0] == result[2]
-    # Whatever came before, in whatever process.
+    # Independent of earlier calls and of the process.
     (again,) = guard("hash", Pseudonyms(KEY)).hashed(np.array([[other]], np.float32))
     assert again == result[1]
 
@@ -129,7 +129,7 @@ def test_only_numeric_features_can_be_bucketed():
 
 
 def with_range(low: float | None, high: float | None):
-    """The bundle, whose first feature was fitted on such a range."""
+    """The spec, with another range of its first feature."""
     feature = SPEC.features[0].model_copy(update={"low": low, "high": high})
     return SPEC.model_copy(update={"features": (feature, *SPEC.features[1:])}), feature.name
 

@@ -69,7 +69,7 @@ EDGES = list(accumulate((len(piece) for piece in PIECES), initial=len(HEADER)))
 
 @pytest.mark.parametrize("size", range(len(WHOLE) + 1))
 def test_a_segment_truncated_anywhere_gives_all_complete_records(size):
-    """A cut within a head leaves open how many rows there were: one at least."""
+    """After a cut within a head the number of its rows is unknown: at least one."""
     data = WHOLE[:size]
     if size < len(HEADER) // 2:
         with pytest.raises(TrafficError, match="header"):
@@ -91,35 +91,41 @@ def test_a_flipped_bit_loses_only_its_own_record(bit):
         data[offset] ^= 1 << bit
         segment = read_segment(bytes(data))
         assert segment.about == ABOUT
-        hit = next((n for n, (a, b) in enumerate(pairwise(EDGES)) if a <= offset < b), None)
-        if hit is None:
+        damaged_record = next(
+            (n for n, (a, b) in enumerate(pairwise(EDGES)) if a <= offset < b), None
+        )
+        if damaged_record is None:
             assert decoded(bytes(data)) == WRITTEN, offset
             assert not segment.lost, offset
             continue
-        assert decoded(bytes(data)) == WRITTEN[:hit] + WRITTEN[hit + 1 :], offset
-        in_last_head = hit == len(WRITTEN) - 1 and offset < EDGES[hit] + HEAD
-        least = 1 if in_last_head else WRITTEN[hit][0]
-        assert least <= segment.lost.total() <= WRITTEN[hit][0], offset
+        assert decoded(bytes(data)) == WRITTEN[:damaged_record] + WRITTEN[damaged_record + 1 :], (
+            offset
+        )
+        in_last_head = damaged_record == len(WRITTEN) - 1 and offset < EDGES[damaged_record] + HEAD
+        least = 1 if in_last_head else WRITTEN[damaged_record][0]
+        assert least <= segment.lost.total() <= WRITTEN[damaged_record][0], offset
 
 
 @given(st.data(), records.filter(bool))
 def test_undamaged_records_are_read_next_to_damaged_ones(data, written):
     parts = [bytearray(piece) for piece in pieces(written)]
-    harm = data.draw(st.lists(st.sampled_from(["", "head", "payload"]), min_size=len(parts)))
-    harmed = [
+    damage = data.draw(st.lists(st.sampled_from(["", "head", "payload"]), min_size=len(parts)))
+    damaged = [
         bool(how) and (how == "head" or len(part) > HEAD)
-        for how, part in zip(harm, parts, strict=False)
+        for how, part in zip(damage, parts, strict=False)
     ]
-    for how, part, is_harmed in zip(harm, parts, harmed, strict=False):
-        if is_harmed:
+    for how, part, is_damaged in zip(damage, parts, damaged, strict=False):
+        if is_damaged:
             part[HEAD if how == "payload" else data.draw(st.integers(0, HEAD - 1))] ^= 0x10
     segment = read_segment(HEADER + b"".join(parts))
     assert [(r.rows, bytes(r.payload)) for r in segment.records] == [
-        record for record, is_harmed in zip(written, harmed, strict=True) if not is_harmed
+        record for record, is_damaged in zip(written, damaged, strict=True) if not is_damaged
     ]
-    missing = sum(rows for (rows, _), is_harmed in zip(written, harmed, strict=True) if is_harmed)
-    if harmed[-1] and harm[len(parts) - 1] == "head":
-        # How many rows the last ones had cannot be told, but that there were some.
+    missing = sum(
+        rows for (rows, _), is_damaged in zip(written, damaged, strict=True) if is_damaged
+    )
+    if damaged[-1] and damage[len(parts) - 1] == "head":
+        # The number of rows in the last records is unknown, but at least one.
         assert 1 <= segment.lost.total() <= missing
     else:
         assert segment.lost.total() == missing
@@ -154,7 +160,7 @@ def test_counting_rows_never_fails(data):
 
 
 def test_counting_rows_reads_the_head_of_each_record_once():
-    """Predictions wait for the interpreter while a segment of 64 MiB is counted."""
+    """Counting a segment of 64 MiB would otherwise block predictions."""
     count = 30_000
     data = HEADER + b"".join(pieces([(1, b"x" * 300)] * count))
     with mock.patch("monitor.traffic.segment.zlib.crc32", wraps=zlib.crc32) as checksum:

@@ -38,7 +38,7 @@ def until(condition, seconds: float = 10.0) -> None:
 
 
 def write(spool, first: int, count: int, rows: int = 1) -> list[tuple[str, int, float]]:
-    """Requests of some rows, and what the log ought to hold of them."""
+    """Write requests of some rows; return the rows expected in the log."""
     expected = []
     for n in range(first, first + count):
         assert spool.appender.write(payload((f"r{n}", [float(n)] * rows)), rows)
@@ -47,7 +47,7 @@ def write(spool, first: int, count: int, rows: int = 1) -> list[tuple[str, int, 
 
 
 def crashed(home: Path, count: int = 5) -> list[tuple[str, int, float]]:
-    """A folder as a process leaves it that was killed: one segment, and no lock."""
+    """A folder after its process was killed: one segment, and no lock."""
     with mock.patch("monitor.traffic.spool.Spool._run"):
         spool = open_spool(home)
         expected = write(spool, 0, count)
@@ -141,7 +141,7 @@ def test_a_deleted_segment_does_not_block_others(tmp_path):
     with spooling(tmp_path) as spool:
         assert spool.recovered == 2
         until(lambda: spool.compacted == 1, seconds=3)
-        # Nobody waits for it for ever, and whoever asks for everything gets an answer.
+        # The spool does not wait for it, and a request to convert everything completes.
         until(lambda: not spool.waiting, seconds=3)
     assert logged(tmp_path) == expected
 
@@ -165,7 +165,7 @@ def test_an_unusable_directory_is_rejected_by_name(tmp_path):
 
 
 def blocked(store_path: Path) -> Store:
-    """A store that fails until the file that stands in its place is gone."""
+    """A store that fails until the file at its path is deleted."""
     store_path.write_text("")
     return Store.open(store_path)
 
@@ -199,24 +199,24 @@ def test_waiting_segments_are_evicted_oldest_first_at_the_quota(tmp_path):
     home, store_path = tmp_path / "home", tmp_path / "store"
     quota = 20_000
     with spooling(home, blocked(store_path), roll_bytes=4000, max_bytes=quota) as spool:
-        expected, refused = [], 0
+        expected, dropped = [], 0
         for n in range(300):
             if spool.appender.write(payload((f"r{n}", [float(n)])), 1):
                 expected.append((f"r{n}", 0, float(n)))
             else:
-                refused += 1
+                dropped += 1
             if n % 10 == 0:
                 time.sleep(0.01)
         assert spool.appender.used <= quota
         until(lambda: spool.appender.used <= 0.9 * quota)
-        gone = spool.appender.lost.total()
-        assert gone > refused
+        n_lost = spool.appender.lost.total()
+        assert n_lost > dropped
         store_path.unlink()
     rows = sorted(logged(store_path), key=lambda row: int(row[0][1:]))
     # The newest of those that were written.
     assert rows == expected[-len(rows) :]
-    assert 0 < len(rows) == 300 - gone
-    assert lost_counts(store_path) == {"full": gone}
+    assert 0 < len(rows) == 300 - n_lost
+    assert lost_counts(store_path) == {"full": n_lost}
 
 
 def test_the_oldest_segment_is_evicted_even_if_others_are_first_in_the_queue(tmp_path):
@@ -228,9 +228,9 @@ def test_the_oldest_segment_is_evicted_even_if_others_are_first_in_the_queue(tmp
     assert len(left) > 4
     with spooling(home, Store.open(store_path), max_bytes=quota) as spool:
         until(lambda: spool.failed and spool.appender.lost)
-        kept = segments(home)
+        remaining = segments(home)
         store_path.unlink()
-    assert kept == left[-len(kept) :]
+    assert remaining == left[-len(remaining) :]
 
 
 def test_losses_recorded_in_an_evicted_segment_are_reported_again(tmp_path):
@@ -244,10 +244,10 @@ def test_losses_recorded_in_an_evicted_segment_are_reported_again(tmp_path):
         spool.appender.roll()
         until(lambda: spool.appender.used <= 0.9 * 15_000)
         store_path.unlink()
-    gone = spool.appender.lost["full"]
-    assert lost_counts(store_path) == {"slow": 11, "full": gone}
-    assert len(logged(store_path)) == rows - gone
-    assert gone > 0
+    n_lost = spool.appender.lost["full"]
+    assert lost_counts(store_path) == {"slow": 11, "full": n_lost}
+    assert len(logged(store_path)) == rows - n_lost
+    assert n_lost > 0
 
 
 def test_the_oldest_files_are_evicted_and_the_ledger_gives_the_reason(tmp_path, monkeypatch):
@@ -265,8 +265,8 @@ def test_the_oldest_files_are_evicted_and_the_ledger_gives_the_reason(tmp_path, 
     assert {file.removed for file in removed} == {"quota"}
     assert len(rows) + sum(file.rows for file in removed) == 1000
     assert spool.removed_rows == sum(file.rows for file in removed) > 0
-    kept = sorted(int(row[0][1:]) for row in rows)
-    assert kept == list(range(1000 - len(kept), 1000))
+    remaining = sorted(int(row[0][1:]) for row in rows)
+    assert remaining == list(range(1000 - len(remaining), 1000))
     assert not any((tmp_path / file.path).exists() for file in removed)
     assert lost_counts(tmp_path) == {}
     assert sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file()) < quota
@@ -296,7 +296,7 @@ def test_a_clock_that_jumps_back_loses_no_rows(tmp_path, monkeypatch):
 
 
 def test_drafts_left_by_a_crash_are_deleted(tmp_path):
-    """Killed within `os.replace`, it leaves a draft; the next process has another number."""
+    """A process that is killed within `os.replace` leaves a draft; the next one has another PID."""
     expected = crashed(tmp_path)
     with (
         mock.patch("pathlib.Path.replace", side_effect=KeyboardInterrupt),

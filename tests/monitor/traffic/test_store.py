@@ -93,8 +93,8 @@ def test_an_s3_address_is_opened_without_a_request():
 
 def test_disabled_options_of_an_address_stay_disabled():
     store = Store.open("s3://bucket/prefix?region=us-east-1&allow_bucket_deletion=false")
-    _, (told,) = store.filesystem.__reduce__()
-    assert told["allow_bucket_deletion"] is False
+    _, (options,) = store.filesystem.__reduce__()
+    assert options["allow_bucket_deletion"] is False
 
 
 @pytest.mark.parametrize(
@@ -106,9 +106,9 @@ def test_disabled_options_of_an_address_stay_disabled():
     ],
 )
 def test_an_address_with_credentials_is_rejected_without_printing_them(address):
-    with pytest.raises(TrafficError, match="environment") as refused:
+    with pytest.raises(TrafficError, match="environment") as error:
         Store.open(address)
-    assert "SECRET" not in str(refused.value)
+    assert "SECRET" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -116,6 +116,6 @@ def test_an_address_with_credentials_is_rejected_without_printing_them(address):
     ["nonsense://bucket/prefix", "s3://bucket/prefix?region=us-east-1&nonsense=1", "s3:///"],
 )
 def test_an_unsupported_address_is_rejected_by_name(address):
-    with pytest.raises(TrafficError, match="unsupported storage address") as refused:
+    with pytest.raises(TrafficError, match="unsupported storage address") as error:
         Store.open(address)
-    assert str(refused.value).startswith(address)
+    assert str(error.value).startswith(address)

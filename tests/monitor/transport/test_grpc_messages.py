@@ -1,4 +1,4 @@
-"""Calls and answers go over gRPC as the protocol says."""
+"""Requests and responses in gRPC messages of the protocol."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ def tensor(request, datatype="FP32", shape=(1, 2), name="features"):
     return request.inputs.add(name=name, datatype=datatype, shape=shape)
 
 
-def test_raw_inputs_are_read_in_their_order():
+def test_raw_inputs_are_read_in_order():
     message = request(model_version="3")
     for name in "ab":
         tensor(message, name=name)
     message.raw_input_contents.extend([b"first", b"second"])
     message.outputs.add(name="verdict")
-    call, raw = read_request(message.SerializeToString())
+    infer_request, raw = read_request(message.SerializeToString())
     assert raw
-    assert (call.model, call.version, call.id) == ("loans", "3", "r-1")
-    assert [(t.name, t.data) for t in call.inputs] == [("a", b"first"), ("b", b"second")]
-    assert list(call.outputs) == ["verdict"]
+    assert (infer_request.model, infer_request.version, infer_request.id) == ("loans", "3", "r-1")
+    assert [(t.name, t.data) for t in infer_request.inputs] == [("a", b"first"), ("b", b"second")]
+    assert list(infer_request.outputs) == ["verdict"]
 
 
 def test_listed_inputs_are_read_from_the_field_of_their_datatype():
     message = request()
     tensor(message, "INT16").contents.int_contents.extend([-3, 4])
-    call, raw = read_request(message.SerializeToString())
+    infer_request, raw = read_request(message.SerializeToString())
     assert not raw
-    assert call.inputs[0].data == [-3, 4]
+    assert infer_request.inputs[0].data == [-3, 4]
 
 
-def spoiled(kind: str) -> bytes:
+def malformed(kind: str) -> bytes:
     message = request()
     match kind:
         case "no protobuf":
@@ -63,7 +63,7 @@ def spoiled(kind: str) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("kind", "message"),
     [
         ("no protobuf", "the message is not a valid ModelInferRequest"),
         ("too few raw", "raw_input_contents has 1 entries for 2 inputs"),
@@ -73,12 +73,12 @@ def spoiled(kind: str) -> bytes:
         ("halves listed", "is FP16, which can be sent in raw_input_contents only"),
     ],
 )
-def test_a_malformed_message_is_refused_with_what_and_where(kind, told):
-    with pytest.raises(BadRequestError, match=told):
-        read_request(spoiled(kind))
+def test_a_malformed_message_is_rejected_with_the_reason(kind, message):
+    with pytest.raises(BadRequestError, match=message):
+        read_request(malformed(kind))
 
 
-ANSWER = InferResponse(
+RESPONSE = InferResponse(
     id="r-1",
     outputs=(
         OutputTensor("score", "FP32", np.array([[0.5], [np.nan]], np.float32)),
@@ -89,27 +89,27 @@ ANSWER = InferResponse(
 )
 
 
-def test_a_raw_answer_holds_its_tensors_in_their_order():
-    data = write_response(ANSWER, "loans", "3", raw=True)
-    found = ModelInferResponse.FromString(data)
-    assert (found.model_name, found.model_version, found.id) == ("loans", "3", "r-1")
-    assert found.parameters["evenhand_verdict"].string_param == "within"
-    assert [(o.name, o.datatype, list(o.shape)) for o in found.outputs] == [
+def test_a_raw_response_has_its_tensors_in_order():
+    data = write_response(RESPONSE, "loans", "3", raw=True)
+    response = ModelInferResponse.FromString(data)
+    assert (response.model_name, response.model_version, response.id) == ("loans", "3", "r-1")
+    assert response.parameters["evenhand_verdict"].string_param == "within"
+    assert [(o.name, o.datatype, list(o.shape)) for o in response.outputs] == [
         ("score", "FP32", [2, 1]),
         ("p_value", "FP64", [2]),
         ("verdict", "BYTES", [2, 1]),
     ]
-    assert not any(output.HasField("contents") for output in found.outputs)
-    score, p_value, verdict = found.raw_output_contents
+    assert not any(output.HasField("contents") for output in response.outputs)
+    score, p_value, verdict = response.raw_output_contents
     assert np.array_equal(np.frombuffer(score, "<f4"), [0.5, np.nan], equal_nan=True)
     assert np.frombuffer(p_value, "<f8").tolist() == [0.25, 1.0]
     assert verdict == struct.pack("<I", 6) + b"within" + struct.pack("<I", 2) + "é".encode()
 
 
-def test_a_listed_answer_holds_its_tensors_in_the_fields_of_their_datatypes():
-    found = ModelInferResponse.FromString(write_response(ANSWER, "loans", "3", raw=False))
-    assert not found.raw_output_contents
-    score, p_value, verdict = (output.contents for output in found.outputs)
+def test_a_response_has_its_tensors_in_the_fields_of_their_datatypes():
+    response = ModelInferResponse.FromString(write_response(RESPONSE, "loans", "3", raw=False))
+    assert not response.raw_output_contents
+    score, p_value, verdict = (output.contents for output in response.outputs)
     assert score.fp32_contents[0] == 0.5
     assert list(p_value.fp64_contents) == [0.25, 1.0]
     assert list(verdict.bytes_contents) == [b"within", "é".encode()]

@@ -1,4 +1,4 @@
-"""Calls and answers go over REST as the protocol and its binary extension say."""
+"""Requests and responses in REST bodies of the protocol and its binary extension."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from monitor.errors import BadRequestError, TooLargeError
 from monitor.transport.rest_messages import read_request, unpacked, write_response
-from tests.monitor.transport.test_grpc_messages import ANSWER
+from tests.monitor.transport.test_grpc_messages import RESPONSE
 
 SECRET = 1234.5
 
@@ -31,35 +31,35 @@ def read(content, tail: bytes = b"", length=None):
 
 @pytest.mark.parametrize("data", [[[1, 2.5], [3, 4]], [1, 2.5, 3, 4]])
 def test_data_may_be_nested_or_flat(data):
-    call, binary, by_default = read(body(tensor={"data": data}))
-    assert (call.model, call.id, call.outputs) == ("loans", "r-1", [])
-    assert call.inputs[0].data == [1, 2.5, 3, 4]
+    request, binary, by_default = read(body(tensor={"data": data}))
+    assert (request.model, request.id, request.outputs) == ("loans", "r-1", [])
+    assert request.inputs[0].data == [1, 2.5, 3, 4]
     assert (binary, by_default) == ({}, False)
 
 
-def test_binary_tensors_follow_the_json_in_their_order():
+def test_binary_tensors_are_read_in_order_after_the_json():
     content = body()
     content["inputs"] = [
         {"name": n, "shape": [2], "datatype": "FP32", "parameters": {"binary_data_size": s}}
         for n, s in (("a", 3), ("b", 5))
     ]
-    call, _, _ = read(content, b"aaabbbbb")
-    assert [tensor.data for tensor in call.inputs] == [b"aaa", b"bbbbb"]
+    request, _, _ = read(content, b"aaabbbbb")
+    assert [tensor.data for tensor in request.inputs] == [b"aaa", b"bbbbb"]
 
 
-def test_outputs_say_whether_they_are_wanted_as_bytes():
+def test_outputs_can_be_requested_as_binary():
     content = body(
         parameters={"binary_data_output": True},
         outputs=[{"name": "score"}, {"name": "verdict", "parameters": {"binary_data": False}}],
     )
-    call, binary, by_default = read(content)
-    assert call.outputs == ["score", "verdict"]
+    request, binary, by_default = read(content)
+    assert request.outputs == ["score", "verdict"]
     assert binary == {"score": True, "verdict": False}
     assert by_default
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (b"{", "the body is not valid JSON"),
         (b"", "the body is not valid JSON"),
@@ -78,48 +78,52 @@ def test_outputs_say_whether_they_are_wanted_as_bytes():
         (body(outputs=[{"name": "s", "parameters": {"binary_data": 1}}]), "must be true or false"),
     ],
 )
-def test_a_malformed_body_is_refused_by_its_place_and_never_by_its_value(content, told):
-    with pytest.raises(BadRequestError) as refusal:
+def test_a_malformed_body_is_rejected_with_the_field_and_without_its_value(content, message):
+    with pytest.raises(BadRequestError) as error:
         read(content)
-    assert told in str(refusal.value)
-    assert str(SECRET) not in str(refusal.value)
+    assert message in str(error.value)
+    assert str(SECRET) not in str(error.value)
 
 
 @pytest.mark.parametrize("length", ["-1", "x", "1e3", "99999", "²", ""])
-def test_a_header_length_that_lies_is_refused(length):
+def test_an_invalid_header_length_is_rejected(length):
     with pytest.raises(BadRequestError, match="Inference-Header-Content-Length must be a number"):
         read(body(), b"tail", length)
 
 
 @pytest.mark.parametrize("size", [-1, 5, "4", True, 1.0])
-def test_a_binary_size_that_lies_is_refused(size):
+def test_an_invalid_binary_size_is_rejected(size):
     tensor = {"data": None, "parameters": {"binary_data_size": size}}
     with pytest.raises(BadRequestError, match="binary_data_size that is not a number of bytes"):
         read(body(tensor=tensor), b"four")
 
 
-def test_bytes_that_belong_to_no_tensor_are_refused():
+def test_extra_bytes_after_the_tensors_are_rejected():
     with pytest.raises(BadRequestError, match="4 bytes after the JSON belong to no input"):
         read(body(), b"four")
 
 
-def test_an_answer_is_json_with_null_for_what_is_not_a_number():
-    data, split = write_response(ANSWER, "loans", "3", {}, by_default=False)
+def test_a_response_is_json_with_null_for_nan():
+    data, split = write_response(RESPONSE, "loans", "3", {}, by_default=False)
     assert split is None
-    found = json.loads(data)
-    assert found["parameters"] == {"evenhand_verdict": "within"}
-    assert (found["model_name"], found["model_version"], found["id"]) == ("loans", "3", "r-1")
-    assert found["outputs"][0] == {
+    response = json.loads(data)
+    assert response["parameters"] == {"evenhand_verdict": "within"}
+    assert (response["model_name"], response["model_version"], response["id"]) == (
+        "loans",
+        "3",
+        "r-1",
+    )
+    assert response["outputs"][0] == {
         "name": "score",
         "shape": [2, 1],
         "datatype": "FP32",
         "data": [0.5, None],
     }
-    assert found["outputs"][2]["data"] == ["within", "é"]
+    assert response["outputs"][2]["data"] == ["within", "é"]
 
 
-def test_an_answer_has_bytes_behind_the_json_where_they_are_wanted():
-    data, split = write_response(ANSWER, "loans", "3", {"p_value": False}, by_default=True)
+def test_a_response_has_binary_data_after_the_json_if_requested():
+    data, split = write_response(RESPONSE, "loans", "3", {"p_value": False}, by_default=True)
     head = json.loads(data[:split])
     sizes = [output.get("parameters", {}).get("binary_data_size") for output in head["outputs"]]
     assert sizes == [8, None, 16]
@@ -128,7 +132,7 @@ def test_an_answer_has_bytes_behind_the_json_where_they_are_wanted():
     assert data[split:][8:].endswith("é".encode())
 
 
-def test_a_compressed_body_is_unpacked_but_not_without_bound():
+def test_a_compressed_body_is_decompressed_up_to_the_limit():
     plain = json.dumps(body()).encode()
     assert unpacked(gzip.compress(plain), "gzip", 1000) == plain
     assert unpacked(zlib.compress(plain), "deflate", 1000) == plain

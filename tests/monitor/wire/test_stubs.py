@@ -1,4 +1,4 @@
-"""The committed stubs are what the contracts generate, and carry the protocol's numbers."""
+"""The committed stubs equal the generated ones, and have the protocol's field numbers."""
 
 from pathlib import Path
 
@@ -24,9 +24,9 @@ def test_regenerating_the_stubs_changes_nothing(tmp_path):
         protoc.main(["", f"-Imonitor/wire={ROOT / 'proto'}", f"-I{include}", *arguments, *files])
         == 0
     )
-    made = sorted((tmp_path / "monitor" / "wire").iterdir())
-    assert len(made) == 3 * len(PROTOS)
-    for file in made:
+    generated = sorted((tmp_path / "monitor" / "wire").iterdir())
+    assert len(generated) == 3 * len(PROTOS)
+    for file in generated:
         committed = ROOT / "monitor" / "wire" / file.name
         assert committed.read_text() == file.read_text(), "run `make proto`"
 
@@ -75,27 +75,27 @@ TYPES = {
 
 
 def messages(owner, prefix="") -> dict[str, str]:
-    """Every message below an owner, its fields in the words of the table above."""
-    found = {}
+    """Every message of an owner, with fields in the notation of the table above."""
+    fields = {}
     for message in owner:
         if not message.GetOptions().map_entry:
-            found[prefix + message.name] = ", ".join(map(field_in_words, message.fields))
-            found |= messages(message.nested_types, f"{prefix}{message.name}.")
-    return found
+            fields[prefix + message.name] = ", ".join(map(field_notation, message.fields))
+            fields |= messages(message.nested_types, f"{prefix}{message.name}.")
+    return fields
 
 
-def field_in_words(field) -> str:
+def field_notation(field) -> str:
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         return f"{field.name} {field.number} map"
     return f"{field.name} {field.number} {TYPES[field.type]}{'*' * field.is_repeated}"
 
 
 def test_every_message_has_the_fields_of_the_protocol():
-    found = messages(open_inference_pb2.DESCRIPTOR.message_types_by_name.values())
-    assert found == PROTOCOL
+    result = messages(open_inference_pb2.DESCRIPTOR.message_types_by_name.values())
+    assert result == PROTOCOL
 
 
-def test_the_services_carry_the_names_that_clients_call():
+def test_services_and_methods_have_the_names_of_the_protocol():
     service = open_inference_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"]
     assert service.full_name == "inference.GRPCInferenceService"
     assert [method.name for method in service.methods] == [
@@ -113,6 +113,6 @@ def test_the_services_carry_the_names_that_clients_call():
     assert evenhand_pb2_grpc.MonitorServicer is not None
 
 
-def test_an_outcome_tells_an_absent_label_from_a_label_of_zero():
+def test_an_outcome_distinguishes_a_missing_label_from_zero():
     assert not evenhand_pb2.Outcome(request_id="a").HasField("label")
     assert evenhand_pb2.Outcome(request_id="a", label=0).HasField("label")

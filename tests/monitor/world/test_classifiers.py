@@ -1,4 +1,4 @@
-"""The three classifiers have their documented properties on held-out people."""
+"""The three classifiers have their documented properties on held-out rows."""
 
 from __future__ import annotations
 
@@ -79,13 +79,15 @@ def test_training_is_reproducible_and_does_not_change_the_global_random_state():
 
 @pytest.mark.parametrize("train", [train_fair, train_proxy_biased, train_subgroup_biased])
 def test_progress_is_reported_after_every_epoch(train):
-    told = []
+    calls = []
     train(
-        WORLD.people(6_000, seed=1), seed=0, progress=lambda done, total: told.append((done, total))
+        WORLD.people(6_000, seed=1),
+        seed=0,
+        progress=lambda done, total: calls.append((done, total)),
     )
-    totals = {total for _, total in told}
+    totals = {total for _, total in calls}
     assert len(totals) == 1
-    assert [done for done, _ in told] == list(range(1, totals.pop() + 1))
+    assert [done for done, _ in calls] == list(range(1, totals.pop() + 1))
 
 
 @pytest.mark.parametrize("train", [train_fair, train_proxy_biased, train_subgroup_biased])

@@ -20,13 +20,13 @@ UNBIASED = World(direct_bias=0, proxy_bias=0, label_bias=0)
 )
 def test_people_match_a_slow_reference_implementation(world, group):
     people = world.people(400, seed=11)
-    found = people.features
+    features = people.features
     if group is not None:
         attribute = next(a for a in world.attributes if a.name == group[0])
-        found = people.counterfactual(group[0], attribute.groups[group[1]])
+        features = people.counterfactual(group[0], attribute.groups[group[1]])
     expected = lending.features(people=400, seed=11, group=group, world=world)
-    # float32 against float64: 1e-4 relative, and a floor or a threshold may fall on either side.
-    close = np.isclose(found, expected, rtol=1e-4, atol=1e-5)
+    # float32 against float64: 1e-4 relative; rounding may change a floor or a threshold.
+    close = np.isclose(features, expected, rtol=1e-4, atol=1e-5)
     assert (~close).sum() <= 2
     assert close.shape == (400, 25)
 
@@ -79,8 +79,8 @@ def test_another_seed_gives_other_people():
 )
 def test_groups_have_their_shares(attribute, shares):
     n = 200_000
-    found = np.bincount(World().people(n, seed=2).groups[attribute]) / n
-    for share, expected in zip(found, shares, strict=True):
+    observed = np.bincount(World().people(n, seed=2).groups[attribute]) / n
+    for share, expected in zip(observed, shares, strict=True):
         assert abs(share - expected) < 5 * np.sqrt(expected * (1 - expected) / n)
 
 
@@ -119,36 +119,39 @@ def test_drift_affects_all_groups_equally():
     before, after = now.people(50_000, seed=1), then.people(50_000, seed=1)
     assert np.median(after.features[:, 0]) < 0.7 * np.median(before.features[:, 0])
     assert after.repaid.mean() < before.repaid.mean() - 0.05
-    touched = ~now.legitimate
-    assert np.array_equal(before.features[:, touched], after.features[:, touched])
+    affected = ~now.legitimate
+    assert np.array_equal(before.features[:, affected], after.features[:, affected])
 
 
 def test_label_bias_changes_only_records_of_disadvantaged_groups():
     people = World(label_bias=1).people(100_000, seed=6)
-    wronged = people.repaid & (people.labels == 0)
+    recorded_negative = people.repaid & (people.labels == 0)
     assert not (people.labels[~people.repaid]).any()
-    at_ease = (people.groups["sex"] == 0) & (people.groups["ethnicity"] == 0)
-    assert not wronged[at_ease].any()
-    woman_at_ease = (people.groups["sex"] == 1) & (people.groups["ethnicity"] == 0)
-    share, n = wronged[people.repaid & woman_at_ease].mean(), (people.repaid & woman_at_ease).sum()
+    advantaged = (people.groups["sex"] == 0) & (people.groups["ethnicity"] == 0)
+    assert not recorded_negative[advantaged].any()
+    advantaged_women = (people.groups["sex"] == 1) & (people.groups["ethnicity"] == 0)
+    share, n = (
+        recorded_negative[people.repaid & advantaged_women].mean(),
+        (people.repaid & advantaged_women).sum(),
+    )
     assert abs(share - 0.4) < 5 * np.sqrt(0.24 / n)
-    honest = UNBIASED.people(100_000, seed=6)
-    assert np.array_equal(honest.labels, honest.repaid)
+    unbiased = UNBIASED.people(100_000, seed=6)
+    assert np.array_equal(unbiased.labels, unbiased.repaid)
 
 
-# A lender's rule of thumb that leans on officers and proxies alike.
-LEANING = np.zeros(25, np.float32)
-LEANING[[0, 12, 13, 14, 19, 20, 21]] = [2e-4, 0.5, -0.1, -0.8, -0.03, -1.0, -0.8]
+# A simple decision rule that depends on officers and proxies.
+RULE_WEIGHTS = np.zeros(25, np.float32)
+RULE_WEIGHTS[[0, 12, 13, 14, 19, 20, 21]] = [2e-4, 0.5, -0.1, -0.8, -0.03, -1.0, -0.8]
 
 
-def rule_of_thumb(features):
-    return features @ LEANING >= 0.6
+def simple_rule(features):
+    return features @ RULE_WEIGHTS >= 0.6
 
 
 def shares_of_flips(worlds, decide_in=None):
     shares = []
     for world in worlds:
-        decision = rule_of_thumb if decide_in is None else decide_in(world)
+        decision = simple_rule if decide_in is None else decide_in(world)
         people = world.people(20_000, seed=8)
         shares.append([people.true_flips(decision, name).mean() for name in people.groups])
     return np.array(shares)
@@ -157,7 +160,7 @@ def shares_of_flips(worlds, decide_in=None):
 def test_without_bias_a_classifier_that_uses_the_proxies_changes_no_decision():
     trained = partial(decide, train_proxy_biased(World().people(20_000, seed=1), seed=0))
     people = UNBIASED.people(20_000, seed=8)
-    for decision in (rule_of_thumb, trained):
+    for decision in (simple_rule, trained):
         assert 0.05 < decision(people.features).mean() < 0.95
         for attribute in people.groups:
             assert not people.true_flips(decision, attribute).any()

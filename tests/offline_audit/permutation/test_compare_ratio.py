@@ -59,7 +59,7 @@ def test_a_calibration_gap_needs_enough_rows_of_each_label():
 def test_a_mean_of_rare_values_needs_some_of_them_in_each_group():
     rng = np.random.default_rng(0)
     scores = (rng.random(660) < 0.03) * 0.9 + 0.001 * rng.random(660)
-    # The small group happens to hold none, and looks calm.
+    # The small group has none of them by chance, so its variance is small.
     scores[:60] = np.minimum(scores[:60], 0.01)
     groups = np.repeat(["a", "b"], [60, 600])
     result = permutation_test(metrics="mean_score", groups=groups, scores=scores)[0]
@@ -67,10 +67,10 @@ def test_a_mean_of_rare_values_needs_some_of_them_in_each_group():
     assert "so skewed" in str(result.reason)
     assert result.smallest_count is not None
     assert result.smallest_count < result.required_count == 3
-    calm = permutation_test(
+    without_rare_values = permutation_test(
         metrics="mean_score", groups=groups, scores=rng.beta(1, 4, 660), n_resamples=99
     )[0]
-    assert calm.enough_data
+    assert without_rare_values.enough_data
 
 
 def test_units_with_very_unequal_rows_have_a_smaller_effective_number():

@@ -58,9 +58,9 @@ def test_invalid_counts_are_rejected(counts):
 def test_binned_scores_are_from_0_to_1():
     with pytest.raises(AuditInputError, match="scores: one number per row"):
         ScoreCounts.from_arrays(groups=GROUPS, scores=None)
-    with pytest.raises(AuditInputError, match="rescale them") as caught:
+    with pytest.raises(AuditInputError, match="rescale them") as error:
         ScoreCounts.from_arrays(groups=GROUPS, scores=SCORES * 2)
-    assert "score_limits" not in str(caught.value)
+    assert "score_limits" not in str(error.value)
 
 
 def test_counts_come_from_the_cells_of_a_window():

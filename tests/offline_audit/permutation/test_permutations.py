@@ -42,7 +42,7 @@ def test_subsets_have_their_size_and_are_uniform(n):
     size, draws = n // 3, 3_000 if n < 100 else 200
     drawn = draw_subsets(np.random.default_rng(0), n, size, draws)
     assert np.all(drawn.sum(axis=1) == size)
-    # In six blocks, since single units of many are drawn too seldom to judge.
+    # In six blocks, since a single unit of many is drawn too rarely to test.
     blocks = drawn.reshape(draws, 6, -1).sum(axis=2).mean(axis=0)
     spread = np.sqrt(n / 6 * (1 / 3) * (2 / 3) / draws)
     assert np.all(np.abs(blocks - n / 18) < 5 * spread)

@@ -25,7 +25,7 @@ def test_the_selection_table_is_that_of_a_bias_audit():
     table = selection_table(counts=counts)
     assert [row.group for row in table.table] == ["Black", "Hispanic", "Native", "White", None]
     hispanic, white, native = (table.of(name) for name in ("Hispanic", "White", "Native"))
-    # The small group's higher rate is not the yardstick.
+    # The higher rate of the small group is not the reference rate.
     assert native.small
     assert native.impact_ratio == pytest.approx(1.5)
     assert white.impact_ratio == 1

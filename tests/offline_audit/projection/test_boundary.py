@@ -1,4 +1,4 @@
-"""Changes and scales of given distances are validated."""
+"""Changes and scales of precomputed distances are validated."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_changes_must_match_the_distances():
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("arguments", "message"),
     [
         ({"changes": [["secret"]] * N}, "changes: not all values are numbers"),
         ({"changes": np.full((N, 1), np.nan)}, "changes: not finite in rows"),
@@ -35,7 +35,7 @@ def test_changes_must_match_the_distances():
         ({"changes": np.ones((N, 1)), "scales": ["secret"]}, "scales: not all values are numbers"),
     ],
 )
-def test_invalid_changes_and_scales_are_refused(given, message):
-    with pytest.raises(AuditInputError, match=message) as raised:
-        BoundaryDistances.from_arrays(DISTANCES, **given)
-    assert "secret" not in str(raised.value)
+def test_invalid_changes_and_scales_are_rejected(arguments, message):
+    with pytest.raises(AuditInputError, match=message) as error:
+        BoundaryDistances.from_arrays(DISTANCES, **arguments)
+    assert "secret" not in str(error.value)

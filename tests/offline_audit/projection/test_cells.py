@@ -25,9 +25,9 @@ def test_only_the_nearest_rows_are_sorted():
         decisions=rng.integers(0, 2, n),
         distances=rng.exponential(size=n),
     )
-    near = partition(sample, "statistical_parity", smallest_expected=5, all_distances=False)
+    nearest = partition(sample, "statistical_parity", smallest_expected=5, all_distances=False)
     whole = partition(sample, "statistical_parity", smallest_expected=5, all_distances=True)
-    for cell, full in zip(near.strata[0].cells, whole.strata[0].cells, strict=True):
+    for cell, full in zip(nearest.strata[0].cells, whole.strata[0].cells, strict=True):
         assert len(cell.rise.nearest) < 0.1 * len(full.rise.nearest)
         np.testing.assert_array_equal(
             cell.rise.nearest, full.rise.nearest[: len(cell.rise.nearest)]

@@ -67,8 +67,8 @@ def test_without_a_continuous_weight_decisions_change_by_a_jump_or_never():
     x = np.array([[0.3, 0.0], [0.1, 1.0], [0.2, 0.0]])
     result = discrete_distances(x, [0.0, 1.0], -0.5, discrete=[1], jump=2.0)
     assert result.distances.tolist() == [2.0, 2.0, 2.0]
-    stuck = discrete_distances(x, [0.0, 0.1], -0.5, discrete=[1], jump=2.0)
-    assert np.isinf(stuck.distances).all()
+    never_changing = discrete_distances(x, [0.0, 0.1], -0.5, discrete=[1], jump=2.0)
+    assert np.isinf(never_changing.distances).all()
 
 
 def test_the_distance_of_a_support_vector_machine_is_the_square_root_of_the_papers():
@@ -122,7 +122,7 @@ def circle(x: torch.Tensor) -> torch.Tensor:
         ),
     ],
 )
-def test_invalid_classifier_parameters_are_refused(call, message):
+def test_invalid_classifier_parameters_are_rejected(call, message):
     with pytest.raises(AuditInputError, match=message):
         call()
 
@@ -139,7 +139,7 @@ def boundaries():
 
 
 @pytest.mark.parametrize("kind", ["linear", "discrete", "kernel", "network"])
-def test_decisions_that_differ_from_the_classifier_are_counted_or_refused(kind):
+def test_decisions_that_differ_from_the_classifier_are_counted_or_rejected(kind):
     boundary = boundaries()[kind]
     decisions = (X @ W + B >= 0).astype(int)
     groups = np.where(RNG.random(len(X)) < 0.5, "a", "b")

@@ -57,11 +57,11 @@ def test_shares_and_distances_are_those_of_the_nearest_rows():
     for move in result.explanation.moves:
         group = dict(move.groups)["group"]
         members = np.equal(GROUPS, group)
-        near = np.sort(BOUNDARY.distances[members & np.equal(DECISIONS, move.from_decision)])
+        nearest = np.sort(BOUNDARY.distances[members & np.equal(DECISIONS, move.from_decision)])
         whole = int(np.ceil(move.rows))
         assert move.share == pytest.approx(move.rows / members.sum())
-        assert move.median_distance == pytest.approx(np.median(near[:whole]), rel=0.05)
-        assert move.median_distance <= move.distance_90 <= near[whole - 1]
+        assert move.median_distance == pytest.approx(np.median(nearest[:whole]), rel=0.05)
+        assert move.median_distance <= move.distance_90 <= nearest[whole - 1]
 
 
 def test_features_change_toward_the_boundary_in_standard_deviations():
@@ -77,10 +77,10 @@ def test_features_change_toward_the_boundary_in_standard_deviations():
 
 
 def test_precomputed_feature_changes_are_used():
-    given = BoundaryDistances.from_arrays(
+    precomputed = BoundaryDistances.from_arrays(
         BOUNDARY.distances, changes=BOUNDARY.changes(np.arange(N)), scales=X.std(axis=0)
     )
-    one = projected(DECISIONS, given, GROUPS).explanation.features
+    one = projected(DECISIONS, precomputed, GROUPS).explanation.features
     other = projected(DECISIONS, BOUNDARY, GROUPS).explanation.features
     assert [f.mean for f in one] == pytest.approx([f.mean for f in other])
     assert one[0].feature == "feature 0"

@@ -143,7 +143,7 @@ def test_p_does_not_depend_on_the_order_of_rows_the_names_of_groups_or_the_unit_
 
 
 def test_the_kernel_law_is_the_papers_corollary():
-    """σ² χ²/(2 f(0) …) of Corollary 1, for two groups, with the bandwidth given."""
+    """σ² χ²/(2 f(0) …) of Corollary 1, for two groups, with a fixed bandwidth."""
     decisions, distances, groups = people(12, n=4_000, gap=0.02)
     h = 0.1
     result = projected(decisions, distances, groups, law="kernel", bandwidth=h, smallest_cell=1)

@@ -97,8 +97,8 @@ def test_a_group_whose_labels_depend_on_the_decision_is_named():
     groups = np.array(["a"] * 300 + ["b"] * 100)
     labels = LABELS.astype(float)
     # Of the rows of b with decision 0, only three have a label.
-    refused = np.flatnonzero((groups == "b") & (DECISIONS == 0))
-    labels[refused[3:]] = np.nan
+    negative = np.flatnonzero((groups == "b") & (DECISIONS == 0))
+    labels[negative[3:]] = np.nan
     result = projected(DECISIONS, DISTANCES, groups, labels=labels, criterion="equal_opportunity")
     assert any("depends on the decision in groups of group: b." in w for w in result.warnings)
     by_chance = LABELS.astype(float)

@@ -1,4 +1,4 @@
-"""Invalid arrays and options are refused with an error that names the argument."""
+"""Invalid arrays and options are rejected with an error that names the argument."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def changed(values, row, value):
     return result
 
 
-REFUSED: dict[str, dict[str, Any]] = {
+INVALID: dict[str, dict[str, Any]] = {
     "decisions: 1 value neither 0 nor 1, the first in row 7": {
         "decisions": changed(DECISIONS, 7, 2)
     },
@@ -88,11 +88,11 @@ REFUSED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("message", REFUSED)
-def test_invalid_input_is_refused(message):
-    given = {"decisions": DECISIONS, "distances": DISTANCES, "groups": GROUPS}
+@pytest.mark.parametrize("message", INVALID)
+def test_invalid_input_is_rejected(message):
+    arguments = {"decisions": DECISIONS, "distances": DISTANCES, "groups": GROUPS}
     with pytest.raises(AuditInputError, match=message):
-        projected(**{**given, **REFUSED[message]})
+        projected(**{**arguments, **INVALID[message]})
 
 
 def test_weights_are_not_supported():
@@ -115,7 +115,7 @@ def test_lists_series_and_arrays_are_accepted(kind):
 
 
 def test_input_arrays_are_not_modified():
-    given = [DECISIONS.copy(), DISTANCES.copy(), GROUPS.copy()]
-    projected(*given)
-    for before, after in zip((DECISIONS, DISTANCES, GROUPS), given, strict=True):
+    arrays = [DECISIONS.copy(), DISTANCES.copy(), GROUPS.copy()]
+    projected(*arrays)
+    for before, after in zip((DECISIONS, DISTANCES, GROUPS), arrays, strict=True):
         np.testing.assert_array_equal(before, after)

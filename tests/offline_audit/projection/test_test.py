@@ -44,8 +44,8 @@ WITHOUT_P: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("reason", WITHOUT_P)
 def test_untestable_data_have_a_reason_and_no_p_value(reason):
-    given = {"decisions": DECISIONS, "distances": DISTANCES, "groups": GROUPS}
-    result = projected(**{**given, **WITHOUT_P[reason]})
+    arguments = {"decisions": DECISIONS, "distances": DISTANCES, "groups": GROUPS}
+    result = projected(**{**arguments, **WITHOUT_P[reason]})
     assert result.p_value is None
     assert result.rejected is None
     assert reason in (result.reason or "")
@@ -75,9 +75,9 @@ def test_rows_on_the_boundary_cost_nothing_and_give_a_warning():
 def test_the_standardized_law_does_not_depend_on_the_cost(attributes, options):
     decisions, sex, race = unfair()
     groups = {"sex": {"sex": sex}, "race": {"race": race}, "both": {"sex": sex, "race": race}}
-    refused_at_0 = np.where((sex == 0) & (decisions == 0), 0.0, DISTANCES)
+    negative_at_boundary = np.where((sex == 0) & (decisions == 0), 0.0, DISTANCES)
     expected = projected(decisions, np.full(N, 1e-12), groups[attributes], **options)
-    for distances in (np.zeros(N), refused_at_0):
+    for distances in (np.zeros(N), negative_at_boundary):
         result = projected(decisions, distances, groups[attributes], **options)
         assert result.p_value == pytest.approx(expected.p_value, rel=1e-9)
     assert expected.p_value < 0.2
@@ -110,14 +110,14 @@ def test_equal_rates_have_a_p_value_of_one(law, distance, others):
     assert result.p_value == 1.0
 
 
-@pytest.mark.parametrize("near", [0, 1, 2])
-def test_the_kernel_law_needs_rows_near_the_boundary(near):
+@pytest.mark.parametrize("n_near", [0, 1, 2])
+def test_the_kernel_law_needs_rows_near_the_boundary(n_near):
     """Rates are equal; no row, one row or two rows have a finite distance."""
     distances = np.full(N, math.inf)
-    distances[:near] = 0.1
+    distances[:n_near] = 0.1
     groups = np.repeat(["a", "b"], 200)
     result = projected(np.tile([0, 1], 200), distances, groups, law="kernel")
-    if near:
+    if n_near:
         assert result.p_value == 1.0
     else:
         assert "No row is near enough to the boundary" in result.reason

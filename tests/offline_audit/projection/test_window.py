@@ -66,6 +66,6 @@ def test_progress_counts_the_tests(window):
     assert steps[-1][1:] == (2, 2)
 
 
-def test_an_unknown_attribute_is_refused(window):
+def test_an_unknown_attribute_is_rejected(window):
     with pytest.raises(AuditInputError, match="age"):
         findings(window, ["age"])

@@ -167,8 +167,8 @@ def test_a_duplicate_does_not_enlarge_a_sample(tmp_path):
 def test_labels_of_one_decision_only_give_a_warning(known, tmp_path, only):
     decided = {(r["request_id"], r["row"]): r["decision"] for r in known.traffic.to_pylist()}
     outcomes = known.outcome_rows
-    kept = [o for o in outcomes.to_pylist() if decided[o["request_id"], o["row"]] == only]
-    write_outcomes(tmp_path / "outcomes", pa.Table.from_pylist(kept, schema=outcomes.schema))
+    selected = [o for o in outcomes.to_pylist() if decided[o["request_id"], o["row"]] == only]
+    write_outcomes(tmp_path / "outcomes", pa.Table.from_pylist(selected, schema=outcomes.schema))
     with Window.read(known.log, tmp_path / "outcomes") as window:
         provenance = window.provenance
     assert provenance.selective_labels

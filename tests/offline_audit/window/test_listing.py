@@ -22,14 +22,14 @@ def log(tmp_path):
 
 
 @pytest.fixture
-def meanwhile(monkeypatch):
+def run_during_listing(monkeypatch):
     """Run an action once, right before the store is listed for the nth time."""
 
-    def plan(moment, action):
+    def plan(listing, action):
         calls, listed = iter(range(100)), Store.files
 
         def files(self, *args):
-            if next(calls) == moment:
+            if next(calls) == listing:
                 action()
             return listed(self, *args)
 
@@ -38,17 +38,23 @@ def meanwhile(monkeypatch):
     return plan
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
-def test_a_segment_that_is_compacted_meanwhile_is_not_missing(log, meanwhile, moment):
-    meanwhile(moment, lambda: write_traffic(log, traffic_rows(20, seed=2, hours=1), segment="s2"))
+@pytest.mark.parametrize("listing", MOMENTS)
+def test_a_segment_that_is_compacted_during_the_listing_is_not_missing(
+    log, run_during_listing, listing
+):
+    run_during_listing(
+        listing, lambda: write_traffic(log, traffic_rows(20, seed=2, hours=1), segment="s2")
+    )
     with Window.read(log) as window:
         provenance = window.provenance
         assert provenance.log.missing == provenance.log.corrupt == ()
         assert provenance.rows.rows in (100, 120)
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
-def test_a_window_that_misses_a_segment_compacted_meanwhile_is_not_complete(log, meanwhile, moment):
+@pytest.mark.parametrize("listing", MOMENTS)
+def test_a_window_that_misses_a_segment_compacted_during_the_listing_is_not_complete(
+    log, run_during_listing, listing
+):
     segment = log / "_segments" / f"{START:%Y%m%dT%H%M%SZ}-0a1b-00001.segment"
     segment.parent.mkdir()
     segment.write_bytes(b"rows")
@@ -57,13 +63,13 @@ def test_a_window_that_misses_a_segment_compacted_meanwhile_is_not_complete(log,
         write_traffic(log, traffic_rows(20, seed=2, hours=1), segment="s2", lost={"torn": 1})
         segment.unlink()
 
-    meanwhile(moment, compact)
+    run_during_listing(listing, compact)
     with Window.read(log, until=START + dt.timedelta(hours=1)) as window:
         assert not window.provenance.complete
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
-def test_a_file_that_is_evicted_meanwhile_is_not_missing(log, meanwhile, moment):
+@pytest.mark.parametrize("listing", MOMENTS)
+def test_a_file_that_is_evicted_during_the_listing_is_not_missing(log, run_during_listing, listing):
     second = write_traffic(log, traffic_rows(20, seed=2, hours=1), segment="s2")
 
     def evict():
@@ -71,7 +77,7 @@ def test_a_file_that_is_evicted_meanwhile_is_not_missing(log, meanwhile, moment)
         mark_removed(store, second, {second.files[0].path}, "quota")
         store.remove(second.files[0].path)
 
-    meanwhile(moment, evict)
+    run_during_listing(listing, evict)
     with Window.read(log) as window:
         assert window.provenance.log.missing == ()
         if window.provenance.rows.rows == 100:

@@ -46,52 +46,52 @@ def warned(provenance, *words):
     return any(all(word in warning for word in words) for warning in provenance.warnings)
 
 
-def flip(path, place=300):
+def flip(path, offset=300):
     data = bytearray(path.read_bytes())
-    data[place] ^= 1
+    data[offset] ^= 1
     path.write_bytes(data)
 
 
 def test_an_undamaged_log_is_complete_without_warnings(log):
-    found = provenance(log)
-    assert found.complete
-    assert found.warnings == ()
-    assert [file.rows for file in found.log.files] == [100] * 4
-    assert all(file.verified and file.sha256 for file in found.log.files)
-    assert found.rows.rows == 400
-    assert (found.label_share, found.group_shares) == (0, {"sex": 0, "ethnicity": 0})
-    assert "No warnings." in str(found)
+    result = provenance(log)
+    assert result.complete
+    assert result.warnings == ()
+    assert [file.rows for file in result.log.files] == [100] * 4
+    assert all(file.verified and file.sha256 for file in result.log.files)
+    assert result.rows.rows == 400
+    assert (result.label_share, result.group_shares) == (0, {"sex": 0, "ethnicity": 0})
+    assert "No warnings." in str(result)
 
 
 def test_a_missing_partition_a_corrupt_file_and_an_old_schema_are_all_reported(log, tmp_path):
     older = traffic_columns("age", attributes=("sex",), hashed=("age",))
     before = traffic_rows(60, seed=5, columns=older, since=START - dt.timedelta(hours=2), hours=1)
     write_traffic(log, before, columns=older, segment="s0", version="0")
-    kept = traffic_rows(400).slice(200)
+    remaining = traffic_rows(400).slice(200)
     outcomes = outcome_rows(
         pa.concat_tables(
             [
-                before.select([*kept.schema.names[:3], "logit"]),
-                kept.select([*kept.schema.names[:3], "logit"]),
+                before.select([*remaining.schema.names[:3], "logit"]),
+                remaining.select([*remaining.schema.names[:3], "logit"]),
             ]
         )
     )
     write_outcomes(tmp_path / "outcomes", outcomes)
     shutil.rmtree(log / V1 / HOURS[0])
     flip(log / V1 / HOURS[1] / "s1.parquet")
-    found = provenance(log, tmp_path / "outcomes")
-    assert not found.complete
-    assert [(f.path, f.rows) for f in found.log.missing] == [(f"{V1}/{HOURS[0]}/s1.parquet", 100)]
-    assert [(f.path, f.rows) for f in found.log.corrupt] == [(f"{V1}/{HOURS[1]}/s1.parquet", 100)]
-    (variant,) = found.log.variants
+    result = provenance(log, tmp_path / "outcomes")
+    assert not result.complete
+    assert [(f.path, f.rows) for f in result.log.missing] == [(f"{V1}/{HOURS[0]}/s1.parquet", 100)]
+    assert [(f.path, f.rows) for f in result.log.corrupt] == [(f"{V1}/{HOURS[1]}/s1.parquet", 100)]
+    (variant,) = result.log.variants
     assert variant.paths == (f"model={MODEL}/version=0/date=2026-03-01/hour=20/s0.parquet",)
     assert set(variant.lacks) >= {"income", "verdict_ethnicity"}
     assert variant.differs == (("age", "string", "float"),)
-    assert warned(found, "missing", HOURS[0], "100 rows")
-    assert warned(found, "corrupt", HOURS[1], "digest")
-    assert warned(found, "another schema", "income", "age is string, read as float")
-    assert found.rows.by_version == {"0": 60, "1": 200}
-    rows = joined_rows(before, outcomes) + joined_rows(kept, outcomes)
+    assert warned(result, "missing", HOURS[0], "100 rows")
+    assert warned(result, "corrupt", HOURS[1], "digest")
+    assert warned(result, "another schema", "income", "age is string, read as float")
+    assert result.rows.by_version == {"0": 60, "1": 200}
+    rows = joined_rows(before, outcomes) + joined_rows(remaining, outcomes)
     with Window.read(log, tmp_path / "outcomes") as window:
         counted = {(c.groups, c.label, c.decision): c.rows for c in window.counts("sex").cells}
         assert window.verdicts().verdicts["ethnicity"][None] >= 60
@@ -112,16 +112,16 @@ def test_a_missing_partition_a_corrupt_file_and_an_old_schema_are_all_reported(l
 )
 def test_a_file_that_was_changed_is_not_read_and_has_a_reason(log, damage, reason):
     damage(log / V1 / HOURS[0] / "s1.parquet")
-    found = provenance(log)
-    assert [reason in file.reason for file in found.log.corrupt] == [True]
-    assert found.rows.rows == 300
-    assert not found.complete
+    result = provenance(log)
+    assert [reason in file.reason for file in result.log.corrupt] == [True]
+    assert result.rows.rows == 300
+    assert not result.complete
 
 
 def test_without_verification_there_is_a_warning(log):
-    found = provenance(log, verify=False)
-    assert not any(file.verified for file in found.log.files)
-    assert warned(found, "not verified")
+    result = provenance(log, verify=False)
+    assert not any(file.verified for file in result.log.files)
+    assert warned(result, "not verified")
 
 
 def test_a_file_that_is_not_in_the_ledger_is_read_unless_it_is_corrupt(log):
@@ -129,12 +129,12 @@ def test_a_file_that_is_not_in_the_ledger_is_read_unless_it_is_corrupt(log):
     shutil.copy(log / V1 / HOURS[0] / "s2.parquet", log / V1 / HOURS[0] / "s3.parquet")
     whole = (log / V1 / HOURS[0] / "s3.parquet").read_bytes()
     (log / V1 / HOURS[0] / "s3.parquet").write_bytes(whole[:4] + bytes(400) + whole[404:])
-    found = provenance(log)
-    assert [file.path for file in found.log.reading.unlisted] == [f"{V1}/{HOURS[0]}/s2.parquet"]
-    assert [file.path for file in found.log.corrupt] == [f"{V1}/{HOURS[0]}/s3.parquet"]
-    assert found.rows.rows == 420
-    assert warned(found, "does not list 1 file")
-    assert warned(found, "s3.parquet", "not readable as Parquet")
+    result = provenance(log)
+    assert [file.path for file in result.log.reading.unlisted] == [f"{V1}/{HOURS[0]}/s2.parquet"]
+    assert [file.path for file in result.log.corrupt] == [f"{V1}/{HOURS[0]}/s3.parquet"]
+    assert result.rows.rows == 420
+    assert warned(result, "does not list 1 file")
+    assert warned(result, "s3.parquet", "not readable as Parquet")
 
 
 def rewrite(path, change):
@@ -142,7 +142,7 @@ def rewrite(path, change):
     pq.write_table(change(table), path)
 
 
-def renewed(table, **about):
+def with_metadata(table, **about):
     known = json.loads(table.schema.metadata[METADATA_KEY]) | about
     return table.replace_schema_metadata({METADATA_KEY: json.dumps(known)})
 
@@ -150,8 +150,8 @@ def renewed(table, **about):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda t: renewed(t, format=2), "format 2"),
-        (lambda t: renewed(t, kind="outcomes"), "contains outcomes"),
+        (lambda t: with_metadata(t, format=2), "format 2"),
+        (lambda t: with_metadata(t, kind="outcomes"), "contains outcomes"),
         (lambda t: t.drop_columns(["decision", "time"]), "columns are missing: decision, time"),
     ],
 )
@@ -168,16 +168,16 @@ def test_a_file_of_another_format_or_kind_is_not_read_and_has_a_reason(log, chan
 def test_files_that_were_deleted_on_purpose_do_not_count_as_missing(log, why, complete):
     entry = ledger_entry(log)
     first, *rest = entry.files
-    gone = first.model_copy(update={"removed": why})
+    removed = first.model_copy(update={"removed": why})
     partly = rest[0].model_copy(update={"erased": 4})
-    write_entry(Store.open(log), entry.model_copy(update={"files": (gone, partly, *rest[1:])}))
+    write_entry(Store.open(log), entry.model_copy(update={"files": (removed, partly, *rest[1:])}))
     (log / first.path).unlink()
-    found = provenance(log)
-    assert found.log.missing == ()
-    assert [(f.path, f.rows, f.why) for f in found.log.removed] == [(first.path, 100, why)]
-    assert found.complete == complete
-    assert warned(found, "on purpose", why)
-    assert warned(found, "4 rows", "erased")
+    result = provenance(log)
+    assert result.log.missing == ()
+    assert [(f.path, f.rows, f.why) for f in result.log.removed] == [(first.path, 100, why)]
+    assert result.complete == complete
+    assert warned(result, "on purpose", why)
+    assert warned(result, "4 rows", "erased")
 
 
 def ledger_entry(log) -> SegmentEntry:
@@ -189,12 +189,12 @@ def test_lost_rows_unreadable_entries_and_unrecognized_files_give_warnings(log):
     write_traffic(log, traffic_rows(10, seed=2), segment="s2", lost={"torn": 3, "slow": 1})
     (log / "_ledger/date=2026-03-01/broken.json").write_text("{")
     shutil.copy(log / V1 / HOURS[0] / "s1.parquet", log / "copy.parquet")
-    found = provenance(log)
-    assert found.log.reading.lost_rows == {"slow": 1, "torn": 3}
-    assert warned(found, "lost 3 rows", "killed during a write")
-    assert warned(found, "1 entry of the ledger", "broken.json")
-    assert warned(found, "copy.parquet", "not read")
-    assert not found.complete
+    result = provenance(log)
+    assert result.log.reading.lost_rows == {"slow": 1, "torn": 3}
+    assert warned(result, "lost 3 rows", "killed during a write")
+    assert warned(result, "1 entry of the ledger", "broken.json")
+    assert warned(result, "copy.parquet", "not read")
+    assert not result.complete
 
 
 def test_lost_rows_of_segments_outside_the_window_do_not_count(log):
@@ -217,10 +217,10 @@ END = START + dt.timedelta(hours=6)
 def test_a_pending_segment_makes_a_window_incomplete_although_later_ones_are_compacted(log):
     segment = segment_file(log, START + dt.timedelta(hours=1))
     write_traffic(log, traffic_rows(10, seed=2, since=END), segment="s2")
-    found = provenance(log, until=END)
-    assert found.log.reading.pending_segments == 1
-    assert warned(found, "1 segment of the traffic log", "not compacted")
-    assert not found.complete
+    result = provenance(log, until=END)
+    assert result.log.reading.pending_segments == 1
+    assert warned(result, "1 segment of the traffic log", "not compacted")
+    assert not result.complete
     segment.unlink()
     assert provenance(log, until=END).complete
 
@@ -243,19 +243,19 @@ def test_a_pending_segment_of_outcomes_makes_a_window_incomplete_whenever_it_beg
     write_outcomes(tmp_path / "outcomes", outcome_rows(traffic_rows(400)))
     assert provenance(log, tmp_path / "outcomes", until=END).complete
     segment_file(tmp_path / "outcomes", END + dt.timedelta(days=30))
-    found = provenance(log, tmp_path / "outcomes", until=END)
-    assert warned(found, "1 segment of the outcomes", "not compacted")
-    assert not found.complete
+    result = provenance(log, tmp_path / "outcomes", until=END)
+    assert warned(result, "1 segment of the outcomes", "not compacted")
+    assert not result.complete
 
 
 def test_quarantined_segments_give_a_warning_if_they_may_hold_rows_of_the_window(log):
     path = segment_file(log, START, ".unreadable")
     for span in ({}, {"since": START + dt.timedelta(hours=1), "until": END}):
-        found = provenance(log, **span)
-        assert found.log.reading.quarantined_segments == (f"_segments/{path.name}",)
-        assert warned(found, "1 segment of the traffic log", "quarantined", path.name)
-        assert not found.complete
-        assert json.loads(json.dumps(found.to_dict()))["log"]["quarantined_segments"]
+        result = provenance(log, **span)
+        assert result.log.reading.quarantined_segments == (f"_segments/{path.name}",)
+        assert warned(result, "1 segment of the traffic log", "quarantined", path.name)
+        assert not result.complete
+        assert json.loads(json.dumps(result.to_dict()))["log"]["quarantined_segments"]
     for span in ({"until": START}, {"since": START + dt.timedelta(days=3)}):
         assert provenance(log, **span).log.reading.quarantined_segments == ()
 
@@ -291,10 +291,10 @@ def test_lost_rows_of_a_segment_without_files_count_in_every_span_that_it_overla
         lost={"disk": 7},
     )
     write_entry(Store.open(tmp_path), entry)
-    found = provenance(tmp_path, since=since, until=until)
-    assert found.log.reading.lost_rows == ({"disk": 7} if expected else {})
-    assert warned(found, "lost 7 rows", "a disk error") == expected
-    assert found.complete != expected
+    result = provenance(tmp_path, since=since, until=until)
+    assert result.log.reading.lost_rows == ({"disk": 7} if expected else {})
+    assert warned(result, "lost 7 rows", "a disk error") == expected
+    assert result.complete != expected
 
 
 def test_files_of_outcomes_are_checked_in_the_same_way(log, tmp_path):
@@ -302,79 +302,81 @@ def test_files_of_outcomes_are_checked_in_the_same_way(log, tmp_path):
     first, second, *_ = sorted((tmp_path / "outcomes").rglob("*.parquet"))
     first.unlink()
     flip(second)
-    found = provenance(log, tmp_path / "outcomes")
-    assert len(found.outcomes.missing) == len(found.outcomes.corrupt) == 1
-    assert warned(found, "of the outcomes", "missing")
-    assert not found.complete
+    result = provenance(log, tmp_path / "outcomes")
+    assert len(result.outcomes.missing) == len(result.outcomes.corrupt) == 1
+    assert warned(result, "of the outcomes", "missing")
+    assert not result.complete
 
 
 def test_a_missing_folder_of_outcomes_gives_a_warning(log, tmp_path):
-    found = provenance(log, tmp_path / "nowhere")
-    assert warned(found, "no outcomes at", "nowhere")
-    assert (found.complete, found.outcome_facts.rows) == (False, 0)
+    result = provenance(log, tmp_path / "nowhere")
+    assert warned(result, "no outcomes at", "nowhere")
+    assert (result.complete, result.outcome_facts.rows) == (False, 0)
 
 
 def test_hours_without_a_file_are_named(log):
     shutil.rmtree(log / "_ledger")
     shutil.rmtree(log / V1 / HOURS[1])
-    found = provenance(log)
-    assert found.hours_without_files == ("2026-03-01 23h",)
-    assert "2026-03-01 23h" in str(found)
+    result = provenance(log)
+    assert result.hours_without_files == ("2026-03-01 23h",)
+    assert "2026-03-01 23h" in str(result)
 
 
 def test_a_change_of_the_favourable_decision_gives_a_warning(log):
     shutil.rmtree(log / "_ledger")
-    rewrite(log / V1 / HOURS[2] / "s1.parquet", lambda t: renewed(t, favourable=0))
+    rewrite(log / V1 / HOURS[2] / "s1.parquet", lambda t: with_metadata(t, favourable=0))
     assert warned(provenance(log), "favourable decision changed within the window")
 
 
 def treated(name, *treatments):
-    """Columns of a model with one feature, as it was treated in turn."""
+    """Columns of a model with one feature, one for each treatment."""
     return [
         TrafficColumns(
             features=(
-                FeatureColumn(name=name, feature=name, index=0, kind="numeric", treatment=each),
+                FeatureColumn(
+                    name=name, feature=name, index=0, kind="numeric", treatment=treatment
+                ),
             ),
             attributes=("sex",),
         )
-        for each in treatments
+        for treatment in treatments
     ]
 
 
 def hourly(log, columns, keys):
-    for hour, (each, key) in enumerate(zip(columns, keys, strict=True)):
+    for hour, (hour_columns, key) in enumerate(zip(columns, keys, strict=True)):
         since = START + dt.timedelta(hours=hour)
-        rows = traffic_rows(10, seed=hour, columns=each, since=since, hours=1)
-        write_traffic(log, rows, segment=f"s{hour}", columns=each, pseudonyms=key)
+        rows = traffic_rows(10, seed=hour, columns=hour_columns, since=since, hours=1)
+        write_traffic(log, rows, segment=f"s{hour}", columns=hour_columns, pseudonyms=key)
     return provenance(log)
 
 
 def test_a_change_of_the_treatment_of_a_feature_gives_a_warning(tmp_path):
-    found = hourly(tmp_path, treated("age", "keep", "bucket", "bucket"), [None] * 3)
-    assert found.changes == {"treatment of age": ("keep", "bucket")}
-    assert warned(found, "The logged form of age changed", "keep, then bucket", "compared")
-    assert found.to_dict()["changes"] == {"treatment of age": ["keep", "bucket"]}
+    result = hourly(tmp_path, treated("age", "keep", "bucket", "bucket"), [None] * 3)
+    assert result.changes == {"treatment of age": ("keep", "bucket")}
+    assert warned(result, "The logged form of age changed", "keep, then bucket", "compared")
+    assert result.to_dict()["changes"] == {"treatment of age": ["keep", "bucket"]}
 
 
 def test_a_change_of_the_key_matters_to_hashed_features_only(tmp_path):
-    found = hourly(tmp_path / "hashed", treated("age", "hash", "hash"), ["k1", "k2"])
-    assert found.changes["treatment of age"] == ("hash by key k1", "hash by key k2")
-    assert found.changes["pseudonyms"] == ("k1", "k2")
-    assert warned(found, "pseudonym", "changed", "k1, then k2")
-    found = hourly(tmp_path / "kept", treated("age", "keep", "keep"), [None, "k2"])
-    assert found.changes == {"pseudonyms": ("no key", "k2")}
+    result = hourly(tmp_path / "hashed", treated("age", "hash", "hash"), ["k1", "k2"])
+    assert result.changes["treatment of age"] == ("hash by key k1", "hash by key k2")
+    assert result.changes["pseudonyms"] == ("k1", "k2")
+    assert warned(result, "pseudonym", "changed", "k1, then k2")
+    result = hourly(tmp_path / "kept", treated("age", "keep", "keep"), [None, "k2"])
+    assert result.changes == {"pseudonyms": ("no key", "k2")}
 
 
 def test_treatments_are_compared_without_regard_to_the_case_of_names(tmp_path):
     (older,), (newer,) = treated("Age", "keep"), treated("age", "bucket")
-    found = hourly(tmp_path, [older, newer], [None, None])
-    assert found.changes == {"treatment of age": ("keep", "bucket")}
+    result = hourly(tmp_path, [older, newer], [None, None])
+    assert result.changes == {"treatment of age": ("keep", "bucket")}
 
 
 @pytest.mark.parametrize("about", [{"columns": 3}, {"columns": {"features": [{}]}}])
 def test_a_file_with_invalid_metadata_is_not_read(log, about):
     shutil.rmtree(log / "_ledger")
-    rewrite(log / V1 / HOURS[0] / "s1.parquet", lambda t: renewed(t, **about))
+    rewrite(log / V1 / HOURS[0] / "s1.parquet", lambda t: with_metadata(t, **about))
     (flaw,) = provenance(log).log.corrupt
     assert "metadata" in flaw.reason
 
@@ -395,13 +397,15 @@ def test_column_names_that_differ_in_case_or_clash_with_outcomes_are_resolved(tm
 def test_provenance_is_json_and_fits_a_terminal(log, tmp_path):
     write_outcomes(tmp_path / "outcomes", outcome_rows(traffic_rows(400)))
     (log / V1 / HOURS[0] / "s1.parquet").unlink()
-    found = provenance(log, tmp_path / "outcomes", since=START, until=START + dt.timedelta(hours=3))
-    values = json.loads(json.dumps(found.to_dict()))
+    result = provenance(
+        log, tmp_path / "outcomes", since=START, until=START + dt.timedelta(hours=3)
+    )
+    values = json.loads(json.dumps(result.to_dict()))
     assert values["log"]["missing"][0]["rows"] == 100
     assert values["complete"] is False
-    assert values["warnings"] == list(found.warnings)
+    assert values["warnings"] == list(result.warnings)
     assert values["log"]["files"][0].keys() == {
         "path", "rows", "bytes", "sha256", "verified", "erased",
     }  # fmt: skip
     folder = str(tmp_path)
-    assert all(len(line) <= 100 for line in str(found).splitlines() if folder not in line)
+    assert all(len(line) <= 100 for line in str(result).splitlines() if folder not in line)

@@ -74,9 +74,9 @@ def test_a_missing_log_is_an_error_that_names_the_path(tmp_path):
 
 @pytest.mark.parametrize("address", ["carrier://pigeon/log", "s3://key:secret@bucket/log"])
 def test_an_invalid_address_is_an_error_without_its_secrets(known, address):
-    for places in ((address,), (known.log, address)):
+    for locations in ((address,), (known.log, address)):
         with pytest.raises(LogUnreadableError) as error:
-            Window.read(*places)
+            Window.read(*locations)
         assert "secret" not in str(error.value)
 
 

@@ -31,28 +31,30 @@ def people(seed: int, n: int = 400) -> np.ndarray:
 def by_scipy(features: np.ndarray, first: np.ndarray) -> list[bool]:
     """Kolmogorov–Smirnov, χ² or both, one column at a time."""
     here, there = features[first], features[~first]
-    found = [stats.ks_2samp(here[:, c], there[:, c], method="asymp").pvalue < LEVEL for c in (0, 1)]
+    differing = [
+        stats.ks_2samp(here[:, c], there[:, c], method="asymp").pvalue < LEVEL for c in (0, 1)
+    ]
     for column in (2, 3):
         values, counts = np.unique(features[:, column], return_counts=True)
-        kept = values[counts >= 10]
+        frequent = values[counts >= 10]
         table = np.array(
             [
                 [
-                    *(np.sum(part[:, column] == v) for v in kept),
-                    np.sum(~np.isin(part[:, column], kept)),
+                    *(np.sum(part[:, column] == v) for v in frequent),
+                    np.sum(~np.isin(part[:, column], frequent)),
                 ]
                 for part in (here, there)
             ]
         )
         table = table[:, table.sum(0) > 0]
         ks = stats.ks_2samp(here[:, column], there[:, column], method="asymp").pvalue
-        found.append(
+        differing.append(
             ks < LEVEL / 2 or stats.chi2_contingency(table, correction=True).pvalue < LEVEL / 2
         )
     table = np.array(
         [[*part[:, 4:].sum(0), np.sum(part[:, 4:].sum(1) == 0)] for part in (here, there)]
     )
-    return [*found, stats.chi2_contingency(table).pvalue < LEVEL]
+    return [*differing, stats.chi2_contingency(table).pvalue < LEVEL]
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.25])
@@ -114,7 +116,7 @@ def test_a_rare_binary_feature_moves_where_its_share_differs(here, there):
     assert fit_transport_maps(rows, groups, KINDS, DROPPED, 2).ordered_moves[0, 1, 2]
 
 
-def test_equal_distributions_are_rejected_at_the_stated_level():
+def test_equal_distributions_are_rejected_at_the_nominal_level():
     rng, moved = np.random.default_rng(2), 0
     for _ in range(150):
         rows = np.zeros((600, 5), np.float32)
@@ -125,7 +127,7 @@ def test_equal_distributions_are_rejected_at_the_stated_level():
         )
         groups = rng.integers(2, size=600).astype(np.int8)
         moved += int(fit_transport_maps(rows, groups, KINDS, DROPPED, 2).ordered_moves[0, 1].sum())
-    # 450 tests at 1%: 4.5 expected; 15 or more would be a one-in-ten-thousand event.
+    # 450 tests at 1%: 4.5 expected; 15 or more have a probability of one in ten thousand.
     assert moved < 15
 
 

@@ -36,9 +36,11 @@ def test_discrete_values_keep_their_rank_exactly(seed, spread):
     )
     values = torch.arange(-70.0, 70.0)[:, None]
     uniforms = torch.rand(140, 1, generator=torch.Generator().manual_seed(seed))
-    found = transported(ordered(here, there, smooth=False), values, uniforms)
-    for value, uniform, got in zip(values, uniforms, found, strict=True):
-        assert float(got) == transport.discrete(float(value), here, there, float(uniform))
+    result = transported(ordered(here, there, smooth=False), values, uniforms)
+    for value, uniform, transported_value in zip(values, uniforms, result, strict=True):
+        assert float(transported_value) == transport.discrete(
+            float(value), here, there, float(uniform)
+        )
 
 
 @pytest.mark.parametrize("law", ["normal", "lognormal", "uniform", "bimodal"])
@@ -55,15 +57,15 @@ def test_continuous_values_keep_their_rank(law):
     here = np.quantile(draw(), grid).astype(np.float32)
     there = np.quantile(draw() * 1.5 + 1, grid).astype(np.float32)
     values = np.concatenate([draw()[:2_000], [here[0] - 3, here[-1] + 3]]).astype(np.float32)
-    found = transported(
+    result = transported(
         ordered(here, there, smooth=True), torch.from_numpy(values)[:, None], torch.zeros(2_002, 1)
     )[:, 0].numpy()
     exact = np.array([transport.continuous(float(v), here, there) for v in values])
     # Errors of rank in the target: at most half an interval between stops, far less on average.
-    ranks = [np.interp(v, there, grid) for v in (found, exact)]
+    ranks = [np.interp(v, there, grid) for v in (result, exact)]
     assert np.abs(ranks[0] - ranks[1]).max() < 1 / 64
     assert np.abs(ranks[0] - ranks[1]).mean() < 1 / 1000
-    assert np.allclose(found[-2:], exact[-2:], rtol=1e-5)
+    assert np.allclose(result[-2:], exact[-2:], rtol=1e-5)
 
 
 def test_a_peak_among_continuous_values_is_spread_over_its_ranks():
@@ -72,8 +74,8 @@ def test_a_peak_among_continuous_values_is_spread_over_its_ranks():
     here = np.sort(np.where(np.arange(GRID) < GRID // 4, 0, rng.uniform(0, 10, GRID)))
     there = np.linspace(100, 200, GRID)
     uniforms = torch.linspace(0, 1 - 1e-6, 1001)[:, None]
-    found = transported(ordered(here, there, smooth=True), torch.zeros(1001, 1), uniforms)[:, 0]
-    assert torch.allclose(found, 100 + 25 * uniforms[:, 0], atol=0.5)
+    result = transported(ordered(here, there, smooth=True), torch.zeros(1001, 1), uniforms)[:, 0]
+    assert torch.allclose(result, 100 + 25 * uniforms[:, 0], atol=0.5)
 
 
 @settings(max_examples=40, deadline=None)
@@ -98,8 +100,8 @@ def test_categories_follow_the_coupling_of_least_mass(seed, size):
         expected = transport.coupling(shares[0], shares[1])[category]
         # Each cell of the table cuts the even spacing at two points.
         tolerance = (2 * size + 2) / draws
-        found = np.bincount(drawn, minlength=size) / draws
-        assert np.abs(found - expected).max() < tolerance
+        result = np.bincount(drawn, minlength=size) / draws
+        assert np.abs(result - expected).max() < tolerance
 
 
 def test_categories_are_read_and_written():

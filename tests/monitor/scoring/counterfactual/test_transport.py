@@ -72,7 +72,7 @@ def test_every_feature_keeps_its_kind(maps, people):
         assert (moved[:, [names.index(n) for n in group.features]].sum(1) == 1).all()
 
 
-def test_features_that_do_not_differ_stay(maps, people):
+def test_features_that_do_not_differ_are_not_changed(maps, people):
     features = torch.from_numpy(people.features[:5000])
     moved = transported(maps, features, 0, 1)
     unaffected = torch.from_numpy(WORLD.legitimate)
@@ -89,8 +89,8 @@ def test_a_numeric_proxy_is_transported_to_its_true_counterfactual(people):
     fresh = WORLD.people(20_000, seed=23)
     mine = fresh.groups["ethnicity"] == 0
     truth = fresh.counterfactual("ethnicity", "dovar")[mine, column]
-    found = transported(maps, torch.from_numpy(fresh.features[mine]), 0, 3)[:, column].numpy()
-    assert np.median(np.abs(found / truth - 1)) < 0.02
+    result = transported(maps, torch.from_numpy(fresh.features[mine]), 0, 3)[:, column].numpy()
+    assert np.median(np.abs(result / truth - 1)) < 0.02
 
 
 def test_a_row_gets_the_same_result_alone_and_in_any_batch(maps, people):
@@ -115,7 +115,7 @@ def test_stored_maps_give_the_same_results(maps, people):
 
 
 @pytest.mark.parametrize(
-    ("name", "spoil"),
+    ("name", "change"),
     [
         ("ordered", lambda a: a * 0),
         ("ordered", lambda a: a + 900),
@@ -135,10 +135,10 @@ def test_stored_maps_give_the_same_results(maps, people):
         ("shares_1", lambda a: a * np.nan),
     ],
 )
-def test_inconsistent_stored_maps_are_refused(maps, name, spoil):
+def test_inconsistent_stored_maps_are_rejected(maps, name, change):
     arrays = maps.to_arrays()
     with pytest.raises((ValueError, KeyError)):
-        TransportMaps.from_arrays(arrays | {name: spoil(arrays[name])})
+        TransportMaps.from_arrays(arrays | {name: change(arrays[name])})
 
 
 def test_uniforms_of_rows_are_uniform_and_independent():
