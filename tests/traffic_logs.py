@@ -113,9 +113,7 @@ def traffic_rows(
     for attribute in columns.attributes:
         for signal in ("prediction_sensitivity", "flip_probability", "expected_change", "p_value"):
             drawn[f"{signal}_{attribute}"] = rng.random(n)
-        drawn[f"verdict_{attribute}"] = _words(
-            rng, n, ("typical", "unusual", None), (0.85, 0.1, 0.05)
-        )
+        drawn[f"verdict_{attribute}"] = _words(rng, n, ("within", "above", None), (0.85, 0.1, 0.05))
     return traffic_table(drawn, columns)
 
 

@@ -141,7 +141,7 @@ class _Requirement:
     @property
     def reason(self) -> str:
         """Why there is no p-value, if the count is below the minimum."""
-        return f"not enough data: {self.description}; at least {self.required} are needed"
+        return f"{self.description}; at least {self.required} are needed"
 
 
 def _requirements(

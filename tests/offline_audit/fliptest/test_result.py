@@ -151,7 +151,7 @@ def test_a_missing_result_is_reported(result):
 
 def test_an_incomplete_test_says_so_first():
     text = str(whole(blank(), complete=False, warnings=("Not complete: gone.",)))
-    assert "NOT complete." in " ".join(" ".join(text.splitlines()[:2]).split())
+    assert "Incomplete: see the warnings." in " ".join(" ".join(text.splitlines()[:2]).split())
     assert "! Not complete: gone." in text
 
 

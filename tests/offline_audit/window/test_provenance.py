@@ -89,7 +89,7 @@ def test_a_missing_partition_a_corrupt_file_and_an_old_schema_are_all_reported(l
     assert variant.differs == (("age", "string", "float"),)
     assert warned(found, "missing", HOURS[0], "100 rows")
     assert warned(found, "corrupt", HOURS[1], "digest")
-    assert warned(found, "another schema", "income", "age is string, read as float")
+    assert warned(found, "a different schema", "income", "age is string, read as float")
     assert found.rows.by_version == {"0": 60, "1": 200}
     rows = joined_rows(before, outcomes) + joined_rows(kept, outcomes)
     with Window.read(log, tmp_path / "outcomes") as window:
@@ -133,7 +133,9 @@ def test_a_file_that_is_not_in_the_ledger_is_read_unless_it_is_corrupt(log):
     assert [file.path for file in found.log.reading.unlisted] == [f"{V1}/{HOURS[0]}/s2.parquet"]
     assert [file.path for file in found.log.corrupt] == [f"{V1}/{HOURS[0]}/s3.parquet"]
     assert found.rows.rows == 420
-    assert warned(found, "does not list 1 file")
+    assert warned(
+        found, "1 file of the traffic log is not listed in the ledger; it was read anyway"
+    )
     assert warned(found, "s3.parquet", "not readable as Parquet")
 
 
