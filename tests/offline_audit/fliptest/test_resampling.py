@@ -12,7 +12,7 @@ from scipy import stats
 from monitor import Feature
 from offline_audit import AuditedModel, Columns, map_method
 from offline_audit.fliptest.flipset import DecidedRows, counterparts_of, gross_share
-from offline_audit.fliptest.resampling import bootstrap, null_sizes, share_interval
+from offline_audit.fliptest.resampling import bootstrap, null_and_p_value, share_interval
 from offline_audit.maps.transport_map import SQUARED_L2
 
 ONE = Columns.numeric(["x"])
@@ -62,7 +62,7 @@ def nulls(by, found, n_resamples):
     """People at -.5 to .5, 20 in each group; a shift by 1 flips those below 0, by 0 nobody."""
     first, second = group(np.linspace(-0.5, 0.5, 20)), group(np.linspace(-0.5, 0.5, 20))
     method, ticks = Shift(by=by), []
-    result = null_sizes(
+    result = null_and_p_value(
         first,
         second,
         method,
@@ -99,7 +99,7 @@ def test_a_p_value_is_exact_for_sizes_that_are_known():
     """Everybody is below the cut: a shift by 1 flips all, whoever is in which group."""
     first = second = group(np.full(30, -0.5))
     method = Shift(by=[0.0, 0.0, 1.0, 1.0, 0.0, 0.0])
-    one, other = null_sizes(
+    one, other = null_and_p_value(
         first, second, method, ONE, Cut(), (1.0, 1.0 + 1e-15), n_resamples=12, seed=0, tick=nothing
     )
     # Four of twelve permutations flip everybody; sums in another order are equal.
@@ -111,7 +111,7 @@ def test_a_p_value_is_exact_for_sizes_that_are_known():
 def test_permutations_keep_group_sizes_and_rows():
     first, second = group(np.arange(12) - 6), group(np.arange(12, 20))
     method = Shift(by=[0.0])
-    null_sizes(first, second, method, ONE, Cut(), (0, 0), n_resamples=8, seed=3, tick=nothing)
+    null_and_p_value(first, second, method, ONE, Cut(), (0, 0), n_resamples=8, seed=3, tick=nothing)
     seen = set()
     for source, target in method.fits[::2]:
         assert (len(source), len(target)) == (12, 8)
@@ -122,7 +122,7 @@ def test_permutations_keep_group_sizes_and_rows():
     # The way back is fitted to the same permutation.
     (there, back), again = method.fits[:2], Shift(by=[0.0])
     assert np.array_equal(there[0], back[1])
-    null_sizes(first, second, again, ONE, Cut(), (0, 0), n_resamples=8, seed=3, tick=nothing)
+    null_and_p_value(first, second, again, ONE, Cut(), (0, 0), n_resamples=8, seed=3, tick=nothing)
     assert all(np.array_equal(a[0], b[0]) for a, b in zip(method.fits, again.fits, strict=True))
 
 
@@ -130,7 +130,7 @@ def test_identity_maps_are_not_fitted_and_the_model_is_not_called():
     rng = np.random.default_rng(0)
     first, second = group(rng.normal(size=200)), group(rng.normal(size=200))
     model = Cut()
-    one, _ = null_sizes(
+    one, _ = null_and_p_value(
         first,
         second,
         map_method("joint_quantile"),
@@ -167,7 +167,7 @@ def test_the_identity_shortcut_does_not_change_the_null_distribution():
     first, second = group(rows[:70]), group(rows[70:])
     quick = map_method("joint_quantile")
     found, wanted = (
-        null_sizes(
+        null_and_p_value(
             first,
             second,
             method,
