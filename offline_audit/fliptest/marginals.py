@@ -42,7 +42,7 @@ Bools = NDArray[np.bool_]
 
 _MAX_VARIABLES = 12
 _NAME_WIDTH = 24
-_HEADER = ("variable", "members", "others", "diff (SD)", "interval", "p", "adjusted p")
+_HEADER = ("variable", "members", "others", "SD diff", "interval", "p", "adjusted p")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,7 +318,7 @@ def _notes(marginals: Marginals) -> list[str]:
     categories = [marginal for marginal in shown if marginal.kind == "category"]
     notes = [
         (
-            "diff (SD): members minus others in standard deviations of the group, with "
+            "SD diff: members minus others in standard deviations of the group, with "
             f"{100 * marginals.confidence_level:g}% intervals; p for H0: same distribution in "
             "both, adjusted over all variables (Benjamini-Hochberg)."
         ),

@@ -26,7 +26,7 @@ Float = NDArray[np.float64]
 
 _MAX_VARIABLES = 10
 _NAME_WIDTH = 20
-_HEADER = ("variable", "diff (SD)", "interval", "diff (raw)", "sign", "interval")
+_HEADER = ("variable", "SD diff", "interval", "raw diff", "sign", "interval")
 _SIDE_TEXT: dict[Side, str] = {
     "advantaged": "have the favourable decision, but their counterparts do not",
     "disadvantaged": "do not have the favourable decision, but their counterparts do",
