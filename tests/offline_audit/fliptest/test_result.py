@@ -120,7 +120,7 @@ def test_texts_fit_a_terminal_with_long_group_names(result):
     )
     lines = str(whole(widest)).splitlines()
     assert max(map(len, lines)) <= 100
-    assert "label 1" in lines[3]
+    assert "label 1" in lines[4]
 
 
 def test_short_names_are_not_truncated():
