@@ -15,9 +15,10 @@ from offline_audit.rendering import (
     Estimate,
     TextTable,
     bounds,
+    count,
+    format_p_value,
     interval_figure,
     json_ready,
-    p_words,
     percent,
     signed,
     to_html,
@@ -71,12 +72,12 @@ class Finding:
         share: Share of the first group whose decision would change; None for other audits.
         share_interval: 95% confidence interval of the share.
         statistic: Test statistic.
-        p_value: p-value of this test alone; None if there was not enough data.
+        p_value: p-value of this test alone; None if there is a `reason`.
         adjusted_p_value: p-value corrected for all tests of the same findings.
         alpha: Significance level.
         smallest_detectable_effect: Smallest effect that the test detects with 80% power.
         reason: Why there is no p-value.
-        warnings: Caveats.
+        warnings: Warnings about the data.
         seed: Seed of the random generator.
         evidence: Full result of the test, ready for JSON.
     """
@@ -215,8 +216,12 @@ class Findings:
     def _title(self) -> str:
         tested = sum(f.p_value is not None for f in self.findings)
         untested = len(self.findings) - tested
-        title = f"{len(self.differences)} of {tested} tests show a difference at α = {self.alpha:g}"
-        title += f"; {untested} had not enough data" if untested else ""
+        if tested:
+            differences = f"{len(self.differences)} of {tested} tests show a difference"
+            title = f"{differences} at α = {self.alpha:g}"
+            title += f"; {untested} without a p-value" if untested else ""
+        else:
+            title = f"No test could be run; {count(untested, 'question')} without a p-value"
         return title if self.window is None else f"{self.window}: {title}"
 
     @property
@@ -234,7 +239,7 @@ class Findings:
     def _notes(self) -> list[str]:
         notes = [f"α = {self.alpha:g}. {guarantee(self.correction)}"]
         reasons = dict.fromkeys(f.reason for f in self.findings if f.reason is not None)
-        notes += [f"Not enough data: {reason}" for reason in reasons]
+        notes += [f"No p-value: {reason}" for reason in reasons]
         warnings = dict.fromkeys(w for finding in self.findings for w in finding.warnings)
         notes += [f"! {warning}" for warning in warnings]
         if self.window is not None:
@@ -250,8 +255,8 @@ def _row(finding: Finding) -> tuple[str, ...]:
         finding.metric,
         signed(finding.effect),
         bounds(finding.interval),
-        p_words(finding.p_value),
-        p_words(finding.adjusted_p_value),
+        format_p_value(finding.p_value),
+        format_p_value(finding.adjusted_p_value),
         finding.outcome,
     )
 
@@ -260,7 +265,7 @@ def adjusted_p_values(p_values: Sequence[float | None], method: Correction) -> l
     """p-values corrected for the number of tests.
 
     Args:
-        p_values: p-values; None if there was not enough data, which does not count as a test.
+        p_values: p-values; None for a question without a p-value, which is not counted.
         method: Correction method.
 
     Raises:

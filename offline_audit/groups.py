@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offline_audit.errors import AuditInputError, UnknownColumnError
-from offline_audit.rendering import count, some
+from offline_audit.rendering import some
 from offline_audit.validation import UNKNOWN, array_of, is_missing
 
 __all__ = [
@@ -117,9 +117,8 @@ def require_names(
         unexpected = [name for name in listed if name not in expected]
         if unexpected:
             raise AuditInputError(
-                f"groups of {attribute}: {count(len(unexpected), 'name')} not expected: "
-                f"{some([repr(name) for name in unexpected], 10)}; expected are "
-                f"{some(expected, 10)}"
+                f"groups of {attribute}: unexpected group{'s' * (len(unexpected) > 1)} "
+                f"{some([repr(name) for name in unexpected], 10)}; expected: {some(expected, 10)}"
             )
         return []
     pairs = itertools.combinations(listed, 2)
@@ -151,7 +150,7 @@ def too_few_groups(names: Sequence[str], attributes: str | Sequence[str]) -> str
         return None
     attribute = attributes if isinstance(attributes, str) else crossed_name(attributes)
     known = f"only {names[0]} is known" if names else "none is known"
-    return f"Two groups of {attribute} are needed, and {known}."
+    return f"At least two groups of {attribute} are needed; {known}."
 
 
 def require_two_groups(names: Sequence[str], attribute: str) -> None:

@@ -23,10 +23,11 @@ __all__ = [
     "bounds",
     "count",
     "duration",
+    "format_p_value",
     "interval_figure",
     "json_ready",
     "moment",
-    "p_words",
+    "p_equals",
     "percent",
     "rate",
     "signed",
@@ -176,7 +177,7 @@ def bounds(interval: tuple[float, float] | None) -> str:
     return _NOTHING if interval is None else f"{interval[0]:+.3f} to {interval[1]:+.3f}"
 
 
-def p_words(p_value: float | None) -> str:
+def format_p_value(p_value: float | None) -> str:
     """A p-value without the leading zero, `< .0001` if it is smaller; a dash for None."""
     if p_value is None:
         return _NOTHING
@@ -184,6 +185,12 @@ def p_words(p_value: float | None) -> str:
         return "< .0001"
     digits = 4 if p_value < 0.01 else 3
     return f"{p_value:.{digits}f}".removeprefix("0")
+
+
+def p_equals(p_value: float) -> str:
+    """A p-value with its relation, to follow the letter p: `= .012` or `< .0001`."""
+    text = format_p_value(p_value)
+    return text if text.startswith("<") else f"= {text}"
 
 
 def json_ready(value: Any) -> Any:

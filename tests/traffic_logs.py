@@ -114,7 +114,7 @@ def traffic_rows(
         for signal in ("prediction_sensitivity", "flip_probability", "expected_change", "p_value"):
             columns_by_name[f"{signal}_{attribute}"] = rng.random(n)
         columns_by_name[f"verdict_{attribute}"] = _random_words(
-            rng, n, ("typical", "unusual", None), (0.85, 0.1, 0.05)
+            rng, n, ("within", "above", None), (0.85, 0.1, 0.05)
         )
     return traffic_table(columns_by_name, columns)
 

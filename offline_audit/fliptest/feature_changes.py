@@ -87,10 +87,14 @@ class WeightedFlips:
         """Wilson's interval of a share of flips, with an effective number of people."""
         share = float(hits.mean())
         # Kish's effective sample size; the design effect may reduce it further.
-        most = float(self.weights.sum() ** 2 / (self.weights**2).sum())
+        max_effective_n = float(self.weights.sum() ** 2 / (self.weights**2).sum())
         residuals = self.totals(hits) - share * self.weights
         variance = float((residuals**2).sum() / self.weights.sum() ** 2)
-        effective = min(most, share * (1 - share) / variance) if variance > 0 else most
+        effective = (
+            min(max_effective_n, share * (1 - share) / variance)
+            if variance > 0
+            else max_effective_n
+        )
         return wilson(share, effective, confidence_level)
 
     def net_interval(self, signs: NDArray[np.int8], confidence_level: float) -> Interval:

@@ -233,9 +233,13 @@ def identify(
     """Solve exact transport on a sample twice, with tie-breaks against and for flips."""
     rng = np.random.default_rng(seed)
     n = min(len(source), len(target), _MAX_IDENTIFICATION_ROWS)
-    here, there = (g.take(rng.choice(len(g), n, replace=False)) for g in (source, target))
-    costs = cost.pairwise(scaling.scaled(here.features), scaling.scaled(there.features))
-    flips = here.decisions[:, None] != there.decisions
+    source_rows, target_rows = (
+        g.take(rng.choice(len(g), n, replace=False)) for g in (source, target)
+    )
+    costs = cost.pairwise(
+        scaling.scaled(source_rows.features), scaling.scaled(target_rows.features)
+    )
+    flips = source_rows.decisions[:, None] != target_rows.decisions
     mass = np.full(n, 1 / n)
     shares, distances = [], []
     for sign in (1, -1):
@@ -263,8 +267,10 @@ def support_warnings(
     warnings, constant, separating = [], [], []
     for variable in columns.variables:
         if variable.kind == "category":
-            here, there = (category_codes(g.features, variable) for g in (source, target))
-            unshared = ~np.isin(here, np.unique(there))
+            source_codes, target_codes = (
+                category_codes(g.features, variable) for g in (source, target)
+            )
+            unshared = ~np.isin(source_codes, np.unique(target_codes))
             if unshared.all():
                 separating.append(variable.name)
             elif unshared.any():
@@ -275,10 +281,12 @@ def support_warnings(
                     f"in {names[1]}; the data do not determine their counterparts."
                 )
             continue
-        own, other = (g.features[:, variable.columns[0]] for g in (source, target))
-        if own.min() == own.max() and other.min() < other.max():
+        source_values, target_values = (
+            g.features[:, variable.columns[0]] for g in (source, target)
+        )
+        if source_values.min() == source_values.max() and target_values.min() < target_values.max():
             constant.append(variable.name)
-        elif own.max() < other.min() or other.max() < own.min():
+        elif source_values.max() < target_values.min() or target_values.max() < source_values.min():
             separating.append(variable.name)
     if separating:
         warnings.append(f"The groups do not overlap in {some(separating)}, which identifies them.")

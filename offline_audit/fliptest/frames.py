@@ -59,7 +59,7 @@ def _encoded(frame: Any) -> FeatureTable:
     if not len(frame.columns):
         raise AuditInputError("features: the table has no columns")
     if not len(frame):
-        raise AuditInputError("no rows were given")
+        raise AuditInputError("features: the table has no rows")
     if len({str(column) for column in frame.columns}) < len(frame.columns):
         raise AuditInputError("columns: two columns have the same name")
     names, kinds, parts = list[str](), list[str](), list[NDArray[Any]]()

@@ -25,7 +25,15 @@ from offline_audit.fliptest.flipset import Flipset, Side
 from offline_audit.intervals import Interval, skewed_t_interval
 from offline_audit.maps.columns import Columns, Variable, category_codes
 from offline_audit.maps.transport_map import Features
-from offline_audit.rendering import TextTable, count, json_ready, p_words, percent, to_html, to_text
+from offline_audit.rendering import (
+    TextTable,
+    count,
+    format_p_value,
+    json_ready,
+    percent,
+    to_html,
+    to_text,
+)
 
 __all__ = ["Marginal", "Marginals", "flipset_marginals"]
 
@@ -34,7 +42,7 @@ Bools = NDArray[np.bool_]
 
 _MAX_VARIABLES = 12
 _NAME_WIDTH = 24
-_HEADER = ("variable", "members", "others", "in sd", "interval", "p", "adjusted p")
+_HEADER = ("variable", "members", "others", "SD diff", "interval", "p", "adjusted p")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,8 +302,8 @@ def _cells(marginal: Marginal) -> tuple[str, ...]:
         formatted(marginal.others),
         "–" if marginal.difference is None else number.format(marginal.difference),
         "–" if marginal.interval is None else f"{number} to {number}".format(*marginal.interval),
-        p_words(marginal.p_value),
-        p_words(marginal.adjusted_p_value),
+        format_p_value(marginal.p_value),
+        format_p_value(marginal.adjusted_p_value),
     )
 
 
@@ -305,12 +313,12 @@ def _short(value: float | None) -> str:
 
 def _notes(marginals: Marginals) -> list[str]:
     if marginals.reason is not None:
-        return [f"No figures: {marginals.reason}."]
+        return [f"No table: {marginals.reason}."]
     shown = marginals.variables[:_MAX_VARIABLES]
     categories = [marginal for marginal in shown if marginal.kind == "category"]
     notes = [
         (
-            "In sd: members minus others in standard deviations of the group, with "
+            "SD diff: members minus others in standard deviations of the group, with "
             f"{100 * marginals.confidence_level:g}% intervals; p for H0: same distribution in "
             "both, adjusted over all variables (Benjamini-Hochberg)."
         ),

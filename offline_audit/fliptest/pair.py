@@ -24,7 +24,7 @@ from offline_audit.fliptest.resampling import (
     StandardErrors,
     bootstrap,
     net_estimate,
-    null_sizes,
+    null_and_p_value,
     rate_mismatch,
     share_estimate,
     unseen_share,
@@ -309,7 +309,7 @@ class Pair:
             return directions
         # A direction without a share must not count as reached by any permutation.
         forward, backward = (math.inf if d.gross is None else d.gross.value for d in directions)
-        nulls = null_sizes(
+        nulls = null_and_p_value(
             *self.groups,
             self.options.method,
             self.columns,

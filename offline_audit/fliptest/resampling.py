@@ -1,8 +1,10 @@
-"""Null distribution and standard errors of flip shares, by refitting the maps.
+"""Null distribution, p-value and standard errors of flip shares, by refitting the maps.
 
 Null distribution: group labels are permuted and the maps are fitted again. It gives the share of
 decisions that flip through sampling noise if features have the same distribution in both groups.
-It does not show whether the model treats people with different features fairly.
+It does not show whether the model treats people with different features fairly. The p-value of
+FlipTest compares the observed share with it: (b + 1) / (B + 1), where b of B permutations flip at
+least as many decisions.
 
 Standard errors: rows of both groups are drawn with replacement and the maps are fitted again.
 """
@@ -36,7 +38,7 @@ __all__ = [
     "StandardErrors",
     "bootstrap",
     "net_estimate",
-    "null_sizes",
+    "null_and_p_value",
     "rate_mismatch",
     "share_estimate",
     "share_interval",
@@ -103,7 +105,7 @@ class StandardErrors:
     net: float
 
 
-def null_sizes(
+def null_and_p_value(
     first: DecidedRows,
     second: DecidedRows,
     method: MapMethod,
@@ -150,10 +152,10 @@ def null_sizes(
                 fitted = method.fit(source.features, target.features, columns, seed=seed + number)
                 shares[number, direction] = gross_share(source, fitted, model, _COUNTERPARTS)
         tick()
-    return _null(shares[:, 0], observed[0]), _null(shares[:, 1], observed[1])
+    return _with_p_value(shares[:, 0], observed[0]), _with_p_value(shares[:, 1], observed[1])
 
 
-def _null(shares: Float, observed: float) -> NullSizes:
+def _with_p_value(shares: Float, observed: float) -> NullSizes:
     as_large = int(np.count_nonzero(shares >= observed - _TOLERANCE))
     return NullSizes(
         mean=float(shares.mean()),

@@ -17,8 +17,9 @@ from offline_audit.maps.validation import MapValidation
 from offline_audit.rendering import (
     TextTable,
     count,
+    format_p_value,
     json_ready,
-    p_words,
+    p_equals,
     percent,
     to_html,
     to_text,
@@ -67,7 +68,7 @@ class FlipDirection:
         marginals: Comparison of members with the rest of their group, by side.
         subgroups: Rule that describes the members, by side.
         reason: Why there is no p-value; None if there is one.
-        warnings: Limitations of the figures.
+        warnings: Warnings about the data and the computation.
         flipset: Rows and counterparts; not in `to_dict`, which has aggregates only.
     """
 
@@ -135,16 +136,11 @@ class FlipDirection:
 def _direction_title(direction: FlipDirection) -> str:
     if direction.gross is None:
         return f"{direction.name}: no result"
-    p = "" if direction.p_value is None else f", p {_with_equals(direction.p_value)}"
+    p = "" if direction.p_value is None else f", p {p_equals(direction.p_value)}"
     return (
         f"{direction.name}: the decision would change for {percent(direction.gross.value)} of "
         f"{direction.rows[0]:,} people{p}"
     )
-
-
-def _with_equals(p_value: float) -> str:
-    text = p_words(p_value)
-    return text if text.startswith("<") else f"= {text}"
 
 
 def _reports(direction: FlipDirection) -> list[TransparencyReport | Subgroup | Marginals]:
@@ -181,7 +177,7 @@ def _direction_notes(direction: FlipDirection) -> list[str]:
 def _validation_note(validation: MapValidation) -> str:
     worst = max(validation.variables, key=lambda fit: fit.ks)
     return (
-        f"Map validated on {validation.rows[0]:,} people to whom it was not fitted: largest KS "
+        f"Map validated on {validation.rows[0]:,} held-out people: largest KS "
         f"{worst.ks:.3f} ({worst.name}), AUC {validation.auc:.2f} between transported "
         f"rows and members, mean cost {validation.distance:.2f} (exact transport between samples: "
         f"{validation.exact_distance:.2f})."
@@ -202,7 +198,7 @@ class FlipTestResult:
         n_counterparts: Counterparts per row where the map splits; more where rows are duplicates.
         seed: Seed of the random generator.
         complete: False if the model failed during the test; later results are missing.
-        warnings: Limitations of the figures.
+        warnings: Warnings about the data and the computation.
     """
 
     attribute: str
@@ -266,9 +262,9 @@ class FlipTestResult:
 
 
 def _title(result: FlipTestResult) -> str:
-    end = "" if result.complete else " NOT complete."
+    end = "" if result.complete else " Incomplete: see the warnings."
     return (
-        f"Would decisions change for people of another group? ({result.attribute}"
+        f"Would decisions change if people belonged to another group? ({result.attribute}"
         f"{_WITHIN[result.criterion]}; map {result.map}, cost {result.cost}){end}"
     )
 
@@ -304,7 +300,7 @@ def _cells(direction: FlipDirection) -> tuple[str, ...]:
         _estimate(direction.advantaged),
         "–" if direction.net is None else f"{100 * direction.net.value:+.1f}%",
         "–" if direction.null is None else f"≤ {percent(direction.null.bound)}",
-        "–" if direction.p_value is None else p_words(direction.p_value),
+        format_p_value(direction.p_value),
     )
 
 
@@ -344,13 +340,13 @@ def _features_text(report: TransparencyReport) -> str:
     """Features that undo most flips, or those that differ most."""
     features = report.features[:_MAX_FEATURES]
     if features[0].undone is None:
-        return "differ most in " + ", ".join(feature.name for feature in features)
+        return "features that differ most: " + ", ".join(feature.name for feature in features)
     undoing = [
-        f"{feature.name} (undoes {percent(feature.undone)})"
+        f"{feature.name} ({percent(feature.undone)} of flips undone)"
         for feature in features
         if feature.undone
     ]
-    return "through " + (", ".join(undoing) or "several features together")
+    return "features: " + (", ".join(undoing) or "several in combination")
 
 
 def _subgroup_text(subgroup: Subgroup | None) -> str:
@@ -359,5 +355,5 @@ def _subgroup_text(subgroup: Subgroup | None) -> str:
     if subgroup.tested is None:
         return ""
     members = subgroup.tested.flips_inside + subgroup.tested.flips_outside
-    frequency = "more often where" if subgroup.tested.flips_inside < members / 2 else "mostly"
-    return f"; {frequency} {subgroup.rule}"
+    minority = subgroup.tested.flips_inside < members / 2
+    return f"; rule: {subgroup.rule}{' (less than half of the flips)' * minority}"

@@ -23,7 +23,7 @@ from offline_audit.fliptest.rules import Rule, all_hold, best_rule
 from offline_audit.intervals import Interval
 from offline_audit.maps.columns import Columns
 from offline_audit.maps.transport_map import Features
-from offline_audit.rendering import TextTable, json_ready, p_words, percent, to_html, to_text
+from offline_audit.rendering import TextTable, json_ready, p_equals, percent, to_html, to_text
 
 __all__ = ["Half", "Subgroup", "name_subgroup"]
 
@@ -249,13 +249,23 @@ def _cells(name: str, half: Half) -> tuple[str, ...]:
 def _notes(subgroup: Subgroup) -> list[str]:
     if subgroup.interval is None:
         return []
-    low, high = (100 * end for end in subgroup.interval)
     verdict = "confirmed" if subgroup.confirmed else "not confirmed"
+    p = "" if subgroup.p_value is None else f"p {p_equals(subgroup.p_value)}, "
     test = (
-        f"On the half to which it was not fitted, {low:+.1f} to {high:+.1f} points more flip "
-        f"inside than outside: p {p_words(subgroup.p_value)}, {verdict} at {subgroup.alpha:g}."
+        f"On the held-out half, the flip rate inside the rule is {_points(*subgroup.interval)} "
+        f"than outside: {p}{verdict} at {subgroup.alpha:g}."
     )
     notes = [test]
     if any(half is not None and half.coarse for half in (subgroup.fitted, subgroup.tested)):
         notes.append(f"Counts below {subgroup.smallest_cell} are suppressed.")
     return notes
+
+
+def _points(low: float, high: float) -> str:
+    """An interval of a difference of shares, in percentage points with their direction."""
+    low, high = 100 * low, 100 * high
+    if low >= 0:
+        return f"{low:.1f} to {high:.1f} points higher"
+    if high <= 0:
+        return f"{-high:.1f} to {-low:.1f} points lower"
+    return f"between {-low:.1f} points lower and {high:.1f} points higher"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -123,8 +124,11 @@ def _table(path: Path) -> pa.Table:
         return pq.read_table(path)
     except FileNotFoundError:
         raise AuditInputError(f"{path}: no such file") from None
-    except (pa.ArrowException, OSError):
-        raise AuditInputError(f"{path}: not a readable Parquet or CSV file") from None
+    except (pa.ArrowException, OSError) as error:
+        # Never the text of the error, which may quote a row.
+        number = getattr(error, "errno", None)
+        cause = os.strerror(number) if number else type(error).__name__
+        raise AuditInputError(f"{path}: not a readable Parquet or CSV file ({cause})") from None
 
 
 def _log_names(window: Window, manifest: BundleSpec) -> dict[str, str]:

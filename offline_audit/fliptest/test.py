@@ -196,7 +196,8 @@ def _audited_model(
             )
         if table.columns.one_hot_groups and not takes_arrays:
             raise AuditInputError(
-                "features: a bundle or an AuditedModel takes encoded columns, not text"
+                "features: a bundle or an AuditedModel takes encoded columns, not text; "
+                "encode them as the bundle's manifest lists, or pass a function"
             )
         return AuditedModel.of(model)
     if takes_arrays:

@@ -26,7 +26,7 @@ Float = NDArray[np.float64]
 
 _MAX_VARIABLES = 10
 _NAME_WIDTH = 20
-_HEADER = ("variable", "in sd", "interval", "own unit", "sign", "interval")
+_HEADER = ("variable", "SD diff", "interval", "raw diff", "sign", "interval")
 _SIDE_TEXT: dict[Side, str] = {
     "advantaged": "have the favourable decision, but their counterparts do not",
     "disadvantaged": "do not have the favourable decision, but their counterparts do",
@@ -151,8 +151,8 @@ def transparency_report(
     flips = WeightedFlips.of(flipset, side)
     people, members = len(flips.weights), int(flipset.members(side).sum())
     suppressed = 0 < people < smallest_cell
-    reason = f"fewer than {smallest_cell} people flip on this side" if suppressed else None
-    reason = reason if people else "no one flips on this side"
+    reason = f"fewer than {smallest_cell} people with {side} flips" if suppressed else None
+    reason = reason if people else f"no {side} flips"
     report = TransparencyReport(
         side=side,
         group=len(flipset),
@@ -228,7 +228,7 @@ def _undone_cells(change: FeatureChange) -> tuple[str, str]:
 
 def _notes(report: TransparencyReport) -> list[str]:
     if report.reason is not None:
-        return [f"No figures: {report.reason}."]
+        return [f"No table: {report.reason}."]
     notes = []
     if report.members is not None and report.members != report.people:
         notes.append(f"{report.members:,} flip for at least half of their counterparts.")

@@ -116,7 +116,7 @@ class Scaling:
 
     @classmethod
     def of(cls, source: Features, target: Features, columns: Columns) -> Scaling:
-        """The scaling of two groups, each with weight 1/2 whatever its size."""
+        """The scaling of two groups, each group weighted 1/2 regardless of size."""
         means = [group.mean(0, dtype=np.float64) for group in (source, target)]
         squares = [(group.astype(np.float64) ** 2).mean(0) for group in (source, target)]
         mean = (means[0] + means[1]) / 2

@@ -279,8 +279,10 @@ def _category_order(
     partners = {other for pair in pairs if index in pair for other in pair} - {index}
     partner_bins = binned.indicators[:, np.isin(binned.owner, list(partners))]
     codes = category_codes(target, variable)
-    own = (codes[:, None] == np.arange(len(variable.columns) + 1)).astype(np.float64)
-    table = own.T @ partner_bins
+    category_indicators = (codes[:, None] == np.arange(len(variable.columns) + 1)).astype(
+        np.float64
+    )
+    table = category_indicators.T @ partner_bins
     expected = np.outer(table.sum(1), table.sum(0)) / max(table.sum(), 1.0)
     # Pearson residuals, whose singular vectors are the axes.
     residual = np.divide(

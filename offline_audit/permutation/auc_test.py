@@ -80,7 +80,7 @@ def compare_auc(
     reason, test = None, None
     if misranked < SMALLEST_MISRANKED:
         reason = (
-            f"not enough data: under equal AUCs, {misranked:.1f} rows of the smallest class are "
+            f"under equal AUCs, {misranked:.1f} rows of the smallest class are "
             f"expected to be misranked; at least {SMALLEST_MISRANKED} are needed"
         )
     else:

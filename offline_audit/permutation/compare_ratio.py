@@ -70,22 +70,24 @@ def compare_ratio(
     """
     pair = tally.between(*members)
     rates = metric.kind == "rate"
-    one, two = (
+    first, second = (
         _group_estimate(name, tally.values, counts, rates=rates)
         for name, counts in zip(names, pair, strict=True)
     )
     required: float = SMALLEST_RATE_COUNT if rates else SMALLEST_UNITS
-    for group in (one, two):
+    for group in (first, second):
         if group.counted == 0:
             return ComparisonEstimate(
-                groups=(one, two),
+                groups=(first, second),
                 required_count=required,
                 reason=f"{metric.name} counts no row of {group.name}",
             )
     interval: Interval | None
     spread = _spread(tally.values, pair, rates=rates)
     if rates:
-        smallest, error, interval, method = _rates(tally.values, pair, (one, two), confidence_level)
+        smallest, error, interval, method = _rates(
+            tally.values, pair, (first, second), confidence_level
+        )
     else:
         smallest, error, interval, method = _means(tally.values, pair, confidence_level)
     reason, test = None, None
@@ -94,7 +96,7 @@ def compare_ratio(
         interval = None if not rates else interval
     else:
         requirements = _requirements(
-            tally.values, pair, (one, two), smallest, positives, rates=rates
+            tally.values, pair, (first, second), smallest, positives, rates=rates
         )
         for requirement in requirements:
             if requirement.count < requirement.required:
@@ -107,7 +109,7 @@ def compare_ratio(
             reason = "no variation within the groups, so the difference has no standard error"
             test = None
     return ComparisonEstimate(
-        groups=(one, two),
+        groups=(first, second),
         interval=interval,
         method=method,
         error=error if spread > _NO_SPREAD else None,
@@ -141,7 +143,7 @@ class _Requirement:
     @property
     def reason(self) -> str:
         """Why there is no p-value, if the count is below the minimum."""
-        return f"not enough data: {self.description}; at least {self.required} are needed"
+        return f"{self.description}; at least {self.required} are needed"
 
 
 def _requirements(
@@ -258,16 +260,16 @@ def _rates(
         sizes.append(group.counted / design_effect)
         assert group.estimate is not None
         ends.append(wilson(group.estimate, sizes[-1], confidence_level))
-    one, two = groups
-    assert one.estimate is not None
-    assert two.estimate is not None
-    assert one.hits is not None
-    assert two.hits is not None
-    pooled = (one.hits + two.hits) / (one.counted + two.counted)
+    first, second = groups
+    assert first.estimate is not None
+    assert second.estimate is not None
+    assert first.hits is not None
+    assert second.hits is not None
+    pooled = (first.hits + second.hits) / (first.counted + second.counted)
     # Counts and standard error under H0, where both groups have the pooled rate.
     smallest = min(sizes) * min(pooled, 1 - pooled)
     error = math.sqrt(pooled * (1 - pooled) * (1 / sizes[0] + 1 / sizes[1]))
-    interval = combined(one.estimate, ends[0], two.estimate, ends[1])
+    interval = combined(first.estimate, ends[0], second.estimate, ends[1])
     method = "Newcombe" if single else "Newcombe with effective sample sizes"
     return smallest, error, interval, method
 
@@ -300,13 +302,13 @@ def _means(
     method = "Welch with skewness correction"
     if min(units) < 2:
         return float(min(units)), 0.0, None, method
-    one, two = (float(m.variance) for m in moments)
-    variance = one + two
+    first, second = (float(m.variance) for m in moments)
+    variance = first + second
     if variance <= _NO_SPREAD**2:
         return float(min(units)), 0.0, None, method
     difference = float(moments[0].estimate - moments[1].estimate)
     skewness = float(moments[0].third - moments[1].third) / variance**1.5
     # Welch and Satterthwaite's degrees of freedom.
-    freedom = variance**2 / (one**2 / (units[0] - 1) + two**2 / (units[1] - 1))
+    freedom = variance**2 / (first**2 / (units[0] - 1) + second**2 / (units[1] - 1))
     interval = skewed_t_interval(difference, variance, skewness, freedom, confidence_level)
     return float(min(units)), math.sqrt(variance), interval, method

@@ -94,7 +94,7 @@ def correlation_test(
         error = math.sqrt(float(u**2 @ v**2) / n / n)
         interval = _interval(u, v, rho, confidence_level)
         if n < SMALLEST_UNITS:
-            reason = f"not enough data: {n} rows; at least {SMALLEST_UNITS} are needed"
+            reason = f"{n} rows; at least {SMALLEST_UNITS} are needed"
         else:
             options = PermutationOptions(
                 alternative=alternative,

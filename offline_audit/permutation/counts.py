@@ -42,7 +42,7 @@ class TableCounts:
 
     Attributes:
         groups: Counts of each attribute or crossing.
-        warnings: Reservations about the data.
+        warnings: Warnings about the data.
     """
 
     groups: tuple[GroupSet, ...]
@@ -141,7 +141,7 @@ class ScoreCounts:
         counts: Rows by group, label, decision and bin, `[groups + 1, 3, 3, bins]`; the last group,
             label and decision are unknown.
         unscored: Number of rows without a score.
-        warnings: Reservations about the data.
+        warnings: Warnings about the data.
     """
 
     attribute: str
@@ -164,7 +164,10 @@ class ScoreCounts:
             AuditInputError: `by` requests another attribute or a crossing.
         """
         if by not in (None, self.attribute, [self.attribute], (self.attribute,)):
-            raise AuditInputError(f"by: the scores are counted by {self.attribute!r} only")
+            raise AuditInputError(
+                f"by: these ScoreCounts are of {self.attribute!r} only; pass "
+                f"by={self.attribute!r} or None"
+            )
         return self
 
     @classmethod

@@ -60,10 +60,7 @@ def compare_custom(
     if one.estimate is None or two.estimate is None:
         reason = f"{metric.name} has no finite value for a group"
     elif smallest < SMALLEST_UNITS:
-        reason = (
-            f"not enough data: the smaller group has {smallest:.0f} units; at least "
-            f"{SMALLEST_UNITS} are needed"
-        )
+        reason = f"the smaller group has {smallest:.0f} units; at least {SMALLEST_UNITS} are needed"
     else:
         error = math.hypot(*(run.bootstrap_error(own, rng) for own in units))
         if not error > 0 or not math.isfinite(error):

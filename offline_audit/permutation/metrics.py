@@ -259,13 +259,20 @@ def requested_metrics(metrics: Metrics) -> list[Metric | CustomMetric]:
     one = isinstance(metrics, str) or callable(metrics)
     listed: Any = [metrics] if one else metrics
     if not isinstance(listed, Iterable):
-        raise AuditInputError("metrics: must be names or functions")
+        raise _not_a_metric(listed)
     listed = list(listed)
     if not listed:
         raise AuditInputError("metrics: at least one metric is needed")
-    if not all(isinstance(metric, str) or callable(metric) for metric in listed):
-        raise AuditInputError("metrics: must be names or functions")
+    for metric in listed:
+        if not isinstance(metric, str) and not callable(metric):
+            raise _not_a_metric(metric)
     return [metric_named(m) if isinstance(m, str) else CustomMetric(m) for m in listed]
+
+
+def _not_a_metric(value: Any) -> AuditInputError:
+    return AuditInputError(
+        f"metrics: must be names from METRICS or functions; got {type(value).__name__}"
+    )
 
 
 def not_identified(metric: Metric, table: Int, sides: Sequence[tuple[str, Int]]) -> str | None:

@@ -15,9 +15,10 @@ from offline_audit.rendering import (
     TextTable,
     bounds,
     count,
+    format_p_value,
     interval_figure,
     json_ready,
-    p_words,
+    p_equals,
     rate,
     signed,
     to_html,
@@ -130,7 +131,7 @@ class Comparison:
             None where there is none.
         required_count: The smallest count with which the test runs.
         binning_error: Largest change of the effect that score bins can cause; 0 without bins.
-        warnings: Reservations about the figures.
+        warnings: Warnings about the data.
         seed: Seed of the random generator.
     """
 
@@ -235,10 +236,10 @@ class Comparison:
         interval = f"{level} interval {bounds(self.interval)} ({self.interval_method})"
         interval += "; two-sided, unlike the test" * one_sided
         notes = [] if self.effect is None else [f"effect {signed(self.effect)}, {interval}"]
-        if self.reason is not None:
+        if self.p_value is None:
             notes.append(f"no p-value: {self.reason}")
         else:
-            notes.append(f"p {_equals(self.p_value)} ({self.alternative}; {self._resampling})")
+            notes.append(f"p {p_equals(self.p_value)} ({self.alternative}; {self._resampling})")
         if self.smallest_detectable_effect is not None:
             notes.append(
                 f"smallest detectable effect {self.smallest_detectable_effect:.3f} (80% power at "
@@ -251,7 +252,7 @@ class Comparison:
             )
         if self.binning_error:
             notes.append(f"score bins change the effect by at most {self.binning_error:.4f}")
-        return notes + [f"warning: {warning}" for warning in self.warnings]
+        return notes + [f"! {warning}" for warning in self.warnings]
 
     @property
     def _resampling(self) -> str:
@@ -269,7 +270,7 @@ class Comparisons:
 
     Attributes:
         comparisons: Comparisons of each metric and group.
-        warnings: Reservations about the data as a whole.
+        warnings: Warnings about the data as a whole.
     """
 
     comparisons: tuple[Comparison, ...]
@@ -348,7 +349,7 @@ class Comparisons:
                 reasons.setdefault(comparison.reason, []).append(subject)
         notes = [f"no p-value for {', '.join(names)}: {why}" for why, names in reasons.items()]
         own = [warning for comparison in self.comparisons for warning in comparison.warnings]
-        return notes + [f"warning: {w}" for w in dict.fromkeys([*self.warnings, *own])]
+        return notes + [f"! {w}" for w in dict.fromkeys([*self.warnings, *own])]
 
 
 def _cells(comparison: Comparison) -> tuple[str, ...]:
@@ -362,10 +363,5 @@ def _cells(comparison: Comparison) -> tuple[str, ...]:
         rate(other.estimate) if other else "",
         signed(comparison.effect),
         bounds(comparison.interval),
-        p_words(comparison.p_value),
+        format_p_value(comparison.p_value),
     )
-
-
-def _equals(p_value: float | None) -> str:
-    words = p_words(p_value)
-    return words if words.startswith("<") else f"= {words}"

@@ -44,7 +44,7 @@ class Rows:
         labels: 0, 1, or −1 where it is unknown; None if not passed.
         scores: None if not passed.
         units: Number of the unit that each row belongs to; None if every row is its own unit.
-        warnings: Reservations about the data.
+        warnings: Warnings about the data.
     """
 
     crossings: tuple[Crossing, ...]

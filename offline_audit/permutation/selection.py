@@ -95,7 +95,7 @@ class SelectionTable:
         table: Groups of each attribute or crossing, in order; the unknown group last.
         confidence_level: Confidence level of the intervals.
         undecided: Number of rows without a decision, which are excluded.
-        warnings: Reservations about the figures.
+        warnings: Warnings about the data.
     """
 
     table: tuple[SelectionRow, ...]

@@ -259,7 +259,7 @@ class TableSource:
 
     Attributes:
         group_sets: Attributes and crossings, in order.
-        warnings: Reservations about the data.
+        warnings: Warnings about the data.
         offers: Available data, of `decisions`, `labels`, `scores` and `units`.
     """
 

@@ -128,7 +128,9 @@ def permutation_test(
     rows = None
     if counts is None:
         if groups is None:
-            raise AuditInputError("groups: pass arrays, or `counts`")
+            raise AuditInputError(
+                "groups: missing; pass one group per row, or pass `counts` instead"
+            )
         rows = rows_of(
             groups=groups,
             decisions=decisions,

@@ -294,18 +294,15 @@ def _why_untestable(
     rows, positives = sum(c.rows for c in own), sum(c.positives for c in own)
     present = [c for c in own if c.rows]
     if not rows:
-        return f"Not enough data: no row{_in_label(label)} has a known {attribute.name}."
+        return f"No row{_in_label(label)} has a known {attribute.name}."
     if len(present) < 2:
-        return (
-            f"Not enough data: {attribute.name} has only one group{_in_label(label)}, "
-            f"{present[0].group}."
-        )
+        return f"{attribute.name} has only one group{_in_label(label)}, {present[0].group}."
     if positives in {0, rows}:
         return (
             f"All decisions{_in_label(label)} are {int(positives > 0)}: "
             "the rates are equal and nothing can be tested."
         )
     return (
-        f"Not enough data: fewer than two groups of {attribute.name}{_in_label(label)} have "
-        f"{smallest_expected:g} people expected for each decision."
+        f"Fewer than two groups of {attribute.name}{_in_label(label)} have "
+        f"an expected count of at least {smallest_expected:g} for each decision."
     )

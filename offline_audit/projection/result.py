@@ -17,7 +17,7 @@ from offline_audit.rendering import (
     bounds,
     interval_figure,
     json_ready,
-    p_words,
+    p_equals,
     percent,
     rate,
     signed,
@@ -136,9 +136,9 @@ def _title(result: ProjectionResult) -> str:
     """The question and the answer."""
     question = f"{_QUESTION[result.criterion]} ({', '.join(result.attributes)})"
     if result.p_value is None:
-        return f"{question} No p-value. {result.reason}"
-    answer = "No" if result.rejected else "No difference shown"
-    return f"{question} {answer}: p = {p_words(result.p_value)}.".replace("p = <", "p <")
+        return f"{question} No p-value: {result.reason}"
+    answer = "Rates of decision 1 differ" if result.rejected else "No difference shown"
+    return f"{question} {answer}: p {p_equals(result.p_value)}."
 
 
 def _table(result: ProjectionResult) -> TextTable | None:
@@ -183,7 +183,7 @@ def _notes(result: ProjectionResult) -> list[str]:
         )
     if result.tolerance and len(result.favoured) < len(result.attributes):
         notes.append(f"Differences of up to {result.tolerance:g} count as fair.")
-    return [*notes, *result.warnings]
+    return [*notes, *(f"! {warning}" for warning in result.warnings)]
 
 
 def _explanation_notes(result: ProjectionResult, explanation: Explanation) -> list[str]:

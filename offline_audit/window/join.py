@@ -55,7 +55,7 @@ class JoinedLog:
             self.outcome_files = outcomes.read(model, None, verify=verify)
         self.attributes = _attributes(self.traffic_files, self.outcome_files)
         self.group_columns = {attribute: group_column(attribute) for attribute in self.attributes}
-        self._known_words: dict[str, list[str]] = {}
+        self._known_text_values: dict[str, list[str]] = {}
 
     @property
     def fields(self) -> list[str]:
@@ -104,19 +104,19 @@ class JoinedLog:
             nulls = {f: ibis.null("int8" if f == "label" else "string") for f in fields}
             return self.rows.select(*columns, **nulls)
         rows = self.rows.select(*KEYS, *(name for name in columns if name not in KEYS))
-        words = {field: self._words(field) for field in fields}
-        known = latest(self._engine, self.outcomes, words)
+        text_values = {field: self._text_values(field) for field in fields}
+        known = latest(self._engine, self.outcomes, text_values)
         joined = rows.left_join(known, KEYS)
         return joined.select(*(rows[name] for name in columns), *(known[f] for f in fields))
 
-    def _words(self, field: str) -> list[str] | None:
+    def _text_values(self, field: str) -> list[str] | None:
         """Sorted distinct values of a text field; None for numbers, or if the engine needs none."""
         if field == "label" or not self._engine.needs_words:
             return None
-        if field not in self._known_words:
+        if field not in self._known_text_values:
             values = self._engine.fetch(self.outcomes.select(field).distinct())[field]
-            self._known_words[field] = sorted(set(values.to_pylist()) - {None})
-        return self._known_words[field]
+            self._known_text_values[field] = sorted(set(values.to_pylist()) - {None})
+        return self._known_text_values[field]
 
     def without_prediction(self) -> int | None:
         """Number of predictions that have outcomes and are nowhere in the model's log.

@@ -181,7 +181,7 @@ class Provenance:
                 f"{count(len(empty), 'hour')} between the first and the last file without a file: "
                 f"{some(empty)}."
             )
-        status = "Complete." if self.complete else "NOT complete."
+        status = "Complete." if self.complete else "Incomplete: see the warnings."
         lines.append(status if self.warnings else f"{status} No warnings.")
         lines += [f"! {warning}" for warning in self.warnings]
         return "\n".join(wrapped(line) for line in lines)

@@ -87,8 +87,11 @@ def _removed(r: LogReading, log: str) -> Iterator[str]:
 def _ledger(r: LogReading, log: str) -> Iterator[str]:
     if r.unlisted:
         paths = some([file.path for file in r.unlisted])
-        files = count(len(r.unlisted), "file")
-        yield f"The ledger of the {log} does not list {files}, read nevertheless: {paths}."
+        files = f"{count(len(r.unlisted), 'file')} of the {log}"
+        they = "it was" if len(r.unlisted) == 1 else "they were"
+        yield (
+            f"{files} {are(len(r.unlisted))} not listed in the ledger; {they} read anyway: {paths}."
+        )
     if r.unreadable_entries:
         entries = count(len(r.unreadable_entries), "entry", "entries")
         paths = some(r.unreadable_entries)
@@ -117,7 +120,7 @@ def _variant(variant: SchemaVariant, log: str) -> str:
         differences.insert(0, f"without {some(variant.lacks, 6)}, read as null")
     files, has = count(len(variant.paths), "file"), "has" if len(variant.paths) == 1 else "have"
     return (
-        f"{files} of the {log} {has} another schema ({'; '.join(differences)}): "
+        f"{files} of the {log} {has} a different schema ({'; '.join(differences)}): "
         f"{some(variant.paths)}."
     )
 

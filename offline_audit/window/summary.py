@@ -19,6 +19,8 @@ from offline_audit.window.window import Window
 __all__ = ["LogSummary", "ModelSummary", "summarise"]
 
 _INDENT = 12
+# Printed words for causes of lost rows whose name in the ledger is not clear by itself.
+_CAUSES = {"torn": "partial write"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +148,7 @@ def _model_lines(model: ModelSummary) -> Iterator[str]:
         losses["of outcomes: "] = p.outcomes.reading.lost_rows
     for prefix, lost in losses.items():
         if lost:
-            yield _line("lost", f"{prefix}{sum(lost.values()):,} rows ({_list(lost)})")
+            yield _line("lost", f"{prefix}{sum(lost.values()):,} rows ({_list(_causes(lost))})")
     name = "verdicts"
     for attribute, counts in model.verdicts.verdicts.items():
         yield _line(name, f"{attribute}: {_shares(counts)}")
@@ -188,7 +190,7 @@ def _outcome_lines(p: Provenance, facts: OutcomeFacts) -> Iterator[str]:
         missing = {"label": p.rows.rows - p.rows.labelled}
         missing |= {a: p.rows.rows - n for a, n in p.rows.grouped.items()}
         shares = ", ".join(f"{a} {n:,} ({percent(n / p.rows.rows)})" for a, n in missing.items())
-        yield _line("", f"predictions without: {shares}")
+        yield _line("", f"predictions missing {shares}")
     if facts.median_delay is not None and facts.longest_delay is not None:
         median, longest = duration(facts.median_delay), duration(facts.longest_delay)
         yield _line("", f"received {median} after the prediction (median), {longest} at most")
@@ -202,7 +204,12 @@ def _list(counts: Mapping[Any, int]) -> str:
     return ", ".join(f"{name or 'unknown'} {n:,}" for name, n in counts.items())
 
 
+def _causes(lost: Mapping[str, int]) -> dict[str, int]:
+    """Lost rows by cause, in words."""
+    return {_CAUSES.get(cause, cause): rows for cause, rows in lost.items()}
+
+
 def _shares(counts: Mapping[str | None, int]) -> str:
     total = sum(counts.values())
-    parts = (f"{name or 'without'} {n:,} ({percent(n / total)})" for name, n in counts.items())
+    parts = (f"{name or 'missing'} {n:,} ({percent(n / total)})" for name, n in counts.items())
     return ", ".join(parts) or "none"

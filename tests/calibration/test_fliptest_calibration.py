@@ -11,7 +11,7 @@ from scipy import stats
 
 from offline_audit import Columns, map_method
 from offline_audit.fliptest.flipset import DecidedRows, counterparts_of
-from offline_audit.fliptest.resampling import bootstrap, null_sizes, share_interval
+from offline_audit.fliptest.resampling import bootstrap, null_and_p_value, share_interval
 from offline_audit.maps.transport_map import SQUARED_L2
 
 COLUMNS = Columns.numeric(["a", "b"])
@@ -70,7 +70,7 @@ def rejections(name, simulations, *, n, null=unchanged):
         method = map_method(name)
         fitted = method.fit(first.features, second.features, COLUMNS, seed=number)
         flipset, _ = counterparts_of(first, fitted, LinearRule(), 8)
-        sizes, _ = null_sizes(
+        sizes, _ = null_and_p_value(
             first,
             second,
             null(method, first, second),

@@ -473,7 +473,7 @@ def test_a_crossing_without_known_groups_is_not_enough_data(tmp_path, audit):
     folder = write_log(tmp_path, ethnicities=(None, None))
     for finding in audited(folder, audit, ("sex", "ethnicity")):
         assert finding.outcome == "not enough data"
-        assert finding.reason == "Two groups of sex × ethnicity are needed, and none is known."
+        assert finding.reason == "At least two groups of sex × ethnicity are needed; none is known."
 
 
 @pytest.mark.parametrize("audit", AUDITS)
@@ -495,7 +495,7 @@ def test_one_known_group_is_not_enough_data(tmp_path, audit):
     assert len(result) > 0
     for finding in result:
         assert finding.outcome == "not enough data"
-        assert finding.reason == "Two groups of sex are needed, and only female is known."
+        assert finding.reason == "At least two groups of sex are needed; only female is known."
 
 
 @pytest.mark.parametrize("audit", AUDITS)

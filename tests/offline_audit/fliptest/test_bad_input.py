@@ -81,13 +81,13 @@ def test_seeds_of_any_size_are_accepted():
     ("features", "groups", "message"),
     [
         (X[TWO], GROUP[: 2 * N - 1], "different lengths: features 300, groups of group 299"),
-        (X[TWO], np.repeat("a", 2 * N), "Two groups of group are needed, and only a is known"),
-        (X[TWO], [None] * (2 * N), "Two groups of group are needed, and none is known"),
+        (X[TWO], np.repeat("a", 2 * N), "At least two groups of group are needed; only a is known"),
+        (X[TWO], [None] * (2 * N), "At least two groups of group are needed; none is known"),
         (X[TWO], np.arange(2 * N), "300 distinct values"),
         (X[TWO], np.where(GROUP[TWO] == "a", "Man", "man "), "differ only in case or spaces"),
         (X[TWO], np.zeros((2 * N, 2)), "one value per row"),
         (X[TWO], None, "groups of group"),
-        (X[:0], GROUP[:0], "Two groups of group are needed"),
+        (X[:0], GROUP[:0], "At least two groups of group are needed"),
         (np.where(np.arange(2) == 1, np.nan, X[TWO]), GROUP[TWO], "in column 1, row 0"),
         (X[TWO, 0], GROUP[TWO], "table of numbers"),
     ],
@@ -275,7 +275,7 @@ def test_results_before_a_failure_of_the_model_are_returned(error):
         _, partial = failing_after(calls, error)
         assert not partial.complete
         assert any(w.startswith("Not complete: ") for w in partial.warnings)
-        assert "NOT complete" in " ".join(str(partial).split())
+        assert "Incomplete: see the warnings" in " ".join(str(partial).split())
         for direction, expected in zip(partial, whole, strict=True):
             if direction.p_value is None:
                 assert direction.reason == "the model failed during the test; see the warnings."

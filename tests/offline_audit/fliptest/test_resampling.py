@@ -12,7 +12,7 @@ from scipy import stats
 from monitor import Feature
 from offline_audit import AuditedModel, Columns, map_method
 from offline_audit.fliptest.flipset import DecidedRows, counterparts_of, gross_share
-from offline_audit.fliptest.resampling import bootstrap, null_sizes, share_interval
+from offline_audit.fliptest.resampling import bootstrap, null_and_p_value, share_interval
 from offline_audit.maps.transport_map import SQUARED_L2
 
 ONE = Columns.numeric(["x"])
@@ -62,7 +62,7 @@ def null_sizes_of_shifts(by, observed, n_resamples):
     """Null sizes for 20 values in [-0.5, 0.5] per group: a shift by 1 flips values below 0."""
     first, second = group(np.linspace(-0.5, 0.5, 20)), group(np.linspace(-0.5, 0.5, 20))
     method, ticks = Shift(by=by), []
-    result = null_sizes(
+    result = null_and_p_value(
         first,
         second,
         method,
@@ -99,7 +99,7 @@ def test_the_p_value_is_exact_for_known_sizes():
     """All rows are below the threshold: a shift by 1 flips all rows of any permutation."""
     first = second = group(np.full(30, -0.5))
     method = Shift(by=[0.0, 0.0, 1.0, 1.0, 0.0, 0.0])
-    one, other = null_sizes(
+    one, other = null_and_p_value(
         first,
         second,
         method,
@@ -119,7 +119,7 @@ def test_the_p_value_is_exact_for_known_sizes():
 def test_permutations_keep_group_sizes_and_rows():
     first, second = group(np.arange(12) - 6), group(np.arange(12, 20))
     method = Shift(by=[0.0])
-    null_sizes(
+    null_and_p_value(
         first, second, method, ONE, ThresholdModel(), (0, 0), n_resamples=8, seed=3, tick=no_tick
     )
     sources = set()
@@ -132,7 +132,7 @@ def test_permutations_keep_group_sizes_and_rows():
     # The map of the other direction is fitted to the same permutation.
     (forward, backward), repeated = method.fits[:2], Shift(by=[0.0])
     assert np.array_equal(forward[0], backward[1])
-    null_sizes(
+    null_and_p_value(
         first, second, repeated, ONE, ThresholdModel(), (0, 0), n_resamples=8, seed=3, tick=no_tick
     )
     assert all(np.array_equal(a[0], b[0]) for a, b in zip(method.fits, repeated.fits, strict=True))
@@ -142,7 +142,7 @@ def test_identity_maps_are_not_fitted_and_the_model_is_not_called():
     rng = np.random.default_rng(0)
     first, second = group(rng.normal(size=200)), group(rng.normal(size=200))
     model = ThresholdModel()
-    one, _ = null_sizes(
+    one, _ = null_and_p_value(
         first,
         second,
         map_method("joint_quantile"),
@@ -179,7 +179,7 @@ def test_the_identity_shortcut_does_not_change_the_null_distribution():
     first, second = group(rows[:70]), group(rows[70:])
     quick = map_method("joint_quantile")
     result, expected = (
-        null_sizes(
+        null_and_p_value(
             first,
             second,
             method,

@@ -122,7 +122,7 @@ def test_texts_fit_a_terminal_with_long_group_names(result):
     )
     lines = str(result_of(widest)).splitlines()
     assert max(map(len, lines)) <= 100
-    assert "label 1" in lines[3]
+    assert "label 1" in lines[4]
 
 
 def test_short_names_are_not_truncated():
@@ -153,7 +153,7 @@ def test_a_missing_result_is_reported(result):
 
 def test_an_incomplete_test_is_reported_first():
     text = str(result_of(direction_of(), complete=False, warnings=("Not complete: gone.",)))
-    assert "NOT complete." in " ".join(" ".join(text.splitlines()[:2]).split())
+    assert "Incomplete: see the warnings." in " ".join(" ".join(text.splitlines()[:2]).split())
     assert "! Not complete: gone." in text
 
 

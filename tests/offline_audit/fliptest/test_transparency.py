@@ -154,7 +154,7 @@ def test_few_people_are_suppressed_and_zero_is_reported():
     report = report_of(flipset, smallest_cell=people + 1)
     assert (report.people, report.members, report.share, report.asked) == (None, None, None, 0)
     assert report.features == report.by_undoing == report.by_magnitude == ()
-    assert report.reason == f"fewer than {people + 1} people flip on this side"
+    assert report.reason == f"fewer than {people + 1} people with advantaged flips"
     assert str(people) not in str(report).replace(str(people + 1), "")
     assert report_of(flipset, smallest_cell=people).features
     unchanged = Flipset(
@@ -165,14 +165,14 @@ def test_few_people_are_suppressed_and_zero_is_reported():
     )
     no_flips = report_of(unchanged)
     assert (no_flips.people, no_flips.members, no_flips.share) == (0, 0, 0.0)
-    assert "no one flips on this side" in str(no_flips)
+    assert "no advantaged flips" in str(no_flips)
     empty = Flipset(
         features=flipset.features[:0],
         counterparts=flipset.counterparts[:, :0],
         decisions=flipset.decisions[:0],
         counterpart_decisions=flipset.counterpart_decisions[:, :0],
     )
-    assert report_of(empty).reason == "no one flips on this side"
+    assert report_of(empty).reason == "no advantaged flips"
 
 
 def test_changes_of_few_people_are_not_named():

@@ -21,7 +21,7 @@ def test_people_and_not_rows_are_counted():
     groups = np.array(["a"] * 300 + ["b"] * 100)
     units = np.concatenate([np.arange(300), np.full(100, 300)])
     result = projected(DECISIONS, DISTANCES, groups, units=units)
-    assert "fewer than two groups" in (result.reason or "")
+    assert "Fewer than two groups" in (result.reason or "")
 
 
 def test_a_small_group_is_excluded_and_the_others_are_tested():

@@ -52,7 +52,7 @@ INVALID: dict[str, dict[str, Any]] = {
     "groups: at least one protected attribute": {"groups": {}},
     "different lengths: .* groups of group 399": {"groups": GROUPS[1:]},
     r"'A ' and 'a' differ only in case or spaces": {"groups": changed(GROUPS, 9, "A ")},
-    r"1 name not expected: 'c'; expected are a, b": {
+    r"unexpected group 'c'; expected: a, b": {
         "groups": changed(GROUPS, 9, "c"),
         "expected_groups": ["a", "b"],
     },

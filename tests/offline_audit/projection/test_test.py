@@ -23,11 +23,11 @@ LABELS = RNG.integers(0, 2, N)
 WITHOUT_P: dict[str, dict[str, Any]] = {
     "All decisions are 1": {"decisions": np.ones(N, dtype=int)},
     "group has only one group, a": {"groups": np.array(["a"] * N)},
-    "no row has a known group": {"groups": np.array([None] * N)},
-    "fewer than two groups of group have 5 people": {
+    "No row has a known group": {"groups": np.array([None] * N)},
+    "Fewer than two groups of group have an expected count of at least 5": {
         "groups": np.array(["a"] * (N - 4) + ["b"] * 4)
     },
-    "no row with label 0 has a known group": {
+    "No row with label 0 has a known group": {
         "labels": np.ones(N),
         "criterion": "equalized_odds",
     },

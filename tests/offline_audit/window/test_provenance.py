@@ -89,7 +89,7 @@ def test_a_missing_partition_a_corrupt_file_and_an_old_schema_are_all_reported(l
     assert variant.differs == (("age", "string", "float"),)
     assert warned(result, "missing", HOURS[0], "100 rows")
     assert warned(result, "corrupt", HOURS[1], "digest")
-    assert warned(result, "another schema", "income", "age is string, read as float")
+    assert warned(result, "a different schema", "income", "age is string, read as float")
     assert result.rows.by_version == {"0": 60, "1": 200}
     rows = joined_rows(before, outcomes) + joined_rows(remaining, outcomes)
     with Window.read(log, tmp_path / "outcomes") as window:
@@ -133,7 +133,9 @@ def test_a_file_that_is_not_in_the_ledger_is_read_unless_it_is_corrupt(log):
     assert [file.path for file in result.log.reading.unlisted] == [f"{V1}/{HOURS[0]}/s2.parquet"]
     assert [file.path for file in result.log.corrupt] == [f"{V1}/{HOURS[0]}/s3.parquet"]
     assert result.rows.rows == 420
-    assert warned(result, "does not list 1 file")
+    assert warned(
+        result, "1 file of the traffic log is not listed in the ledger; it was read anyway"
+    )
     assert warned(result, "s3.parquet", "not readable as Parquet")
 
 

@@ -40,12 +40,12 @@ def test_the_text_has_span_rows_losses_and_outcomes_and_fits_a_terminal(folder):
     for words in (
         "2026-03-01 22:00:00 UTC to 2026-03-02 01:59:24 UTC",
         "rows      400 (version 1: 400)",
-        "lost      3 rows (torn 3)",
+        "lost      3 rows (partial write 3)",
         "4 not in the ledger",
-        "sex: typical",
+        "sex: above",
         f"outcomes  {outcomes.num_rows}, of ",
         "without a prediction: 0",
-        "predictions without: label",
+        "predictions missing label",
         "after the prediction (median)",
     ):
         assert words in text, words
