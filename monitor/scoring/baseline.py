@@ -62,7 +62,7 @@ class Baseline:
     levels: Mapping[str, Level]
 
     @classmethod
-    def take(
+    def from_scores(
         cls,
         scores: Mapping[str, Mapping[Signal, NDArray[np.float64]]],
         hard_flips: Mapping[str, NDArray[np.float64]],
@@ -120,8 +120,8 @@ class Baseline:
             BundleError: They are damaged.
         """
         try:
-            head, arrays = read_npz(data)
-            levels = {name: Level(**level) for name, level in head["levels"].items()}
+            header, arrays = read_npz(data)
+            levels = {name: Level(**level) for name, level in header["levels"].items()}
             scores: dict[str, dict[Signal, NDArray[np.float64]]] = {name: {} for name in levels}
             for key, values in arrays.items():
                 attribute, _, signal = key.rpartition("/")

@@ -224,7 +224,7 @@ def maps_to_npz(maps: Mapping[str, TransportMaps], logit_spread: float) -> bytes
 
 def _maps_from_npz(data: bytes, manifest: Manifest) -> tuple[dict[str, TransportMaps], float]:
     try:
-        head, arrays = read_npz(data)
+        header, arrays = read_npz(data)
         maps = {
             attribute.name: TransportMaps.from_arrays(
                 {
@@ -235,20 +235,21 @@ def _maps_from_npz(data: bytes, manifest: Manifest) -> tuple[dict[str, Transport
             )
             for index, attribute in enumerate(manifest.protected_attributes)
         }
-        spread = head["logit_spread"]
+        spread = header["logit_spread"]
     except Exception as error:  # noqa: BLE001 - damaged bytes can raise nearly any exception
         raise BundleError(f"maps.npz cannot be read: {error!r:.200}") from None
     if not (isinstance(spread, float) and 0 <= spread < math.inf):
         raise BundleError(f"maps.npz cannot be read: logit_spread is {spread!r:.40}")
     for attribute in manifest.protected_attributes:
-        own = maps[attribute.name]
-        if own.groups != len(attribute.groups):
+        attribute_maps = maps[attribute.name]
+        if attribute_maps.groups != len(attribute.groups):
             raise BundleError(
-                f"maps.npz has {own.groups} groups of {attribute.name!r}; the manifest has "
-                f"{len(attribute.groups)}"
+                f"maps.npz has {attribute_maps.groups} groups of {attribute.name!r}; the manifest "
+                f"has {len(attribute.groups)}"
             )
-        if own.width != manifest.width:
+        if attribute_maps.width != manifest.width:
             raise BundleError(
-                f"maps.npz has {own.width} columns; the manifest has {manifest.width} features"
+                f"maps.npz has {attribute_maps.width} columns; the manifest has {manifest.width} "
+                "features"
             )
     return maps, spread

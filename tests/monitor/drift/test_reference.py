@@ -19,7 +19,7 @@ def taken(margin, change, *, seed=0, name="sex") -> DriftReference:
     n = len(margin)
     half = np.full((n, 2), 0.5)
     signals = Signals(hard_flips=np.zeros(n), expected_change=np.array(change), posterior=half)
-    return DriftReference.take(np.array(margin, float), {name: signals}, seed=seed)
+    return DriftReference.from_rows(np.array(margin, float), {name: signals}, seed=seed)
 
 
 def test_one_half_places_the_bins_and_the_other_is_counted():
@@ -162,10 +162,10 @@ def test_unsuitable_calibration_rows_are_refused():
     with pytest.raises(FitError, match="at least 4 rows"):
         taken([1.0], [0.0])
     with pytest.raises(FitError, match="protected attribute"):
-        DriftReference.take(np.zeros(9), {}, seed=0)
+        DriftReference.from_rows(np.zeros(9), {}, seed=0)
 
 
 def test_signals_of_another_length_are_refused():
     batch = predictions(np.random.default_rng(0), 9)
     with pytest.raises(ValueError, match="do not have the shapes of 8 predictions and 2 groups"):
-        DriftReference.take(batch.margin[:8], batch.attributes, seed=0)
+        DriftReference.from_rows(batch.margin[:8], batch.attributes, seed=0)

@@ -17,7 +17,7 @@ from monitor.scoring.baseline import SIGNALS, Baseline
 def baseline(scores, flips=None) -> Baseline:
     scores = np.asarray(scores, float)
     flips = np.zeros(len(scores)) if flips is None else np.asarray(flips, float)
-    return Baseline.take({"sex": dict.fromkeys(SIGNALS, scores)}, {"sex": flips})
+    return Baseline.from_scores({"sex": dict.fromkeys(SIGNALS, scores)}, {"sex": flips})
 
 
 @settings(max_examples=200)

@@ -278,7 +278,7 @@ def test_the_stream_can_be_watched_from_what_the_bundle_holds(fitted):
 
 def test_a_drift_reference_of_other_attributes_is_refused(fitted, tmp_path):
     bundle = pinned(fitted)
-    other = DriftReference.take(
+    other = DriftReference.from_rows(
         np.arange(8.0),
         {
             "age": Signals(
