@@ -55,6 +55,16 @@ class ClosedSegment:
 class Appender:
     """Writes one segment at a time in a directory.
 
+    When a record is durable, that is, survives a power failure (`traffic.durability`):
+
+    - `process`: once the kernel has written it; nothing calls fsync on an open segment.
+    - `interval`: after the next call of `sync`, which the spool makes every `sync_seconds`.
+    - `always` (`always_sync`): before `write` returns. If that fsync fails, the record may not be
+      durable: the failure is counted in `sync_failures`, the segment is closed, and `write` still
+      returns True, so the response is sent all the same.
+
+    In all modes a record survives a kill of the process once `write` has returned True.
+
     Attributes:
         closed: Segments to be compacted, oldest first.
         rows: Number of rows that were written.
