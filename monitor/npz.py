@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Arrays", "read_npz", "write_npz"]
+from monitor.errors import first_line
+
+__all__ = ["Arrays", "damaged_file", "read_npz", "write_npz"]
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -48,6 +50,13 @@ def read_npz(data: bytes) -> tuple[dict[str, Any], Arrays]:
     if not isinstance(header, dict):
         raise TypeError("the header is not a JSON object")
     return header, arrays
+
+
+def damaged_file(name: str, cause: Exception | str) -> str:
+    """Message for a damaged file of a bundle."""
+    if isinstance(cause, Exception):
+        cause = first_line(cause) + (" is missing" if isinstance(cause, KeyError) else "")
+    return f"{name} is damaged ({cause}); run `evenhand fit` again"
 
 
 def _array(content: bytes) -> NDArray[Any]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from monitor.drift.share import ShareSums, usable_sums
 from monitor.errors import BundleError, FitError
-from monitor.npz import read_npz, write_npz
+from monitor.npz import damaged_file, read_npz, write_npz
 from monitor.scoring.scores import Predictions, Signals
 
 __all__ = ["DetectorId", "DriftReference", "Layout"]
@@ -188,7 +188,7 @@ class DriftReference:
         except BundleError:
             raise
         except Exception as error:  # noqa: BLE001 - damaged bytes can raise nearly any exception
-            raise BundleError(f"drift.npz cannot be read: {error!r:.200}") from None
+            raise BundleError(damaged_file("drift.npz", error)) from None
         shares = {
             name: ShareSums(count=n, total=total, variation=variation)
             for name, (n, total, variation) in zip(layout.groups, sums.tolist(), strict=True)

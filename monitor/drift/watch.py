@@ -92,7 +92,10 @@ class Drift:
         if window < 1 or window % (BLOCKS * CHECKS):
             raise ValueError(f"window is {window}; it must be a multiple of {BLOCKS * CHECKS}")
         if window > run_length:
-            raise ValueError(f"window is {window}; it must not exceed the run length")
+            raise ValueError(
+                f"drift.window is {window}; it must be at most drift.run_length, which is "
+                f"{run_length:g}"
+            )
         rng = np.random.default_rng() if rng is None else rng
         return cls(reference, bundle_digest, level, run_length, window, rng)
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitor.errors import BundleError, FitError
-from monitor.npz import read_npz, write_npz
+from monitor.npz import damaged_file, read_npz, write_npz
 
 __all__ = ["SIGNALS", "Baseline", "Level", "Signal"]
 
@@ -128,7 +128,7 @@ class Baseline:
                 _check(values, signal)
                 scores[attribute][signal] = values  # type: ignore[index]
         except Exception as error:  # noqa: BLE001 - damaged bytes can raise nearly any exception
-            raise BundleError(f"baseline.npz cannot be read: {error!r:.200}") from None
+            raise BundleError(damaged_file("baseline.npz", error)) from None
         return cls(scores=scores, levels=levels)
 
 

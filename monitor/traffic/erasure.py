@@ -39,7 +39,7 @@ _POLL_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLocation:
-    """Where a log is.
+    """Location of a log.
 
     Attributes:
         store: Store of its Parquet files and its ledger.

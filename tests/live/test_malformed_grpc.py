@@ -127,10 +127,13 @@ CASES: dict[str, tuple[Spoil, str]] = {
     "out of range": (listed("int_contents", [300] * 50, "INT8"), "has an element out of range"),
     "not a number": (holding(np.nan), "feature 'savings' of row 1 is not a finite number"),
     "infinite": (holding(-np.inf), "feature 'savings' of row 1 is not a finite number"),
-    "text that is no number": (texts(b"48211.75x"), "has an element that is not a number"),
+    "text that is no number": (texts(b"48211.75x"), "an element is not a number"),
     "text that says it is not a number": (texts(b"nan"), "is not a finite number"),
     "text too large": (texts(b"1e300"), "is not a finite number"),
-    "text longer than any number": (texts(b"1." + b"0" * 70 + b"e3"), "'features' is BYTES"),
+    "text longer than any number": (
+        texts(b"1." + b"0" * 70 + b"e3"),
+        "'features' has datatype BYTES",
+    ),
     "lying lengths": (
         lambda request: (typed("BYTES")(request), raw(b"\xff\xff\xff\xff" + b"1" * 99)(request)),
         "does not consist of 50 BYTES elements",

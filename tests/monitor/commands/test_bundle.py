@@ -186,7 +186,7 @@ def test_verify_uses_the_limits_of_the_config(bundle_path, monkeypatch):
     assert torch.get_num_threads() == 2
     torch.set_num_threads(1)
     monkeypatch.setenv("EVENHAND_BUNDLE_MAX_BYTES", "100")
-    assert_one_message(evenhand("bundle", "verify", bundle_path), "larger than the 100 bytes")
+    assert_one_message(evenhand("bundle", "verify", bundle_path), "larger than 100 bytes")
 
 
 def test_verify_without_a_path_says_how_to_set_one():

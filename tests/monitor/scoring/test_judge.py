@@ -110,7 +110,7 @@ def test_native_code_of_an_unpinned_bundle_is_never_run(fitted, caplog, monkeypa
         ("kernel/torch-2.6.0-avx2.aoti", "compiled for torch 2.6.0 on avx2; this is torch"),
         ("kernel/torch-{torch}-avx1024.aoti", "on avx1024; this is torch"),
         ("kernel/torch-{torch}-avx2.aoti", "cannot be loaded"),
-        ("kernel/notes.txt", "holds no compiled code"),
+        ("kernel/notes.txt", "contains no compiled code"),
     ],
 )
 def test_code_that_does_not_fit_is_refused_and_uncompiled_code_serves(fitted, name, reason, caplog):
@@ -253,7 +253,7 @@ def test_fit_goes_on_without_a_compiler_and_says_so(tmp_path, monkeypatch):
     assert "no C++ compiler" in result.not_compiled
     assert "`evenhand bundle compile` adds" in result.compiled_in_words
     judge = Judge.load(result.bundle)
-    assert "holds no compiled code" in judge.no_kernel_reason
+    assert "contains no compiled code" in judge.no_kernel_reason
 
 
 def test_the_stream_can_be_watched_from_what_the_bundle_holds(fitted):
@@ -293,5 +293,5 @@ def test_a_drift_reference_of_other_attributes_is_refused(fitted, tmp_path):
 
 def test_maps_that_do_not_fit_each_other_are_refused(fitted):
     bundle = pinned(fitted)
-    with pytest.raises(BundleError, match=r"maps\.npz cannot be read"):
+    with pytest.raises(BundleError, match=r"maps\.npz is damaged"):
         Judge.load(replace(bundle, files=bundle.files | {"maps.npz": b"PK\x03\x04"}))
