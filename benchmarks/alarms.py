@@ -58,7 +58,9 @@ class Change:
 def alarms(before: Scores, after: Scores, attribute: str) -> dict[Signal, list[int]]:
     """Number of predictions above a baseline, by signal and at each of `ALPHAS`."""
     hard_flips = before.attributes[attribute].hard_flips.double().numpy()
-    baseline = Baseline.take({attribute: _signals(before, attribute)}, {attribute: hard_flips})
+    baseline = Baseline.from_scores(
+        {attribute: _signals(before, attribute)}, {attribute: hard_flips}
+    )
     counts = {}
     for signal, values in _signals(after, attribute).items():
         p_values = baseline.p_values(attribute, signal, values)

@@ -25,13 +25,13 @@ from benchmarks.claims import Claim, Say, Scale, report
 from benchmarks.streams import SETTINGS, Pool, Setting, run
 from monitor import Drift
 from monitor.drift.alarms import Alarm
-from monitor.drift.reference import DriftReference, Watcher
+from monitor.drift.reference import DetectorId, DriftReference
 
 _SEED = 2000
 _LEVEL, _RUN_LENGTH = 0.01, 1e6
 _CLEAN, _LONGEST = 5_000, 50_000
 _RISE = 0.005
-_SHARE, _CHANGE = Watcher("share", "sex"), Watcher("change", "sex")
+_SHARE, _CHANGE = DetectorId("share", "sex"), DetectorId("change", "sex")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,11 +106,11 @@ def measure(scale: Scale, say: Say) -> list[Claim]:
 
 def _null_runs(pool: Pool, sizes: _Sizes) -> Claim:
     """Draw reference and stream from one pool, so that they are exactly exchangeable."""
-    steps, alarms = 100_000 // sizes.shorter, Counter[Watcher]()
+    steps, alarms = 100_000 // sizes.shorter, Counter[DetectorId]()
     for number in range(sizes.null_runs):
         rng = np.random.default_rng(_SEED + number)
         rows = pool.drawn(rng, sizes.baseline)
-        reference = DriftReference.take(rows.margin, rows.attributes, seed=number)
+        reference = DriftReference.from_rows(rows.margin, rows.attributes, seed=number)
         drift = _watch(reference, rng)
         run(drift, [(pool, steps)], rng)
         alarms.update(alarm.watcher for alarm in drift.alarms)
@@ -224,7 +224,7 @@ def _other_people(settings: list[Setting], sizes: _Sizes) -> Claim:
 def _cost(setting: Setting, *, scale: Scale) -> Iterator[Claim]:
     rng, pool = np.random.default_rng(_SEED), setting.clean.of("sex")
     rows = pool.drawn(rng, 10_000)
-    reference = DriftReference.take(rows.margin, rows.attributes, seed=_SEED)
+    reference = DriftReference.from_rows(rows.margin, rows.attributes, seed=_SEED)
     drift = _watch(reference, rng)
     batches = [pool.drawn(rng, 32) for _ in range(100)] * 10
     rounds = []
@@ -261,7 +261,7 @@ def _cost(setting: Setting, *, scale: Scale) -> Iterator[Claim]:
 
 def _after(
     setting: Setting, pool: Pool, number: int, *, longest: int, stop: bool = True
-) -> dict[Watcher, Alarm]:
+) -> dict[DetectorId, Alarm]:
     """Alarms after a change that follows clean predictions; earlier alarms are acknowledged.
 
     With `stop`, the stream ends once the share has separated and every cause is determined.
@@ -280,7 +280,7 @@ def _after(
     return {alarm.watcher: alarm for alarm in drift.alarms}
 
 
-def _delay(alarms: dict[Watcher, Alarm], watcher: Watcher) -> float:
+def _delay(alarms: dict[DetectorId, Alarm], watcher: DetectorId) -> float:
     return alarms[watcher].at - _CLEAN if watcher in alarms else math.inf
 
 

@@ -104,7 +104,7 @@ def _make(home: Path, subject: KernelSubject) -> None:
     sensitivity, target = subject.sensitivity, Target.here()
     scores = sensitivity.scores(subject.rows)
     predictions = scores.predictions
-    baseline = Baseline.take(
+    baseline = Baseline.from_scores(
         {name: signal_values(own) for name, own in scores.attributes.items()},
         {name: own.hard_flips.double().numpy() for name, own in scores.attributes.items()},
     )
@@ -113,7 +113,7 @@ def _make(home: Path, subject: KernelSubject) -> None:
         "status.pt2": export_classifier(subject.status, sensitivity.spec.width),
         "maps.npz": maps_to_npz(sensitivity.maps, sensitivity.logit_spread),
         "baseline.npz": baseline.to_npz(),
-        "drift.npz": DriftReference.take(
+        "drift.npz": DriftReference.from_rows(
             predictions.margin, predictions.attributes, seed=0
         ).to_npz(),
     }

@@ -97,7 +97,7 @@ class Setting:
         clean = _scored(subject, traffic)
         return cls(
             name=name,
-            reference=DriftReference.take(calm.margin, calm.attributes, seed=seed),
+            reference=DriftReference.from_rows(calm.margin, calm.attributes, seed=seed),
             clean=Pool(scored=clean),
             injected=Pool(scored=_scored(subject.replaced(biased), traffic)),
             tuned=Pool(scored=_scored(subject.replaced(tuned), traffic)),

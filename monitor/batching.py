@@ -83,8 +83,8 @@ class Batcher:
         self._waiting: list[Waiting] = []
         self._rows = 0
         self._expected = 1
-        self._were_waiting, self._looked = 0, 0.0
-        self._to_trial = _TRIAL
+        self._were_waiting, self._polled_at = 0, 0.0
+        self._batches_until_trial = _TRIAL
         self._next: asyncio.Handle | None = None
 
     async def submit(self, request_id: str, features: Features, first_row: int = 0) -> Share:
@@ -103,39 +103,39 @@ class Batcher:
             return await self._in_pieces(request_id, features)
         future: asyncio.Future[Share] = self._loop.create_future()
         if self._rows + len(features) > self._max_rows:
-            self._leave()
+            self._dispatch()
         since = time.monotonic()
         self._waiting.append(Waiting(request_id, first_row, features, since, future))
         self._rows += len(features)
         if self._rows >= self._max_rows:
-            self._leave()
+            self._dispatch()
         elif self._next is None:
             self._begin()
-        elif len(self._waiting) == self._expected and self._to_trial:
+        elif len(self._waiting) == self._expected and self._batches_until_trial:
             self._next.cancel()
-            self._next = self._loop.call_soon(self._leave)
+            self._next = self._loop.call_soon(self._dispatch)
         return await future
 
     def _begin(self) -> None:
         """Schedule a batch that has its first request."""
         if self._expected > 1 and self._window > 0:
-            self._to_trial = (self._to_trial or _TRIAL) - 1
-            self._look_again()
+            self._batches_until_trial = (self._batches_until_trial or _TRIAL) - 1
+            self._schedule_poll()
         else:
-            self._next = self._loop.call_soon(self._leave)
+            self._next = self._loop.call_soon(self._dispatch)
 
-    def _look_again(self) -> None:
-        self._were_waiting, self._looked = len(self._waiting), time.monotonic()
-        self._next = self._loop.call_later(_IDLE, self._look)
+    def _schedule_poll(self) -> None:
+        self._were_waiting, self._polled_at = len(self._waiting), time.monotonic()
+        self._next = self._loop.call_later(_IDLE, self._poll)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """Run the batch if no request was added and the loop was idle, or if the window is over."""
         now = time.monotonic()
-        busy = len(self._waiting) > self._were_waiting or now - self._looked > _IDLE + _ON_TIME
+        busy = len(self._waiting) > self._were_waiting or now - self._polled_at > _IDLE + _ON_TIME
         if busy and now - self._waiting[0].since < self._window:
-            self._look_again()
+            self._schedule_poll()
         else:
-            self._leave()
+            self._dispatch()
 
     async def _in_pieces(self, request_id: str, features: Features) -> Share:
         """A request larger than a batch: other requests run between its pieces."""
@@ -148,7 +148,7 @@ class Batcher:
             await asyncio.sleep(0)
         return Share(ScoringResult.joined(pieces), 0, len(features))
 
-    def _leave(self) -> None:
+    def _dispatch(self) -> None:
         """Run all waiting requests as one batch."""
         if self._next is not None:
             self._next.cancel()

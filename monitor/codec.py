@@ -179,12 +179,16 @@ def _from_elements(tensor: InputTensor, data: Sequence[object]) -> NDArray[np.ge
     datatype, kinds = tensor.datatype, set(map(type, data))
     if datatype == "BYTES":
         if not kinds <= {bytes, str}:
-            raise BadRequestError(f"{_label(tensor)} is BYTES and has elements that are not text")
+            raise BadRequestError(
+                f"{_label(tensor)} has datatype BYTES, but some elements are not strings"
+            )
         return _numbers(tensor, [t if isinstance(t, bytes) else str(t).encode() for t in data])
     floating = datatype.startswith(("FP", "BF"))
     allowed: set[type] = {bool} if datatype == "BOOL" else {int, float} if floating else {int}
     if not kinds <= allowed:
-        raise BadRequestError(f"{_label(tensor)} is {datatype} and has elements of another type")
+        raise BadRequestError(
+            f"{_label(tensor)} has datatype {datatype}, but some elements have another type"
+        )
     if datatype == "BOOL":
         return np.array(data, bool)
     try:
@@ -196,7 +200,7 @@ def _from_elements(tensor: InputTensor, data: Sequence[object]) -> NDArray[np.ge
 
 def _numbers(tensor: InputTensor, texts: list[bytes]) -> NDArray[np.float64]:
     """Numbers that were sent as text."""
-    message = f"{_label(tensor)} is BYTES and has an element that is not a number"
+    message = f"{_label(tensor)} has datatype BYTES, but an element is not a number"
     if any(len(text) > _MAX_NUMBER_LENGTH or b"_" in text for text in texts):
         raise BadRequestError(message)
     try:

@@ -218,7 +218,7 @@ def _type_in_words(option: Any, metadata: list[Any]) -> str:
 
 
 def _range(metadata: list[Any]) -> str:
-    """Such as ` from 1 to 5`, or ` above 0 and below 1`."""
+    """Text such as ` from 1 to 5`, or ` above 0 and below 1`."""
     bounds = {
         bound: getattr(m, bound)
         for m in metadata

@@ -6,7 +6,7 @@
     ├── PopulationError          a synthetic population is not possible
     ├── ServeError               the sidecar cannot start or stop
     ├── TrafficError             a log or outcomes cannot be read, written or changed
-    ├── RequestError             a request gets no prediction
+    ├── RequestError             a request failed and no prediction is returned
     │   ├── BadRequestError      the request is malformed or does not match the model
     │   ├── NotFoundError        the model, version or alarm does not exist
     │   ├── TooLargeError        the request exceeds a limit of the config
@@ -88,7 +88,10 @@ class TrafficError(EvenhandError):
 
 
 class RequestError(EvenhandError):
-    """A request gets no prediction. The text is sent to the client, without feature values."""
+    """A request failed and no prediction is returned.
+
+    The text is sent to the client, without feature values.
+    """
 
 
 class BadRequestError(RequestError):

@@ -15,15 +15,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Arrays", "read_npz", "write_npz"]
+from monitor.errors import first_line
+
+__all__ = ["Arrays", "damaged_file", "read_npz", "write_npz"]
 
 Arrays = dict[str, NDArray[Any]]
 
 
-def write_npz(head: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> bytes:
+def write_npz(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> bytes:
     """Contents of an npz file with a header and arrays, uncompressed."""
     buffer = io.BytesIO()
-    np.savez(buffer, head=np.array(json.dumps(head)), **arrays)  # type: ignore[arg-type]
+    np.savez(buffer, head=np.array(json.dumps(header)), **arrays)  # type: ignore[arg-type]
     return buffer.getvalue()
 
 
@@ -44,10 +46,17 @@ def read_npz(data: bytes) -> tuple[dict[str, Any], Arrays]:
         if sum(member.file_size for member in members) > len(data):
             raise ValueError("the members are larger than the file")
         arrays = {m.filename.removesuffix(".npy"): _array(file.read(m)) for m in members}
-    head = json.loads(str(arrays.pop("head")))
-    if not isinstance(head, dict):
+    header = json.loads(str(arrays.pop("head")))
+    if not isinstance(header, dict):
         raise TypeError("the header is not a JSON object")
-    return head, arrays
+    return header, arrays
+
+
+def damaged_file(name: str, cause: Exception | str) -> str:
+    """Message for a damaged file of a bundle."""
+    if isinstance(cause, Exception):
+        cause = first_line(cause) + (" is missing" if isinstance(cause, KeyError) else "")
+    return f"{name} is damaged ({cause}); run `evenhand fit` again"
 
 
 def _array(content: bytes) -> NDArray[Any]:

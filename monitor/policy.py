@@ -168,7 +168,7 @@ class Policy:
     def in_words(self) -> str:
         """The rules on one line, as printed at the start."""
         rules = [_in_words(name, rule) for name, rule in self.rules.items()]
-        return "; ".join(rules) + f"; without scores: {self.config.on_fault}"
+        return "; ".join(rules) + f"; if scoring fails: {self.config.on_fault}"
 
 
 def _rule(config: PolicyConfig, own: AttributePolicy | None) -> AttributeRule:

@@ -274,7 +274,7 @@ class TopFeatures:
         return [(self._names[unit], float(shares[unit])) for unit in best if shares[unit] > 0]
 
     def in_words(self, contributions: NDArray[np.float32]) -> str:
-        """Such as `career_gap_months 59%, sector 25%`."""
+        """Text such as `career_gap_months 59%, sector 25%`."""
         return ", ".join(f"{name} {share:.0%}" for name, share in self.of(contributions))
 
 

@@ -187,17 +187,21 @@ class Server:
         if self.drift is None:
             return "disabled"
         path = self.config.drift.state_path
-        kept = "state is lost on restart" if path is None else f"state saved in {path}"
-        return f"enabled, {self.drift.seen:,} predictions so far; {kept}"
+        state_note = "state is lost on restart" if path is None else f"state saved in {path}"
+        return f"enabled, {self.drift.seen:,} predictions so far; {state_note}"
 
     @property
     def _log_in_words(self) -> str:
         if self._traffic is None:
             return "none: traffic.path is not set"
         after = ", after the response" if self.config.monitoring.mode == "async" else ""
-        apart = self.config.outcomes.store or self.config.outcomes.path
-        kept = "outcomes are not recorded" if apart is None else f"outcomes in {apart}"
-        return f"{self._traffic.in_words}{after}; {kept}"
+        outcomes_location = self.config.outcomes.store or self.config.outcomes.path
+        outcomes_note = (
+            "outcomes are not recorded"
+            if outcomes_location is None
+            else f"outcomes in {outcomes_location}"
+        )
+        return f"{self._traffic.in_words}{after}; {outcomes_note}"
 
     def _started_drift(self) -> Drift:
         settings = self.config.drift
@@ -228,9 +232,9 @@ class Server:
         manifest, kernel = self.bundle.manifest, self.judge.kernel
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=metrics.registry)
-        metrics.show_in_flight(lambda: self.pipeline.in_flight)
-        metrics.show_baseline(self.judge.baseline)
-        metrics.show_info(
+        metrics.register_in_flight(lambda: self.pipeline.in_flight)
+        metrics.register_baseline(self.judge.baseline)
+        metrics.register_info(
             bundle={
                 "model": manifest.model.name,
                 "version": manifest.model.version,

@@ -24,7 +24,7 @@ from monitor.scoring.baseline import SIGNALS, Signal
 if TYPE_CHECKING:
     from monitor.batching import Waiting
     from monitor.drift.alarms import Alarm
-    from monitor.drift.reference import Watcher
+    from monitor.drift.reference import DetectorId
     from monitor.drift.watch import Drift
     from monitor.metrics.serving import ServingMetrics
     from monitor.scoring.scorer import ScoringResult
@@ -63,7 +63,7 @@ class Stream:
         self._rows = 0
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
-        self._logged_alarms: set[Watcher] = set()
+        self._logged_alarms: set[DetectorId] = set()
 
     def add(self, batch: Sequence[Waiting], result: ScoringResult) -> None:
         """Add a batch whose responses have left."""
@@ -137,7 +137,7 @@ class Stream:
         self.flush()
         return () if self._drift is None else self._drift.alarms
 
-    def acknowledge(self, watcher: Watcher) -> None:
+    def acknowledge(self, watcher: DetectorId) -> None:
         """Clear an alarm; the next of its kind is logged again.
 
         Raises:

@@ -191,7 +191,9 @@ def _bounded(
     remaining = max_bytes
     for name, size, stream in files:
         if name in contents:
-            raise BundleTamperedError(f"{path}: {name} appears twice")
+            raise BundleTamperedError(
+                f"{path}: the archive has two files named {name}; create it again"
+            )
         remaining -= size
         if remaining < 0:
             raise BundleError(
@@ -222,9 +224,11 @@ def _check_files(manifest: Manifest, files: dict[str, bytes], path: Path) -> Non
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    content = dict(pairs)
-    if len(content) != len(pairs):
-        raise ValueError("a field appears twice")
+    content: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in content:
+            raise ValueError(f"two fields are named {_printable(name)}")
+        content[name] = value
     return content
 
 

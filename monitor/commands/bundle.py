@@ -83,7 +83,8 @@ def verify(path: Path | None, pin: str | None, file: Path | None) -> None:
     click.echo(f"valid: {manifest.model.name} version {manifest.model.version}, all hashes match")
     click.echo(
         f"classifier tested on {rows} probe rows: scores {scores.min():.3g} to "
-        f"{scores.max():.3g}, {int(decided.sum())} {manifest.decision.class_names[1]}"
+        f"{scores.max():.3g}, decision {manifest.decision.class_names[1]!r} for "
+        f"{int(decided.sum())} of {rows}"
     )
     if "status.pt2" in loaded.files:
         from monitor.scoring.judge import Judge
@@ -179,7 +180,7 @@ def _description(manifest: Manifest) -> Iterator[tuple[str, str]]:
     kinds = Counter(feature.kind for feature in manifest.features)
     yield "features", f"{manifest.width} columns: {', '.join(f'{n} {k}' for k, n in kinds.items())}"
     for group in manifest.one_hot_groups:
-        dropped = f", {group.dropped} dropped" if group.dropped else ""
+        dropped = f", dropped category: {group.dropped}" if group.dropped else ""
         yield "one-hot", f"{group.name}, {len(group.features)} columns{dropped}"
     for attribute in manifest.protected_attributes:
         source = f"feature {attribute.feature}" if attribute.feature else "not a feature"

@@ -80,8 +80,11 @@ def _with_options(config: Config, **parts: dict[str, object]) -> Config:
         try:
             changed[part] = type(before).model_validate({**before.model_dump(), **values})
         except ValidationError as error:
-            name = error.errors()[0]["loc"][0]
-            raise ConfigError(f"{part}.{name}: {values.get(str(name))!r} is not allowed") from None
+            detail = error.errors()[0]
+            name, reason = detail["loc"][0], detail["msg"].removeprefix("Value error, ")
+            raise ConfigError(
+                f"{part}.{name}: {values.get(str(name))!r} is not allowed: {reason}"
+            ) from None
     return config.model_copy(update=changed)
 
 

@@ -237,8 +237,8 @@ def _show_responses(
     table = Table("in the response", "normal", "withheld")
     normal, masked = responses[int(np.argmin(withheld))], responses[int(np.argmax(withheld))]
     for name in ("verdict", "action", "flip_probability_sex", "attribute", "top_features"):
-        mark = f"evenhand_{name}"
-        table.add_row(mark, normal.parameters.get(mark, ""), masked.parameters.get(mark, ""))
+        key = f"evenhand_{name}"
+        table.add_row(key, normal.parameters.get(key, ""), masked.parameters.get(key, ""))
     table.add_row("score", f"{normal.score.item():.3f}", f"{masked.score.item():.3f}")
     table.add_row("decision", normal.decisions[0], masked.decisions[0])
     console.print(table)

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from monitor.drift.reference import Layout, Watcher
+    from monitor.drift.reference import DetectorId, Layout
 
 __all__ = ["HINT", "Alarm", "Alarms", "Cause"]
 
@@ -52,7 +52,7 @@ class Alarm:
         decides_at: Number of the prediction at which an unclear cause becomes `treatment`.
     """
 
-    watcher: Watcher
+    watcher: DetectorId
     at: int
     value: float
     cause: Cause
@@ -73,10 +73,10 @@ class Alarms:
         self._margin = kinds.index("margin")
         self._status = [index for index, kind in enumerate(kinds) if kind == "status"]
         self._change = {name: index for index, name in enumerate(layout.groups)}
-        self.latched: dict[Watcher, Alarm] = {}
+        self.latched: dict[DetectorId, Alarm] = {}
         self.raised_for = np.zeros(len(kinds), np.int64)
 
-    def latch(self, watcher: Watcher, at: int, value: float) -> None:
+    def latch(self, watcher: DetectorId, at: int, value: float) -> None:
         """Raise an alarm, unless there is one of the same watcher."""
         if watcher not in self.latched:
             waits = watcher.kind in ("share", "change")

@@ -194,23 +194,23 @@ class Detectors:
         self, columns: Float, uniforms: Float, usable: Bool | None, work: _Workspace, out: Float
     ) -> None:
         """Write the p-values of scores `[c, n]` to `out`, then add the scores to the counts."""
-        places = np.empty(uniforms.shape, np.intp)
+        bin_indices = np.empty(uniforms.shape, np.intp)
         for column, edges in enumerate(self._edges):
-            places[:, column] = edges.searchsorted(columns[column], "right")
+            bin_indices[:, column] = edges.searchsorted(columns[column], "right")
         steps = work.steps[:, None]
         if usable is not None:
-            places *= usable.T
+            bin_indices *= usable.T
             steps = (usable.cumsum(1) + ~usable).T
-        places += self._offsets
+        bin_indices += self._offsets
         above = self.counts.dot(self._above)
-        higher, same = _within_chunk(places, work)
-        ranks: Float = self.counts.take(places)
+        higher, same = _within_chunk(bin_indices, work)
+        ranks: Float = self.counts.take(bin_indices)
         ranks += same
         ranks *= uniforms
-        ranks += above.take(places)
+        ranks += above.take(bin_indices)
         ranks += higher
         np.divide(ranks, above[:, 0] + steps, out=out.T)
-        tally = np.bincount(places.ravel(), minlength=self.counts.size)
+        tally = np.bincount(bin_indices.ravel(), minlength=self.counts.size)
         self.counts += tally.reshape(self.counts.shape)
 
     def _bet(self, fall: Float, before: Float, level: float) -> Float | None:
@@ -257,13 +257,13 @@ class Detectors:
         return np.array([np.logaddexp.reduce(logs[row]) - math.log(row.sum()) for row in owned])
 
 
-def _within_chunk(places: NDArray[np.intp], work: _Workspace) -> NDArray[np.float32]:
+def _within_chunk(bin_indices: NDArray[np.intp], work: _Workspace) -> NDArray[np.float32]:
     """Number of earlier scores in a higher bin, and of scores up to it in its own bin, `[n, c]`.
 
     Pairs are stored in full, `[n, c, n]`, since broadcasting over short rows is slow.
     """
-    n, c = places.shape
-    small = places.astype(work.here.dtype)
+    n, c = bin_indices.shape
+    small = bin_indices.astype(work.here.dtype)
     np.add(small[:, :, None], work.later, out=work.here)
     np.copyto(work.there, small.T)
     np.greater(work.there, work.here, out=work.pairs[0])

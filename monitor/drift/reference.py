@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from monitor.drift.share import ShareSums, usable_sums
 from monitor.errors import BundleError, FitError
-from monitor.npz import read_npz, write_npz
+from monitor.npz import damaged_file, read_npz, write_npz
 from monitor.scoring.scores import Predictions, Signals
 
-__all__ = ["DriftReference", "Layout", "Watcher"]
+__all__ = ["DetectorId", "DriftReference", "Layout"]
 
 Float = NDArray[np.float64]
 Kind = Literal["share", "change", "margin", "status"]
@@ -27,7 +27,7 @@ _EVEN = np.arange(1, 32) / 32
 _TAIL = 0.5 ** np.arange(6, 15)
 
 
-class Watcher(NamedTuple):
+class DetectorId(NamedTuple):
     """A test that can raise an alarm.
 
     `share`: the flip share is above its baseline. `change`: the expected change has risen.
@@ -54,18 +54,18 @@ class Layout:
     groups: Mapping[str, int]
 
     @cached_property
-    def detectors(self) -> tuple[Watcher, ...]:
+    def detectors(self) -> tuple[DetectorId, ...]:
         """Change detectors in order: `change` per attribute, `margin`, `status` per attribute."""
         return (
-            *(Watcher("change", name) for name in self.groups),
-            Watcher("margin"),
-            *(Watcher("status", name) for name in self.groups),
+            *(DetectorId("change", name) for name in self.groups),
+            DetectorId("margin"),
+            *(DetectorId("status", name) for name in self.groups),
         )
 
     @cached_property
-    def watchers(self) -> frozenset[Watcher]:
+    def watchers(self) -> frozenset[DetectorId]:
         """All watchers: the change detectors and the flip shares."""
-        return frozenset([*self.detectors, *(Watcher("share", name) for name in self.groups)])
+        return frozenset([*self.detectors, *(DetectorId("share", name) for name in self.groups)])
 
     @cached_property
     def owners(self) -> NDArray[np.intp]:
@@ -128,7 +128,9 @@ class DriftReference:
     shares: Mapping[str, ShareSums]
 
     @classmethod
-    def take(cls, margin: Float, attributes: Mapping[str, Signals], *, seed: int) -> DriftReference:
+    def from_rows(
+        cls, margin: Float, attributes: Mapping[str, Signals], *, seed: int
+    ) -> DriftReference:
         """Create a reference from calibration rows, which the classifier was not trained on.
 
         A random half of the rows defines the bins, the other half is counted: the rank of a new
@@ -162,13 +164,13 @@ class DriftReference:
 
     def to_npz(self) -> bytes:
         """Contents of `drift.npz`."""
-        head = {"version": _VERSION, "groups": list(self.layout.groups.items())}
+        header = {"version": _VERSION, "groups": list(self.layout.groups.items())}
         arrays = {
             "counts": self.counts,
             "shares": np.array([_row(s) for s in self.shares.values()]).reshape(-1, 3),
             **{f"edges{index}": edges for index, edges in enumerate(self.edges)},
         }
-        return write_npz(head, arrays)
+        return write_npz(header, arrays)
 
     @classmethod
     def from_npz(cls, data: bytes) -> DriftReference:
@@ -178,15 +180,15 @@ class DriftReference:
             BundleError: They are damaged or inconsistent.
         """
         try:
-            head, arrays = read_npz(data)
-            layout = _layout(head, max_groups=2 * len(arrays))
+            header, arrays = read_npz(data)
+            layout = _layout(header, max_groups=2 * len(arrays))
             edges = tuple(arrays[f"edges{index}"] for index in range(len(layout.owners)))
             counts, sums = arrays["counts"], arrays["shares"]
             _check(layout, edges, counts, sums)
         except BundleError:
             raise
         except Exception as error:  # noqa: BLE001 - damaged bytes can raise nearly any exception
-            raise BundleError(f"drift.npz cannot be read: {error!r:.200}") from None
+            raise BundleError(damaged_file("drift.npz", error)) from None
         shares = {
             name: ShareSums(count=n, total=total, variation=variation)
             for name, (n, total, variation) in zip(layout.groups, sums.tolist(), strict=True)
@@ -212,9 +214,9 @@ def _row(sums: ShareSums) -> tuple[float, float, float]:
     return sums.count, sums.total, sums.variation
 
 
-def _layout(head: dict[str, Any], *, max_groups: int) -> Layout:
+def _layout(header: dict[str, Any], *, max_groups: int) -> Layout:
     """Layout of a header; the limit on groups prevents an excessive allocation."""
-    version, groups = head["version"], {str(name): k for name, k in head["groups"]}
+    version, groups = header["version"], {str(name): k for name, k in header["groups"]}
     if type(version) is not int or version != _VERSION:
         raise BundleError(f"drift.npz has version {version!r:.40}, not {_VERSION}")
     sizes = list(groups.values())

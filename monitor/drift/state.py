@@ -18,7 +18,7 @@ import numpy as np
 
 from monitor.drift.alarms import Alarm, Alarms, Cause
 from monitor.drift.detector import LEAST_STEP, MOST_STEP, NOTHING, Detectors
-from monitor.drift.reference import DriftReference, Layout, Watcher
+from monitor.drift.reference import DetectorId, DriftReference, Layout
 from monitor.drift.separation import BLOCKS, Separation
 from monitor.drift.share import usable_sums
 from monitor.errors import ServeError
@@ -51,7 +51,7 @@ class StateError(Exception):
 def write_state(parts: Parts, *, bundle_digest: str, window: int, streams: frozenset[str]) -> bytes:
     """State as bytes, without the reference, which is in the bundle."""
     _, separation, alarms = parts
-    head = {
+    header = {
         "version": _VERSION,
         "bundle_digest": bundle_digest,
         "window": window,
@@ -60,7 +60,7 @@ def write_state(parts: Parts, *, bundle_digest: str, window: int, streams: froze
         "tested": separation.tested,
         "alarms": [asdict(alarm) for alarm in alarms.latched.values()],
     }
-    return write_npz(head, _arrays(parts))
+    return write_npz(header, _arrays(parts))
 
 
 def read_state(
@@ -77,14 +77,14 @@ def read_state(
     """
     try:
         _require(len(data) <= _MOST_HEAD + 2 * _size(_arrays(parts)), "is too large")
-        head, arrays = read_npz(data)
-        _check_origin(head, bundle_digest=bundle_digest, window=window)
+        header, arrays = read_npz(data)
+        _check_origin(header, bundle_digest=bundle_digest, window=window)
         _check_arrays(arrays, _arrays(parts))
-        seen, tested = head["seen"], head["tested"]
+        seen, tested = header["seen"], header["tested"]
         _require(_is_int(seen, 0, _MOST_SEEN), "has an invalid number of predictions")
         _require(_is_int(tested, 0, BLOCKS), "has an invalid number of windows")
-        streams = _streams(head["streams"])
-        alarms = [_alarm(saved, reference.layout, seen) for saved in head["alarms"]]
+        streams = _streams(header["streams"])
+        alarms = [_alarm(saved, reference.layout, seen) for saved in header["alarms"]]
         _check_detectors(arrays, reference, seen)
         _check_shares(arrays, seen)
         raised = arrays["raised_for"]
@@ -125,10 +125,10 @@ def _restore(parts: Parts, arrays: Arrays, alarms: list[Alarm], *, seen: int, te
     board.latched = {alarm.watcher: alarm for alarm in alarms}
 
 
-def _check_origin(head: dict[str, Any], *, bundle_digest: str, window: int) -> None:
+def _check_origin(header: dict[str, Any], *, bundle_digest: str, window: int) -> None:
     expected = {"version": _VERSION, "bundle_digest": bundle_digest, "window": window}
     for (field, now), name in zip(expected.items(), ("format", "bundle", "window"), strict=True):
-        was = head[field]
+        was = header[field]
         # True == 1, but is not a version.
         same = type(was) is type(now) and was == now
         _require(same, f"belongs to another {name}: {was!r:.80}, not {now!r:.80}")
@@ -172,7 +172,7 @@ def _streams(saved: Any) -> frozenset[str]:
 
 def _alarm(saved: dict[str, Any], layout: Layout, seen: int) -> Alarm:
     kind, attribute = saved.pop("watcher")
-    alarm = Alarm(watcher=Watcher(kind, attribute), **saved)
+    alarm = Alarm(watcher=DetectorId(kind, attribute), **saved)
     usable = (
         alarm.watcher in layout.watchers
         and _is_int(alarm.at, 1, seen)

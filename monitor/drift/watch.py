@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from monitor.drift.alarms import HINT, Alarm, Alarms
 from monitor.drift.detector import CHUNK, Detectors, Evidence
-from monitor.drift.reference import DriftReference, Watcher
+from monitor.drift.reference import DetectorId, DriftReference
 from monitor.drift.separation import BLOCKS, CHECKS, Separation
 from monitor.drift.share import FlipShare
 from monitor.drift.state import MOST_STREAMS, StateError, read_state, write_state
@@ -92,7 +92,10 @@ class Drift:
         if window < 1 or window % (BLOCKS * CHECKS):
             raise ValueError(f"window is {window}; it must be a multiple of {BLOCKS * CHECKS}")
         if window > run_length:
-            raise ValueError(f"window is {window}; it must not exceed the run length")
+            raise ValueError(
+                f"drift.window is {window}; it must be at most drift.run_length, which is "
+                f"{run_length:g}"
+            )
         rng = np.random.default_rng() if rng is None else rng
         return cls(reference, bundle_digest, level, run_length, window, rng)
 
@@ -106,7 +109,7 @@ class Drift:
         seen, n = self._separation.seen, columns.shape[1]
         flips = [batch.attributes[name].hard_flips.tolist() for name in self._names]
         for at, index, value in self._separation.update(flips):
-            self._alarms.latch(Watcher("share", self._names[index]), at, value)
+            self._alarms.latch(DetectorId("share", self._names[index]), at, value)
         uniforms = self._rng.random((n, len(columns)))
         for start in range(0, n, CHUNK):
             chunk = slice(start, start + CHUNK)
@@ -145,7 +148,7 @@ class Drift:
         )
 
     @property
-    def evidence(self) -> dict[Watcher, Evidence]:
+    def evidence(self) -> dict[DetectorId, Evidence]:
         """Evidence of every change detector."""
         log_sr, log_e_value = self._detectors.evidence()
         # A prediction without a posterior is NaN in the columns of all groups, and counts once.
@@ -158,7 +161,7 @@ class Drift:
             )
         }
 
-    def acknowledge(self, watcher: Watcher) -> None:
+    def acknowledge(self, watcher: DetectorId) -> None:
         """Clear an alarm and restart its watcher; other alarms stay.
 
         A change detector drops its evidence and its counts: predictions from now on are its new
@@ -271,7 +274,7 @@ class Drift:
             if evidence.log_sr >= math.log(self.run_length):
                 self._alarms.latch(watcher, self.seen, evidence.log_sr)
         for at, index, value in self._separation.separated():
-            self._alarms.latch(Watcher("share", self._names[index]), at, value)
+            self._alarms.latch(DetectorId("share", self._names[index]), at, value)
 
     def _detect(self, seen: int, columns: Float, uniforms: Float) -> None:
         """Add a chunk of predictions, after `seen` earlier ones."""

@@ -124,15 +124,14 @@ def audit_attribute(
 
 def _attribute_lines(name: str, audit: AttributeAudit) -> list[str]:
     level, status = audit.level, audit.status
-    size = "low" if level.flip_share <= _LOW else "moderate"
-    size = "high" if level.flip_share > _MODERATE else size
     lines = [
         _wrapped(
             "Share of flips",
             f"About {level.flip_share:.1%} of decisions (95% interval "
             f"{level.flip_share_low:.1%} to {level.flip_share_high:.1%}) would change for the "
-            f"same person with another {name}. That is {size}. Verdicts in production are relative "
-            "to this baseline: a model that is unfair now does not stand out there.",
+            f"same person with another {name}. That is {_size(level.flip_share)}. Verdicts in "
+            "production are relative to this baseline: unfairness present at fit time does not "
+            "raise verdicts.",
         ),
         _wrapped("Decisions", _decisions(audit)),
         _wrapped(
@@ -145,10 +144,10 @@ def _attribute_lines(name: str, audit: AttributeAudit) -> list[str]:
         (feature, share) for feature, share in audit.feature_shares[:_TOP] if share >= _LEAST_SHARE
     ]
     if top:
-        features = ", ".join(f"{feature} ({share:.0%})" for feature, share in top)
+        features = ", ".join(f"{feature} {share:.0%}" for feature, share in top)
         lines.insert(
             3,
-            _wrapped("Main features", f"{features} of the effect of another {name} on the score."),
+            _wrapped("Main features", f"Share of the effect of {name} on the score: {features}."),
         )
     if level.mean is not None and level.variance is not None and level.outliers is not None:
         lines.append(
@@ -163,10 +162,19 @@ def _attribute_lines(name: str, audit: AttributeAudit) -> list[str]:
     return lines
 
 
+def _size(flip_share: float) -> str:
+    """Level of a flip share in words, with its threshold."""
+    if flip_share <= _LOW:
+        return f"low (at most {_LOW:.0%})"
+    if flip_share <= _MODERATE:
+        return f"moderate ({_LOW:.0%} to {_MODERATE:.0%})"
+    return f"high (above {_MODERATE:.0%})"
+
+
 def _decisions(audit: AttributeAudit) -> str:
     shares = {g: share for g, share in audit.favoured.items() if share is not None}
-    rates = ", ".join(f"{share:.1%} of {group}" for group, share in shares.items())
-    text = f"{audit.favourable} for {rates}."
+    rates = ", ".join(f"{group} {share:.1%}" for group, share in shares.items())
+    text = f"Decision {audit.favourable!r}: {rates}."
     if set(shares.values()) in ({0.0}, {1.0}):
         text += (
             " All rows get the same decision, so none can flip. Check that the spec lists the "

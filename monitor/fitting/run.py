@@ -279,7 +279,7 @@ def _score(
 
 
 def _baseline(scores: Scores) -> Baseline:
-    return Baseline.take(
+    return Baseline.from_scores(
         {name: signal_values(own) for name, own in scores.attributes.items()},
         {name: own.hard_flips.double().numpy() for name, own in scores.attributes.items()},
     )
@@ -287,7 +287,7 @@ def _baseline(scores: Scores) -> Baseline:
 
 def _drift(scores: Scores, seed: int) -> DriftReference:
     signals = scores.predictions
-    return DriftReference.take(signals.margin, signals.attributes, seed=seed)
+    return DriftReference.from_rows(signals.margin, signals.attributes, seed=seed)
 
 
 def _audit(

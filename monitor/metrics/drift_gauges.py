@@ -10,7 +10,7 @@ from prometheus_client import Metric
 from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from monitor.drift.reference import Watcher
+from monitor.drift.reference import DetectorId
 
 if TYPE_CHECKING:
     from monitor.drift.watch import Drift
@@ -106,7 +106,7 @@ class DriftGauges(Collector):
             labels=("detector", "attribute", "cause"),
         )
         latched = {raised.watcher: raised for raised in self._drift.alarms}
-        watchers = [Watcher("share", name) for name in self._drift.reference.shares]
+        watchers = [DetectorId("share", name) for name in self._drift.reference.shares]
         for watcher in (*watchers, *self._drift.evidence):
             if (labels_of := self._labels(watcher)) is not None:
                 raised = latched.get(watcher)
@@ -114,7 +114,7 @@ class DriftGauges(Collector):
                 alarm.add_metric((*labels_of, cause), float(raised is not None))
         return alarm
 
-    def _labels(self, watcher: Watcher) -> tuple[str, str] | None:
+    def _labels(self, watcher: DetectorId) -> tuple[str, str] | None:
         """Labels of a watcher; None if its attribute has no series."""
         if watcher.attribute is not None and watcher.attribute not in self._attributes:
             return None

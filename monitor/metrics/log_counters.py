@@ -44,11 +44,11 @@ class LogCounters(Collector):
                 "Rows in the oldest files of the traffic log, evicted because of the disk quota.",
                 spool.removed_rows,
             )
-            yield from _kept("traffic", spool)
+            yield from _storage_metrics("traffic", spool)
         if self._outcomes is not None:
             yield self._recorded(self._outcomes)
             yield _lost("outcomes", "Outcomes missing from the log, by cause.", self._outcomes.lost)
-            yield from _kept("outcomes", self._outcomes.spool)
+            yield from _storage_metrics("outcomes", self._outcomes.spool)
 
     @staticmethod
     def _recorded(outcomes: OutcomeLog) -> Metric:
@@ -74,7 +74,7 @@ def _lost(log: str, words: str, lost: Counter[Cause]) -> Metric:
     return family
 
 
-def _kept(log: str, spool: Spool) -> Iterable[Metric]:
+def _storage_metrics(log: str, spool: Spool) -> Iterable[Metric]:
     yield GaugeMetricFamily(
         f"evenhand_{log}_bytes", "Bytes in the local folder of the log.", spool.appender.used
     )

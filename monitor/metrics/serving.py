@@ -122,14 +122,14 @@ class ServingMetrics:
         self._batches: list[int] = []
         self._added: list[float] = []
 
-    def show_in_flight(self, count: Callable[[], int]) -> None:
+    def register_in_flight(self, count: Callable[[], int]) -> None:
         """Register the gauge of requests in flight."""
         gauge = Gauge(
             "evenhand_requests_in_flight", "Requests without a response.", registry=self.registry
         )
         gauge.set_function(count)
 
-    def show_info(self, *, bundle: dict[str, str], kernel: dict[str, str]) -> None:
+    def register_info(self, *, bundle: dict[str, str], kernel: dict[str, str]) -> None:
         """Register the versions, the bundle and the kernel."""
         build = {name: version(name) for name in ("evenhand", "torch", "grpcio")}
         for name, words, values in (
@@ -139,7 +139,7 @@ class ServingMetrics:
         ):
             Info(f"evenhand_{name}", words, registry=self.registry).info(values)
 
-    def show_baseline(self, baseline: Baseline) -> None:
+    def register_baseline(self, baseline: Baseline) -> None:
         """Register the quantiles of the baseline, to compare with the histograms of the stream."""
         gauge = Gauge(
             "evenhand_baseline_quantile",

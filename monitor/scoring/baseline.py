@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitor.errors import BundleError, FitError
-from monitor.npz import read_npz, write_npz
+from monitor.npz import damaged_file, read_npz, write_npz
 
 __all__ = ["SIGNALS", "Baseline", "Level", "Signal"]
 
@@ -62,7 +62,7 @@ class Baseline:
     levels: Mapping[str, Level]
 
     @classmethod
-    def take(
+    def from_scores(
         cls,
         scores: Mapping[str, Mapping[Signal, NDArray[np.float64]]],
         hard_flips: Mapping[str, NDArray[np.float64]],
@@ -120,15 +120,15 @@ class Baseline:
             BundleError: They are damaged.
         """
         try:
-            head, arrays = read_npz(data)
-            levels = {name: Level(**level) for name, level in head["levels"].items()}
+            header, arrays = read_npz(data)
+            levels = {name: Level(**level) for name, level in header["levels"].items()}
             scores: dict[str, dict[Signal, NDArray[np.float64]]] = {name: {} for name in levels}
             for key, values in arrays.items():
                 attribute, _, signal = key.rpartition("/")
                 _check(values, signal)
                 scores[attribute][signal] = values  # type: ignore[index]
         except Exception as error:  # noqa: BLE001 - damaged bytes can raise nearly any exception
-            raise BundleError(f"baseline.npz cannot be read: {error!r:.200}") from None
+            raise BundleError(damaged_file("baseline.npz", error)) from None
         return cls(scores=scores, levels=levels)
 
 

@@ -1,4 +1,4 @@
-"""A bundle, loaded to score predictions and to compare their scores with the baseline."""
+"""Loads a bundle and scores predictions; makes no verdicts, which `Policy.apply` does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from monitor.bundle.manifest import DEFAULT_PROBE_ROWS, Manifest
 from monitor.bundle.reader import Bundle
 from monitor.drift.reference import DriftReference
 from monitor.errors import BundleError, KernelError, first_line
-from monitor.npz import read_npz, write_npz
+from monitor.npz import damaged_file, read_npz, write_npz
 from monitor.scoring.baseline import Baseline, Signal
 from monitor.scoring.counterfactual import TransportMaps
 from monitor.scoring.first_layer import first_layer
@@ -36,9 +36,10 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judge:
-    """Scores predictions of one classifier, and compares the scores with its baseline.
+    """A loaded bundle that scores predictions; verdicts are made by `Policy.apply`, not here.
 
-    The sidecar gives it to a `Scorer`, which adds the policy.
+    `p_values` compares scores with the baseline. The sidecar gives a `Judge` to a `Scorer`, which
+    applies the policy to the p-values.
 
     Attributes:
         classifier: The classifier of the bundle.
@@ -174,7 +175,7 @@ def _check_scores(sensitivity: Sensitivity) -> None:
     except (RuntimeError, IndexError, ValueError) as error:
         raise BundleError(f"the bundle cannot score probe rows: {first_line(error)}") from None
     if torch.isnan(packed).any():
-        raise BundleError("the bundle's scores of probe rows are not all numbers")
+        raise BundleError("scores of probe rows contain NaN; fit the bundle again")
 
 
 def _kernel(bundle: Bundle, sensitivity: Sensitivity) -> tuple[Kernel | None, str]:
@@ -184,7 +185,7 @@ def _kernel(bundle: Bundle, sensitivity: Sensitivity) -> tuple[Kernel | None, st
         return None, "kernels are not available for this kind of processor"
     compiled = [t for t in map(Target.of_file, bundle.files) if t is not None]
     if not compiled:
-        return None, "the bundle holds no compiled code; add it with `evenhand bundle compile`"
+        return None, "the bundle contains no compiled code; add it with `evenhand bundle compile`"
     targets = matching_targets(bundle.files, machine)
     if not targets:
         stored = ", ".join(f"torch {t.torch} on {t.level}" for t in compiled)
@@ -224,7 +225,7 @@ def maps_to_npz(maps: Mapping[str, TransportMaps], logit_spread: float) -> bytes
 
 def _maps_from_npz(data: bytes, manifest: Manifest) -> tuple[dict[str, TransportMaps], float]:
     try:
-        head, arrays = read_npz(data)
+        header, arrays = read_npz(data)
         maps = {
             attribute.name: TransportMaps.from_arrays(
                 {
@@ -235,20 +236,21 @@ def _maps_from_npz(data: bytes, manifest: Manifest) -> tuple[dict[str, Transport
             )
             for index, attribute in enumerate(manifest.protected_attributes)
         }
-        spread = head["logit_spread"]
+        spread = header["logit_spread"]
     except Exception as error:  # noqa: BLE001 - damaged bytes can raise nearly any exception
-        raise BundleError(f"maps.npz cannot be read: {error!r:.200}") from None
+        raise BundleError(damaged_file("maps.npz", error)) from None
     if not (isinstance(spread, float) and 0 <= spread < math.inf):
-        raise BundleError(f"maps.npz cannot be read: logit_spread is {spread!r:.40}")
+        raise BundleError(damaged_file("maps.npz", f"logit_spread is {spread!r:.40}"))
     for attribute in manifest.protected_attributes:
-        own = maps[attribute.name]
-        if own.groups != len(attribute.groups):
+        attribute_maps = maps[attribute.name]
+        if attribute_maps.groups != len(attribute.groups):
             raise BundleError(
-                f"maps.npz has {own.groups} groups of {attribute.name!r}; the manifest has "
-                f"{len(attribute.groups)}"
+                f"maps.npz has {attribute_maps.groups} groups of {attribute.name!r}; the manifest "
+                f"has {len(attribute.groups)}"
             )
-        if own.width != manifest.width:
+        if attribute_maps.width != manifest.width:
             raise BundleError(
-                f"maps.npz has {own.width} columns; the manifest has {manifest.width} features"
+                f"maps.npz has {attribute_maps.width} columns; the manifest has {manifest.width} "
+                "features"
             )
     return maps, spread

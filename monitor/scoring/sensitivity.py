@@ -195,7 +195,7 @@ class Sensitivity:
         step = torch.arange(1, maps.groups)[:, None]
         targets = (sources[:, None] + step) % maps.groups
         pairs = targets.shape[0] * targets.shape[1]
-        carried = maps.transport(
+        transported = maps.transport(
             features,
             sources[:, None].expand_as(targets).reshape(pairs, n),
             targets.reshape(pairs, n),
@@ -203,19 +203,23 @@ class Sensitivity:
         )
         with torch.no_grad():
             if self.first_layer is not None and hidden is not None:
-                near = hidden.detach() + carried.layer_change(self._layer_weights[attribute])
-                there = self.first_layer.tail(near.reshape(pairs * n, near.shape[2]))
+                shifted_hidden = hidden.detach() + transported.layer_change(
+                    self._layer_weights[attribute]
+                )
+                counterfactual_logits = self.first_layer.tail(
+                    shifted_hidden.reshape(pairs * n, shifted_hidden.shape[2])
+                )
             else:
-                there = self.logit(carried.features.reshape(pairs * n, width))
-        there = self.shifted(there).reshape(targets.shape)
+                counterfactual_logits = self.logit(transported.features.reshape(pairs * n, width))
+        counterfactual_logits = self.shifted(counterfactual_logits).reshape(targets.shape)
         # A row that the map does not move, or moves by no more than rounding, does not flip even
         # if its logit is next to the threshold.
-        change = (there - shifted).abs()
-        moved = carried.moved.reshape(targets.shape) & (change > _ROUNDING * self.logit_spread)
+        change = (counterfactual_logits - shifted).abs()
+        moved = transported.moved.reshape(targets.shape) & (change > _ROUNDING * self.logit_spread)
         sharpness = _SHARPNESS / max(self.logit_spread, 1e-12)
         side = torch.where(shifted >= 0, sharpness, -sharpness)
-        soft = (torch.sigmoid(-side * there) * moved).amax(1)
-        hard = (((there >= 0) != (shifted >= 0)) & moved).any(1)
+        soft = (torch.sigmoid(-side * counterfactual_logits) * moved).amax(1)
+        hard = (((counterfactual_logits >= 0) != (shifted >= 0)) & moved).any(1)
         flip, hard_flips, expected = (
             (weights * value).sum(0) for value in (soft, hard, (change * moved).amax(1))
         )
@@ -264,10 +268,10 @@ class Sensitivity:
             totals = dict.fromkeys(units, 0.0)
             for source in range(maps.groups):
                 others = [t for t in range(maps.groups) if t != source]
-                carried = [maps.apply(features, source, t, uniforms) for t in others]
+                transported = [maps.apply(features, source, t, uniforms) for t in others]
                 for name, columns in units.items():
                     change = torch.zeros_like(f)
-                    for moved in carried:
+                    for moved in transported:
                         alone = features.clone()
                         alone[:, columns] = moved[:, columns]
                         change = torch.maximum(change, (self.logit(alone) - f).abs())

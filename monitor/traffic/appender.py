@@ -22,7 +22,7 @@ from monitor.traffic.store import sync_folder
 __all__ = ["Appender", "BoundedAppender", "ClosedSegment"]
 
 
-class _LeftBehindError(OSError):
+class _PartialRecordError(OSError):
     """A partial record could not be removed from the end of its segment."""
 
 
@@ -55,6 +55,16 @@ class ClosedSegment:
 class Appender:
     """Writes one segment at a time in a directory.
 
+    When a record is durable, that is, survives a power failure (`traffic.durability`):
+
+    - `process`: once the kernel has written it; nothing calls fsync on an open segment.
+    - `interval`: after the next call of `sync`, which the spool makes every `sync_seconds`.
+    - `always` (`always_sync`): before `write` returns. If that fsync fails, the record may not be
+      durable: the failure is counted in `sync_failures`, the segment is closed, and `write` still
+      returns True, so the response is sent all the same.
+
+    In all modes a record survives a kill of the process once `write` has returned True.
+
     Attributes:
         closed: Segments to be compacted, oldest first.
         rows: Number of rows that were written.
@@ -80,7 +90,7 @@ class Appender:
         self._lock = threading.Lock()
         self._handle, self._path = -1, Path()
         self._size = self._first_row = 0
-        self._begun = 0.0
+        self._opened_at = 0.0
         self._dirty = self._new = False
         self._unreported: Counter[Cause] = Counter()
         self._lost_since = 0
@@ -98,7 +108,7 @@ class Appender:
             if self.used + len(payload) <= self._max_bytes:
                 try:
                     self._append(payload, rows)
-                except _LeftBehindError:
+                except _PartialRecordError:
                     # The reader of the segment counts the partial record.
                     return False
                 except OSError:
@@ -118,12 +128,12 @@ class Appender:
         """Report again the losses of a deleted segment."""
         with self._lock:
             for cause, rows in lost.items():
-                self._note(cause, rows, since)
+                self._add_unreported(cause, rows, since)
 
     def roll(self, *, older_than: float = 0.0) -> None:
         """Close the segment if it is older, in seconds; the next record starts another."""
         with self._lock:
-            if self._handle >= 0 and time.monotonic() - self._begun >= older_than:
+            if self._handle >= 0 and time.monotonic() - self._opened_at >= older_than:
                 self._close()
 
     def finish(self) -> None:
@@ -200,7 +210,7 @@ class Appender:
             os.ftruncate(self._handle, self._size)
         except OSError:
             self._close()
-            raise _LeftBehindError("a partial record could not be truncated") from None
+            raise _PartialRecordError("a partial record could not be truncated") from None
 
     def _begin(self) -> None:
         moment = dt.datetime.now(dt.UTC)
@@ -220,7 +230,7 @@ class Appender:
         if written < len(header):
             raise OSError("only a part of the header was written")
         self._handle, self._path, self._size, self._first_row = handle, path, len(header), 0
-        self._begun, self._new = time.monotonic(), True
+        self._opened_at, self._new = time.monotonic(), True
         self.used += len(header)
 
     def _close(self) -> None:
@@ -229,9 +239,9 @@ class Appender:
 
     def _lose(self, cause: Cause, rows: int, since: int | None = None) -> None:
         self.lost[cause] += rows
-        self._note(cause, rows, since)
+        self._add_unreported(cause, rows, since)
 
-    def _note(self, cause: Cause, rows: int, since: int | None) -> None:
+    def _add_unreported(self, cause: Cause, rows: int, since: int | None) -> None:
         since = time.time_ns() if since is None else since
         self._lost_since = min(since, self._lost_since) if self._unreported else since
         self._unreported[cause] += rows
@@ -253,7 +263,7 @@ class BoundedAppender:
         self._go, self._done = threading.Lock(), threading.Lock()
         self._go.acquire()
         self._done.acquire()
-        self._behind = False
+        self._write_pending = False
         self._written = True
         self.late = 0
         self._thread = threading.Thread(target=self._run, name="traffic-writer", daemon=True)
@@ -269,17 +279,17 @@ class BoundedAppender:
 
         While an earlier write is pending, new rows are counted as lost.
         """
-        if self._behind:
+        if self._write_pending:
             if not self._done.acquire(blocking=False):
                 self.lose("slow", rows)
                 return False
-            self._behind = False
+            self._write_pending = False
         lost, self._lost = self._lost, Counter()
         self._job = (payload, rows, lost, self._lost_since)
         self._written = True
         self._go.release()
         if not self._done.acquire(timeout=self._seconds):
-            self._behind = True
+            self._write_pending = True
             self.late += 1
         return self._written
 
@@ -291,7 +301,7 @@ class BoundedAppender:
 
     def stop(self, seconds: float) -> None:
         """Stop the thread after its last write, or give up after a time limit."""
-        if self._behind and not self._done.acquire(timeout=seconds):
+        if self._write_pending and not self._done.acquire(timeout=seconds):
             return
         for cause, rows in self._lost.items():
             self._appender.lose(cause, rows, self._lost_since)

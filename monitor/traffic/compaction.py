@@ -44,7 +44,7 @@ def compact(path: Path, store: Store, draft: Path) -> SegmentEntry:
         TrafficError: The file is not a segment.
         OSError: A file cannot be read or written; the conversion can be retried.
     """
-    segment = read_segment(path.read_bytes())
+    segment = read_segment(path.read_bytes(), path.name)
     about = segment.about
     name, times = about["segment"], list(segment.records.times)
     if segment.lost_since is not None:

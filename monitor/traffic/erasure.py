@@ -27,7 +27,7 @@ from pyarrow import parquet as pq
 from monitor.traffic.columns import log_metadata, rebuild_dictionaries
 from monitor.traffic.compaction import compact, parquet_options
 from monitor.traffic.erased import record_erased
-from monitor.traffic.ledger import LedgerFile, changing, entry_of, write_entry
+from monitor.traffic.ledger import LedgerFile, entry_of, lock_ledger, write_entry
 from monitor.traffic.privacy import Pseudonyms
 from monitor.traffic.spool import DRAFT, ROLL_REQUEST, SEGMENTS
 from monitor.traffic.store import Store
@@ -39,7 +39,7 @@ _POLL_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLocation:
-    """Where a log is.
+    """Location of a log.
 
     Attributes:
         store: Store of its Parquet files and its ledger.
@@ -274,7 +274,7 @@ def _erase_from_store(store: Store, erasure: _Erasure) -> None:
     for file in store.files(suffix=".parquet"):
         erasure.progress(file.path)
         erasure.searched += 1
-        with erasure.of(f"{store.location}: {file.path}"), changing(store):
+        with erasure.of(f"{store.location}: {file.path}"), lock_ledger(store):
             _erase_from_file(store, file.path, erasure)
 
 

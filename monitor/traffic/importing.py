@@ -215,10 +215,10 @@ def _flaws(
     now: dt.datetime,
 ) -> pa.ChunkedArray:
     """Whether each row is invalid."""
-    checks = [bad for _, bad in _checks(table, attributes, known, now)]
+    checks = [failed for _, failed in _checks(table, attributes, known, now)]
     invalid = checks[0]
-    for bad in checks[1:]:
-        invalid = pc.or_(invalid, bad)
+    for failed in checks[1:]:
+        invalid = pc.or_(invalid, failed)
     return pc.fill_null(invalid, fill_value=True)
 
 
@@ -230,7 +230,9 @@ def _flaw(
 ) -> str:
     """What is wrong with one row, without its values."""
     checks = _checks(row, attributes, known, now)
-    return next(words for words, bad in checks if pc.fill_null(bad, fill_value=True)[0].as_py())
+    return next(
+        message for message, invalid in checks if pc.fill_null(invalid, fill_value=True)[0].as_py()
+    )
 
 
 def _checks(

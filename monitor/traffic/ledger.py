@@ -26,8 +26,8 @@ __all__ = [
     "Kind",
     "LedgerFile",
     "SegmentEntry",
-    "changing",
     "entry_of",
+    "lock_ledger",
     "mark_removed",
     "read_ledger",
     "write_entry",
@@ -145,7 +145,7 @@ def _day(path: str) -> str:
 
 
 @contextlib.contextmanager
-def changing(store: Store) -> Iterator[None]:
+def lock_ledger(store: Store) -> Iterator[None]:
     """Lock the ledger and its files against changes by other processes; local stores only.
 
     Raises:

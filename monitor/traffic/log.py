@@ -62,14 +62,16 @@ class OutcomeLog:
         self._pseudonyms = Pseudonyms.read(config.traffic.key_path)
         manifest = bundle.manifest
         self._check = OutcomeCheck.of(manifest)
-        home = Store.open(settings.path, mode=OUTCOMES_MODE)
+        local_store = Store.open(settings.path, mode=OUTCOMES_MODE)
         about = {
-            **_about(bundle, "outcomes", self._pseudonyms),
+            **_file_metadata(bundle, "outcomes", self._pseudonyms),
             "attributes": {a.name: list(a.groups) for a in manifest.protected_attributes},
         }
         self.spool = Spool(
-            home,
-            home if settings.store is None else Store.open(settings.store, mode=OUTCOMES_MODE),
+            local_store,
+            local_store
+            if settings.store is None
+            else Store.open(settings.store, mode=OUTCOMES_MODE),
             about,
             roll_bytes=_OUTCOME_ROLL_BYTES,
             roll_seconds=config.traffic.roll_seconds,
@@ -186,11 +188,14 @@ class TrafficLog:
         self._warn_if_not_recorded(ProtectedFeatures(manifest))
         guard = FeatureGuard(columns, treated, pseudonyms)
         self._encoder = TrafficEncoder(columns, scores, guard, pseudonyms, scorer)
-        home = Store.open(settings.path)
-        about = {**_about(bundle, "traffic", pseudonyms), **_meaning(bundle, columns)}
+        local_store = Store.open(settings.path)
+        about = {
+            **_file_metadata(bundle, "traffic", pseudonyms),
+            **_column_metadata(bundle, columns),
+        }
         self.spool = Spool(
-            home,
-            home if settings.store is None else Store.open(settings.store),
+            local_store,
+            local_store if settings.store is None else Store.open(settings.store),
             about,
             roll_bytes=settings.roll_bytes,
             roll_seconds=settings.roll_seconds,
@@ -261,7 +266,7 @@ def _warn_of_readers(folder: Path) -> None:
         _LOG.warning("outcomes.path: %s is accessible to other users; use mode 0700", folder)
 
 
-def _about(bundle: Bundle, kind: Kind, pseudonyms: Pseudonyms) -> dict[str, Any]:
+def _file_metadata(bundle: Bundle, kind: Kind, pseudonyms: Pseudonyms) -> dict[str, Any]:
     model = bundle.manifest.model
     return {
         "format": FORMAT,
@@ -274,7 +279,7 @@ def _about(bundle: Bundle, kind: Kind, pseudonyms: Pseudonyms) -> dict[str, Any]
     }
 
 
-def _meaning(bundle: Bundle, columns: TrafficColumns) -> dict[str, Any]:
+def _column_metadata(bundle: Bundle, columns: TrafficColumns) -> dict[str, Any]:
     """Description of the traffic log's values, for the metadata of its files."""
     manifest = bundle.manifest
     return {

@@ -116,7 +116,7 @@ def traffic_table(records: Records, columns: TrafficColumns) -> pa.Table:
     arrays = [names, pa.array(rows["row"].copy()), pa.array(times).cast(TIME)]
     arrays += _feature_arrays(rows, columns)
     arrays += _score_arrays(rows, columns)
-    arrays.append(_words(rows["action"], _ACTIONS))
+    arrays.append(_dictionary_column(rows["action"], _ACTIONS))
     return pa.table(arrays, schema=columns.schema)
 
 
@@ -192,7 +192,7 @@ def _score_arrays(rows: NDArray[np.void], columns: TrafficColumns) -> list[pa.Ar
             "flip_probability": _numbers(scores[:, first + 1]),
             "expected_change": _numbers(scores[:, first + 2]),
             "p_value": _numbers(rows["p_values"][:, index]),
-            "verdict": _words(rows["verdicts"][:, index], _VERDICTS),
+            "verdict": _dictionary_column(rows["verdicts"][:, index], _VERDICTS),
         }
         arrays += [signals[signal] for signal in SIGNALS]
     return arrays
@@ -203,6 +203,6 @@ def _numbers(values: NDArray[np.floating]) -> pa.Array:
     return pa.array(np.ascontiguousarray(values), from_pandas=True)
 
 
-def _words(codes: NDArray[np.int8], words: pa.Array) -> pa.Array:
+def _dictionary_column(codes: NDArray[np.int8], words: pa.Array) -> pa.Array:
     indices = pa.array(codes.astype(np.int32), mask=codes == _MISSING)
     return pa.DictionaryArray.from_arrays(indices, words).cast(WORD)

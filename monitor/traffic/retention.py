@@ -15,8 +15,8 @@ from monitor.errors import TrafficError
 from monitor.traffic.ledger import (
     LEDGER,
     LedgerFile,
-    changing,
     entry_of,
+    lock_ledger,
     mark_removed,
     read_ledger,
     write_entry,
@@ -67,7 +67,7 @@ def expire(store: Store, before: dt.date, *, dry_run: bool = False) -> Expired:
         if dry_run:
             rows = _note(store, {file.path for file in old}, before, dry_run=True)
         else:
-            with changing(store):
+            with lock_ledger(store):
                 rows = _note(store, {file.path for file in old}, before, dry_run=False)
                 for file in old:
                     store.remove(file.path)
@@ -103,7 +103,7 @@ def evict_oldest_file(store: Store) -> LedgerFile | None:
     if not files:
         return None
     oldest = min(files, key=lambda file: (_date_and_hour(file.path), file.path))
-    with changing(store):
+    with lock_ledger(store):
         entry = entry_of(store, oldest.path)
         if entry is None:
             rows = _rows(store, oldest.path)

@@ -145,13 +145,17 @@ def lost_bytes(lost: Mapping[Cause, int], *, since: int, first_row: int) -> byte
     return _record(_LOST, json.dumps(lost).encode(), sum(lost.values()), first_row, since)
 
 
-def read_segment(data: bytes) -> Segment:
+def read_segment(data: bytes, name: str = "segment") -> Segment:
     """Read all valid records of a segment.
+
+    Args:
+        data: Contents of the file.
+        name: Name of the file, for the message of an error.
 
     Raises:
         TrafficError: The header cannot be read.
     """
-    about, offset = _header(data)
+    about, offset = _header(data, name)
     view, size = memoryview(data), len(data)
     records, lost = Records(data=data), Counter[Cause]()
     lost_since: int | None = None
@@ -190,7 +194,7 @@ def _record(kind: int, payload: bytes, rows: int, first_row: int, time: int) -> 
     return b"".join((head, _SUMS.pack(head_sum, zlib.crc32(payload, head_sum)), payload))
 
 
-def _header(data: bytes) -> tuple[Mapping[str, Any], int]:
+def _header(data: bytes, name: str) -> tuple[Mapping[str, Any], int]:
     """The header's JSON, from the first intact copy, and the offset of the first record."""
     half = data.find(_FILE_MAGIC, 1)
     for start in (0, half):
@@ -201,7 +205,7 @@ def _header(data: bytes) -> tuple[Mapping[str, Any], int]:
         behind = start + _FILE_HEAD.size + length + 4
         if magic == _FILE_MAGIC and data[behind - 4 : behind] == _crc(text):
             return json.loads(text), behind if start else 2 * behind
-    raise TrafficError("the header of the segment cannot be read")
+    raise TrafficError(f"{name}: the header is damaged, or the file is not a segment")
 
 
 def _next_record(data: bytes, offset: int) -> int:

@@ -261,7 +261,7 @@ class Spool:
     def _drop_segment(self, segment: ClosedSegment) -> None:
         data = segment.path.read_bytes()
         try:
-            content = read_segment(data)
+            content = read_segment(data, segment.path.name)
             rows = content.rows
             since = min(content.records.times, default=None)
             self.appender.report(content.lost, content.lost_since)

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from monitor.drift.reference import Watcher
+from monitor.drift.reference import DetectorId
 from monitor.errors import (
     BadRequestError,
     ForbiddenError,
@@ -243,7 +243,7 @@ class RestTransport:
             name = AlarmName.model_validate_json(await _body(request, _MAX_ALARM_BYTES))
         except ValidationError as error:
             raise BadRequestError(problem_in_words(error)) from None
-        self._stream.acknowledge(Watcher(name.detector, name.attribute))
+        self._stream.acknowledge(DetectorId(name.detector, name.attribute))
         return self.alarms()
 
 

@@ -91,7 +91,7 @@ class SegmentedScorecard(nn.Module):
 
 
 def train_fair(people: Population, *, seed: int, progress: Progress | None = None) -> nn.Module:
-    """Train on true repayment, with features that have no protected ancestor: fair."""
+    """Train a fair classifier: on true repayment, with features without a protected ancestor."""
     return _train(people.features, people.repaid, people.world.legitimate, _EPOCHS, seed, progress)
 
 

@@ -133,10 +133,13 @@ CASES: dict[str, tuple[Mutation, str]] = {
     ),
     "not a number": (with_value(np.nan), "feature 'savings' of row 1 is not a finite number"),
     "infinite": (with_value(-np.inf), "feature 'savings' of row 1 is not a finite number"),
-    "text that is not a number": (with_texts(b"48211.75x"), "has an element that is not a number"),
+    "text that is not a number": (with_texts(b"48211.75x"), "an element is not a number"),
     "text nan": (with_texts(b"nan"), "is not a finite number"),
     "text too large": (with_texts(b"1e300"), "is not a finite number"),
-    "text longer than any number": (with_texts(b"1." + b"0" * 70 + b"e3"), "'features' is BYTES"),
+    "text longer than any number": (
+        with_texts(b"1." + b"0" * 70 + b"e3"),
+        "'features' has datatype BYTES",
+    ),
     "wrong lengths": (
         lambda request: (
             with_datatype("BYTES")(request),

@@ -89,27 +89,27 @@ def test_one_tensor_and_one_tensor_per_feature_give_the_same_features(values):
         (InputTensor("features", "INT8", [1, 5], [300] * 5), "has an element out of range"),
         (
             InputTensor("features", "INT8", [1, 5], [1.5] * 5),
-            "is INT8 and has elements of another type",
+            "has datatype INT8, but some elements have another type",
         ),
         (
             InputTensor("features", "BOOL", [1, 5], [1] * 5),
-            "is BOOL and has elements of another type",
+            "has datatype BOOL, but some elements have another type",
         ),
         (
             InputTensor("features", "FP32", [1, 5], ["1"] * 5),
-            "is FP32 and has elements of another type",
+            "has datatype FP32, but some elements have another type",
         ),
         (InputTensor("features", "FP64", [1, 5], [10**400] * 5), "has an element out of range"),
         (
             InputTensor("features", "BYTES", [1, 5], [b"x"] * 5),
-            "has an element that is not a number",
+            "an element is not a number",
         ),
         (
             InputTensor("features", "BYTES", [1, 5], [b"1" * 65] * 5),
-            "an element that is not a number",
+            "an element is not a number",
         ),
-        (InputTensor("features", "BYTES", [1, 5], [b"1_0"] * 5), "an element that is not a number"),
-        (InputTensor("features", "BYTES", [1, 5], [1] * 5), "has elements that are not text"),
+        (InputTensor("features", "BYTES", [1, 5], [b"1_0"] * 5), "an element is not a number"),
+        (InputTensor("features", "BYTES", [1, 5], [1] * 5), "some elements are not strings"),
         (
             InputTensor("features", "BYTES", [1, 5], b"\xff\xff\xff\xff"),
             "does not consist of 5 BYTES",

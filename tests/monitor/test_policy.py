@@ -95,4 +95,4 @@ def test_the_rules_are_printed_on_one_line():
     text = Policy(config, NAMES).in_words
     assert "sex: flag if p-value of expected_change ≤ 0.01;" in text
     assert "age: withhold if p-value of expected_change ≤ 0.01 and flip probability ≥ 0.5" in text
-    assert text.endswith("without scores: pass")
+    assert text.endswith("if scoring fails: pass")

@@ -16,7 +16,7 @@ import torch
 
 from monitor import AsyncClient, Bundle, Judge
 from monitor.client import EndpointError
-from monitor.drift.reference import Watcher
+from monitor.drift.reference import DetectorId
 from monitor.errors import BundleError, ConfigError, ServeError
 from monitor.server import Server
 from monitor.wire import evenhand_pb2, evenhand_pb2_grpc
@@ -225,7 +225,7 @@ def test_drift_state_and_alarms_persist_across_a_restart(lending, tmp_path):
             await endpoint.predict(ROWS)
         # Simulates an alarm.
         server.stream.flush()
-        server.drift._alarms.latch(Watcher("change", "sex"), 300, 9.0)
+        server.drift._alarms.latch(DetectorId("change", "sex"), 300, 9.0)
 
     async def second(server: Any):
         async with rest(server) as http:

@@ -12,7 +12,7 @@ from prometheus_client.openmetrics.exposition import generate_latest
 
 from monitor import Bundle, Drift, Judge
 from monitor.batching import Waiting
-from monitor.drift.reference import Watcher
+from monitor.drift.reference import DetectorId
 from monitor.errors import NotFoundError
 from monitor.metrics.serving import ServingMetrics
 from monitor.policy import Policy, Verdict
@@ -137,7 +137,7 @@ def test_alarms_are_logged_and_acknowledged(judge, result, caplog):
     biased[:, judge.sensitivity.columns.attributes["sex"].expected_change] += 100
     stream = feed(judge, type(result)(output=result.output, scores=biased, verdicts=result.verdicts,
                   actions=result.actions), drift, None, 600)  # fmt: skip
-    change = Watcher("change", "sex")
+    change = DetectorId("change", "sex")
     assert change in {alarm.watcher for alarm in stream.alarms}
     assert "drift alarm: change of sex" in caplog.text
     stream.acknowledge(change)

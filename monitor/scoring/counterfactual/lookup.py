@@ -109,7 +109,7 @@ class OrderedLookup:
 
     @property
     def size(self) -> int:
-        """Number of features, o."""
+        """Number of ordered features."""
         return len(self.columns)
 
     def transport(

@@ -14,7 +14,7 @@ from tests.commands import evenhand
         (["--bundle", "nowhere"], "error: nowhere: "),
         (["--bundle", "nowhere", "--pin", "x"], "--pin: expected a SHA-256 digest"),
         (["--bundle", "nowhere", "--grpc-port", "70000"], "70000"),
-        (["--bundle", "nowhere", "--host", ""], "error: server.host: '' is not allowed"),
+        (["--bundle", "nowhere", "--host", ""], "server.host: '' is not allowed: String should"),
         (["--config", "nowhere.yaml"], "error: nowhere.yaml: cannot be read"),
     ],
 )

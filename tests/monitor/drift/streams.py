@@ -29,7 +29,7 @@ def predictions(
 
 def reference(rows: int = 4_000, *, seed: int = 0, groups: int = 2) -> DriftReference:
     batch = predictions(np.random.default_rng(seed), rows, groups=groups)
-    return DriftReference.take(batch.margin, batch.attributes, seed=seed)
+    return DriftReference.from_rows(batch.margin, batch.attributes, seed=seed)
 
 
 def watch(ref: DriftReference | None = None, *, seed: int = 1, **options) -> Drift:

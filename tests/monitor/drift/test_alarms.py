@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from monitor.drift.alarms import PATIENCE, Alarms
-from monitor.drift.reference import Layout, Watcher
+from monitor.drift.reference import DetectorId, Layout
 
-CHANGE, SHARE = Watcher("change", "sex"), Watcher("share", "sex")
-MARGIN, STATUS = Watcher("margin"), Watcher("status", "sex")
+CHANGE, SHARE = DetectorId("change", "sex"), DetectorId("share", "sex")
+MARGIN, STATUS = DetectorId("margin"), DetectorId("status", "sex")
 LAYOUT = Layout(groups={"sex": 2, "age": 3})
 INDICES = {watcher: index for index, watcher in enumerate(LAYOUT.detectors)}
 
@@ -39,7 +39,7 @@ def cause_of_alarm(watcher, intervals, *, n=3_000, at=500, sizes=(32,)):
         ({CHANGE: (490, 3_000)}, "treatment"),
         ({STATUS: (400, 3_000)}, "covariates"),
         ({STATUS: (900, 905)}, "covariates"),
-        ({Watcher("status", "age"): (900, 905)}, "covariates"),
+        ({DetectorId("status", "age"): (900, 905)}, "covariates"),
         ({STATUS: (300, 500)}, "treatment"),
         ({STATUS: (300, 501)}, "covariates"),
         ({STATUS: (500 + PATIENCE, 3_000)}, "treatment"),

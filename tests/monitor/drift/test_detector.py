@@ -125,7 +125,9 @@ def alarmed_runs(*, runs, steps, at, online):
     rng = np.random.default_rng(11)
     for _ in range(runs):
         batch = predictions(rng, 60)
-        ref = DriftReference.take(batch.margin, batch.attributes, seed=int(rng.integers(1 << 30)))
+        ref = DriftReference.from_rows(
+            batch.margin, batch.attributes, seed=int(rng.integers(1 << 30))
+        )
         detectors, top = Detectors(ref), np.full(3, -np.inf)
         for _ in range(steps // 32):
             columns = ref.layout.columns(predictions(rng, 32))

@@ -19,7 +19,7 @@ def make_reference(margin, change, *, seed=0, name="sex") -> DriftReference:
     n = len(margin)
     half = np.full((n, 2), 0.5)
     signals = Signals(hard_flips=np.zeros(n), expected_change=np.array(change), posterior=half)
-    return DriftReference.take(np.array(margin, float), {name: signals}, seed=seed)
+    return DriftReference.from_rows(np.array(margin, float), {name: signals}, seed=seed)
 
 
 def test_one_half_of_the_rows_sets_the_bins_and_the_other_half_is_counted():
@@ -95,7 +95,7 @@ def head(**fields):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda a: a.pop("edges1"), "cannot be read"),
+        (lambda a: a.pop("edges1"), "is damaged"),
         (lambda a: a.update(edges1=a["edges1"][::-1].copy()), "not in ascending order"),
         (lambda a: a.update(edges1=a["edges1"][:0]), "not in ascending order"),
         (lambda a: a.update(edges1=np.array(-np.inf)), "not in ascending order"),
@@ -110,16 +110,16 @@ def head(**fields):
         (lambda a: a.update(shares=a["shares"] * [1, 100, 1]), "flip shares"),
         (lambda a: a.update(shares=a["shares"] * [1, 1, 1e6]), "flip shares"),
         (lambda a: a.update(shares=a["shares"] + [0.5, 0, 0]), "flip shares"),
-        (lambda a: a.update(head=np.array("{}")), "cannot be read"),
+        (lambda a: a.update(head=np.array("{}")), "is damaged"),
         (head(version=9), "version 9"),
         (head(version=True), "version True"),
-        (head(groups=[["sex", 7]]), "cannot be read"),
+        (head(groups=[["sex", 7]]), "is damaged"),
         (head(groups=[["sex", float("inf")]]), "numbers of groups"),
         (head(groups=[["sex", 10**9]]), "numbers of groups"),
         (head(groups=[["sex", 10**9], ["age", -(10**9)]]), "numbers of groups"),
         (head(groups=[]), "numbers of groups"),
-        (head(groups=7), "cannot be read"),
-        (lambda a: a.update(head=np.array("[" * 100_000)), "cannot be read"),
+        (head(groups=7), "is damaged"),
+        (lambda a: a.update(head=np.array("[" * 100_000)), "is damaged"),
     ],
 )
 def test_an_inconsistent_file_is_rejected(change, message):
@@ -152,7 +152,7 @@ def test_a_pickle_inside_is_not_loaded():
     def change(arrays):
         arrays["counts"] = np.array([{"a": 1}], dtype=object)
 
-    with pytest.raises(BundleError, match="cannot be read"):
+    with pytest.raises(BundleError, match="is damaged"):
         DriftReference.from_npz(changed_file(change))
 
 
@@ -162,10 +162,10 @@ def test_unsuitable_calibration_rows_are_rejected():
     with pytest.raises(FitError, match="at least 4 rows"):
         make_reference([1.0], [0.0])
     with pytest.raises(FitError, match="protected attribute"):
-        DriftReference.take(np.zeros(9), {}, seed=0)
+        DriftReference.from_rows(np.zeros(9), {}, seed=0)
 
 
 def test_signals_of_different_lengths_are_rejected():
     batch = predictions(np.random.default_rng(0), 9)
     with pytest.raises(ValueError, match="do not have the shapes of 8 predictions and 2 groups"):
-        DriftReference.take(batch.margin[:8], batch.attributes, seed=0)
+        DriftReference.from_rows(batch.margin[:8], batch.attributes, seed=0)

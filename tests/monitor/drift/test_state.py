@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from monitor import Drift
-from monitor.drift.reference import Watcher
+from monitor.drift.reference import DetectorId
 from monitor.drift.state import read_state_file, write_state_file
 from monitor.errors import ServeError
 from monitor.npz import read_npz, write_npz
@@ -29,7 +29,7 @@ def used_watch(seed=1) -> Drift:
     rng, drift = np.random.default_rng(seed), watch(REF, seed=seed, window=1_000)
     drift.update(predictions(rng, 500))
     drift.update(predictions(rng, 777, treatment=3.0))
-    drift.acknowledge(Watcher("change", "sex"))
+    drift.acknowledge(DetectorId("change", "sex"))
     drift.update(predictions(rng, 100, treatment=3.0))
     return drift
 
@@ -70,7 +70,7 @@ def test_the_unchanged_state_is_restored():
     again = restored(changed_state(alarms=[ALARM]))
     assert again.note == ""
     assert again.seen == 1_377
-    assert [alarm.watcher for alarm in again.alarms] == [Watcher("change", "sex")]
+    assert [alarm.watcher for alarm in again.alarms] == [DetectorId("change", "sex")]
     again.update(predictions(np.random.default_rng(0), 50))
 
 

@@ -10,13 +10,13 @@ import pytest
 
 from monitor import Drift
 from monitor.drift.alarms import HINT
-from monitor.drift.reference import Watcher
+from monitor.drift.reference import DetectorId
 from monitor.drift.state import MOST_STREAMS
 from monitor.scoring.scores import Predictions, Signals
 from tests.monitor.drift.streams import DIGEST, part, predictions, reference, watch
 
-CHANGE, SHARE = Watcher("change", "sex"), Watcher("share", "sex")
-MARGIN, STATUS = Watcher("margin"), Watcher("status", "sex")
+CHANGE, SHARE = DetectorId("change", "sex"), DetectorId("share", "sex")
+MARGIN, STATUS = DetectorId("margin"), DetectorId("status", "sex")
 
 
 def joined(*batches: Predictions) -> Predictions:

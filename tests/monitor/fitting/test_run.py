@@ -91,7 +91,7 @@ def test_verify_checks_the_scoring_files(user_files, fitted, tmp_path):
         write_bundle(tmp_path / name, bundle.manifest, {**bundle.files, name: flaw})
         result = evenhand("bundle", "verify", tmp_path / name)
         assert result.exit_code == 2
-        assert f"{name} cannot be read" in result.stderr
+        assert f"{name} is damaged" in result.stderr
     other = export_classifier(torch.nn.Linear(25, 3), 25)
     write_bundle(tmp_path / "status", bundle.manifest, {**bundle.files, "status.pt2": other})
     result = evenhand("bundle", "verify", tmp_path / "status")

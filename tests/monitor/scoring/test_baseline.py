@@ -17,7 +17,7 @@ from monitor.scoring.baseline import SIGNALS, Baseline
 def baseline(scores, flips=None) -> Baseline:
     scores = np.asarray(scores, float)
     flips = np.zeros(len(scores)) if flips is None else np.asarray(flips, float)
-    return Baseline.take({"sex": dict.fromkeys(SIGNALS, scores)}, {"sex": flips})
+    return Baseline.from_scores({"sex": dict.fromkeys(SIGNALS, scores)}, {"sex": flips})
 
 
 @settings(max_examples=200)
@@ -119,7 +119,7 @@ def test_a_baseline_is_read_as_it_was_written():
 def test_a_pickle_in_a_baseline_is_rejected():
     buffer = io.BytesIO()
     np.savez(buffer, levels=np.array([{"a": 1}], dtype=object))
-    with pytest.raises(BundleError, match=r"baseline\.npz cannot be read"):
+    with pytest.raises(BundleError, match=r"baseline\.npz is damaged"):
         Baseline.from_npz(buffer.getvalue())
     for data in (b"not a file", b"", b"PK\x03\x04garbage"):
         with pytest.raises(BundleError):

@@ -110,7 +110,7 @@ def test_native_code_of_an_unpinned_bundle_is_never_run(fitted, caplog, monkeypa
         ("kernel/torch-2.6.0-avx2.aoti", "compiled for torch 2.6.0 on avx2; this is torch"),
         ("kernel/torch-{torch}-avx1024.aoti", "on avx1024; this is torch"),
         ("kernel/torch-{torch}-avx2.aoti", "cannot be loaded"),
-        ("kernel/notes.txt", "holds no compiled code"),
+        ("kernel/notes.txt", "contains no compiled code"),
     ],
 )
 def test_unsuitable_kernels_are_rejected_and_uncompiled_code_is_used(fitted, name, reason, caplog):
@@ -253,7 +253,7 @@ def test_fit_succeeds_without_a_compiler_and_reports_it(tmp_path, monkeypatch):
     assert "no C++ compiler" in result.not_compiled
     assert "`evenhand bundle compile` adds" in result.compiled_in_words
     judge = Judge.load(result.bundle)
-    assert "holds no compiled code" in judge.no_kernel_reason
+    assert "contains no compiled code" in judge.no_kernel_reason
 
 
 def test_a_drift_watch_starts_from_the_reference_of_the_bundle(fitted):
@@ -278,7 +278,7 @@ def test_a_drift_watch_starts_from_the_reference_of_the_bundle(fitted):
 
 def test_a_drift_reference_of_other_attributes_is_rejected(fitted, tmp_path):
     bundle = pinned(fitted)
-    other = DriftReference.take(
+    other = DriftReference.from_rows(
         np.arange(8.0),
         {
             "age": Signals(
@@ -293,5 +293,5 @@ def test_a_drift_reference_of_other_attributes_is_rejected(fitted, tmp_path):
 
 def test_inconsistent_maps_are_rejected(fitted):
     bundle = pinned(fitted)
-    with pytest.raises(BundleError, match=r"maps\.npz cannot be read"):
+    with pytest.raises(BundleError, match=r"maps\.npz is damaged"):
         Judge.load(replace(bundle, files=bundle.files | {"maps.npz": b"PK\x03\x04"}))
