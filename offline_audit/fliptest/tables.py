@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -125,9 +124,8 @@ def _table(path: Path) -> pa.Table:
     except FileNotFoundError:
         raise AuditInputError(f"{path}: no such file") from None
     except (pa.ArrowException, OSError) as error:
-        # Never the text of the error, which may quote a row.
-        number = getattr(error, "errno", None)
-        cause = os.strerror(number) if number else type(error).__name__
+        # Only the class of the error: its text may quote a row.
+        cause = type(error).__name__
         raise AuditInputError(f"{path}: not a readable Parquet or CSV file ({cause})") from None
 
 
