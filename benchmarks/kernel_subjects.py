@@ -55,7 +55,6 @@ _SOURCES = (
     "monitor/bundle/*.py",
     "monitor/scoring/*.py",
     "monitor/scoring/counterfactual/*.py",
-    "monitor/scoring/kernel/*.py",
 )
 
 

@@ -39,7 +39,6 @@ _SOURCES = (
     "monitor/bundle/*.py",
     "monitor/scoring/counterfactual/*.py",
     "monitor/drift/*.py",
-    "monitor/scoring/kernel/*.py",
 )
 _REQUESTS = 4
 

@@ -14,10 +14,10 @@ OFFLINE_AUDIT_MAY_USE = {
 }
 # Modules (and everything below them) that may import a package.
 ONLY_IN = {
-    "grpc": {"monitor.wire", "monitor.transport", "monitor.upstream", "monitor.client"},
+    "grpc": {"monitor.wire", "monitor.transport", "monitor.client"},
     "grpc_health": {"monitor.transport"},
     "grpc_reflection": {"monitor.transport"},
-    "fastapi": {"monitor.transport", "offline_audit.console"},
+    "fastapi": {"monitor.transport"},
     "uvicorn": {"monitor.transport"},
     "uvloop": {"monitor.commands.serve"},
     "prometheus_client": {"monitor.transport", "monitor.metrics", "monitor.server"},

@@ -239,7 +239,10 @@ class Drift:
         if self._parameters != other._parameters:
             raise ValueError("only replicas of the same bundle and parameters can be merged")
         if self.streams & other.streams:
-            raise ValueError("replicas that have counted the same predictions cannot be merged")
+            raise ValueError(
+                "replicas that have counted the same predictions cannot be merged; merge each "
+                "saved state once"
+            )
         if len(self.streams | other.streams) > MOST_STREAMS:
             raise ValueError(f"replicas of more than {MOST_STREAMS} streams cannot be merged")
         both = Drift.from_npz(

@@ -134,8 +134,10 @@ def read_table(path: Path) -> pa.Table:
 
 def _column(table: pa.Table, name: str, path: Path) -> pa.ChunkedArray:
     count = table.column_names.count(name)
-    if count != 1:
-        raise FitError(f"{path}: {'no column' if count == 0 else 'more than one column'} {name!r}")
+    if count == 0:
+        raise FitError(f"{path}: no column {name!r}; add it, or remove it from the spec")
+    if count > 1:
+        raise FitError(f"{path}: more than one column {name!r}; rename or remove all but one")
     return table.column(name)
 
 

@@ -1,7 +1,8 @@
 """FlipTest: whose decision would change in another group, and through which features.
 
-sample ─► decisions of the model ─► validated maps in both directions ─► flipsets ─► intervals,
-null distribution, identification ─► transparency report, marginals, subgroup ─► result
+sample ─► decisions of the model ─► validated maps in both directions ─► flipsets (pair) ─►
+intervals, null distribution and p-value (resampling), identification (flipset) ─► transparency
+report, marginals, subgroup ─► result
 """
 
 from __future__ import annotations

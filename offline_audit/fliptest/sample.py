@@ -254,7 +254,7 @@ class Sample:
         warnings = require_names(names, None, str(attribute))
         require_two_groups(names, str(attribute))
         if needs_labels and labels is None:
-            raise AuditInputError("labels: required for this criterion")
+            raise AuditInputError("labels: required for every criterion except statistical_parity")
         known_labels = None if labels is None else binary(labels, "labels")
         lengths = {"features": len(table.features), f"groups of {attribute}": len(codes)}
         require_length(lengths | ({} if known_labels is None else {"labels": len(known_labels)}))

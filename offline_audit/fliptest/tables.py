@@ -71,7 +71,7 @@ def rows_of_window(
     """
     if attribute not in window.attributes:
         known = ", ".join(window.attributes) or "none"
-        raise UnknownColumnError(f"no protected attribute {attribute!r}; there is: {known}")
+        raise UnknownColumnError(f"by: no protected attribute {attribute!r}; choose from {known}")
     names = _log_names(window, manifest)
     strata = [attribute, *(["label"] if by_label else [])]
     table = window.sample(rows, strata, seed)
@@ -101,7 +101,7 @@ def rows_of_file(
     attributes = [known.name for known in manifest.protected_attributes]
     if attribute not in attributes:
         raise UnknownColumnError(
-            f"no protected attribute {attribute!r}; there is: {', '.join(attributes)}"
+            f"by: no protected attribute {attribute!r}; choose from {', '.join(attributes)}"
         )
     if not _group_columns(table, attribute):
         raise AuditInputError(
@@ -248,5 +248,6 @@ def _from_groups(
                 np.float64,
             )
     raise AuditInputError(
-        f"feature {feature!r} is missing, and no column with groups determines it"
+        f"feature {feature!r} is missing; add its column, or a column with the groups of its "
+        "protected attribute"
     )

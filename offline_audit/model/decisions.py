@@ -235,7 +235,8 @@ def _array(output: Any) -> NDArray[Any]:
         return np.asarray(output)
     except (TypeError, ValueError):
         raise AuditInputError(
-            f"the model returned a {type(output).__name__} that cannot be converted to an array"
+            f"the model returned a {type(output).__name__} that cannot be converted to an array; "
+            "return one number per row"
         ) from None
 
 

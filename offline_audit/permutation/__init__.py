@@ -1,4 +1,8 @@
-"""Permutation tests: does a metric differ between protected groups by more than chance explains?"""
+"""Permutation tests: does a metric differ between protected groups by more than chance explains?
+
+test ─► rows or counts (sources) ─► compare_ratio, auc_test, custom ─► p-value: exact for rates
+(ratio_test), else from random permutations (permutations) ─► result
+"""
 
 from offline_audit.permutation.correlation import correlation_test
 from offline_audit.permutation.counts import ScoreCounts, TableCounts

@@ -227,7 +227,10 @@ def favoured_groups(
         by_attribute = {sample.attributes[0].name: by_attribute}
     unknown = set(by_attribute) - {attribute.name for attribute in sample.attributes}
     if unknown:
-        raise AuditInputError(f"favoured: there is no attribute {some(sorted(unknown))}")
+        names = some([attribute.name for attribute in sample.attributes], 9)
+        raise AuditInputError(
+            f"favoured: there is no attribute {some(sorted(unknown))}; there are {names}"
+        )
     indices: list[int | None] = []
     for attribute in sample.attributes:
         group = by_attribute.get(attribute.name)
