@@ -270,4 +270,4 @@ def test_the_audit_reports_rates_by_group(fitted):
         truth = favoured[fresh.groups["sex"] == group].mean()
         error = (truth * (1 - truth) * (1 / rates["groups"][name] + 1 / 10_000)) ** 0.5
         assert abs(rates["favoured"][name] - truth) < 5 * error
-        assert f"{rates['favoured'][name]:.1%} of {name}" in " ".join(result.stdout.split())
+        assert f"{name} {rates['favoured'][name]:.1%}" in " ".join(result.stdout.split())

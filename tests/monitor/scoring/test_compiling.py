@@ -27,7 +27,16 @@ def compiled(uncompiled: Sensitivity) -> Kernel:
     return load_kernel(compile_kernel(uncompiled, HERE), HERE, uncompiled)
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+# A compilation takes most of a minute, so the other families are compiled in the live tests.
+QUICK = ("MLP", "embeddings")
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(name, marks=() if name in QUICK else pytest.mark.live) for name in FAMILIES
+    ],
+)
 def pair(request) -> tuple[Sensitivity, Kernel]:
     """A family's joint pass, uncompiled and compiled."""
     uncompiled = sensitivity(loaded(seeded(request.param, seed=5)))
@@ -161,8 +170,8 @@ class Stepped(nn.Module):
         return (features[:, :3] > 1).float().sum(1) - 1.5
 
 
+@pytest.mark.live
 def test_torchscript_compiles():
-    """Several attributes with several groups are compiled in the live tests; that takes minutes."""
     torchscript = spec().model_copy(
         update={"classifier": ClassifierFile(file="classifier.pt", output="logit")}
     )
