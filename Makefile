@@ -47,7 +47,7 @@ test: $(READY)
 	$(BIN)/python -m pytest -m "not live" $(SPREAD) $(PYTEST_ARGS)
 
 test-live: $(SPARK)
-	$(BIN)/python -m pytest -m live $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m live $(SPREAD) $(PYTEST_ARGS)
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -75,7 +75,7 @@ def test_rows_that_the_sidecar_rejects_are_reported(serving, people, expected):
 
 def test_an_unknown_model_raises_immediately(serving, people):
     model = AuditedModel.from_endpoint(serving.grpc, model="gone", class_names=("a", "b"))
-    with pytest.raises(ModelFailedError, match="NOT_FOUND; does it serve model 'gone'"):
+    with pytest.raises(ModelFailedError, match="NOT_FOUND; check that it serves model 'gone'"):
         model.decide(people)
 
 
