@@ -98,7 +98,7 @@ def test_the_flipset_of_the_example_matches_the_true_flips(lending):
     assert truth.mean() == pytest.approx(
         stated(r"for ([\d.]+)% of women\s+the decision"), abs=0.005
     )
-    assert truth.sum() == pytest.approx(100 * stated(r"holds just these (\d+)"), rel=0.25)
+    assert truth.sum() == pytest.approx(100 * stated(r"contains exactly these (\d+)"), rel=0.25)
     # Training on another processor may change 1 in 1,000 rows.
     assert np.mean(members != truth) <= 0.001
 

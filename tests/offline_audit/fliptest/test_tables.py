@@ -164,7 +164,7 @@ def test_a_column_that_is_not_numeric_is_named():
 
 def test_a_missing_protected_feature_is_named():
     values = {k: v for k, v in PLAIN.items() if k != "age"}
-    with pytest.raises(AuditInputError, match="feature 'owner' is missing, and no column"):
+    with pytest.raises(AuditInputError, match="feature 'owner' is missing; add its column"):
         read(values)
     with pytest.raises(UnknownColumnError, match="no protected attribute 'height'"):
         read(PLAIN, "height")
