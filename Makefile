@@ -15,7 +15,7 @@ BENCH_ARGS ?=
 .PHONY: help demo test test-live lint bench smoke proto docs clean
 
 help:
-	@echo "make demo       the main job from end to end, in under three minutes"
+	@echo "make demo       the main job from end to end, in under four minutes"
 	@echo "make test       all tests but the live ones"
 	@echo "make test-live  tests with real servers, clients and other environments"
 	@echo "make lint       ruff and mypy"
