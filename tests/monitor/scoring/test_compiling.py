@@ -87,18 +87,39 @@ def assert_same(result: tuple[Tensor, Tensor], expected: tuple[Tensor, Tensor]) 
 
 @pytest.mark.parametrize("kind", ["people", "noise", "extreme"])
 def test_compiled_and_uncompiled_scores_are_equal(pair, kind, request):
-    """Within 1e-5, plus ten times the float32 rounding error of the uncompiled scores."""
+    """Within 1e-5, plus ten times the float32 rounding error of the uncompiled scores.
+
+    One comparison with float64 can be close by luck on an extreme row, so the effect of the last
+    bit of its features counts as rounding error too.
+    """
     uncompiled, kernel = pair
     exact = in_double(seeded(request.node.callspec.params["pair"], seed=5), uncompiled)
     rows = INPUTS[kind]
     # Extreme rows one by one, so that no row affects the scale of another.
     for some in rows.split(1) if kind == "extreme" else [rows]:
+        conditioning = effect_of_the_last_bit(uncompiled, some) if kind == "extreme" else ()
         for ours, theirs, truth in zip(
             kernel.joint(some), uncompiled.joint(some), exact.joint(some), strict=True
         ):
             rounding = differ(theirs, truth.to(theirs.dtype)).flatten(1).amax(1)
+            if kind == "extreme":
+                rounding = rounding.maximum(conditioning[theirs.dim() - 2])
             assert (differ(ours, theirs).flatten(1).amax(1) <= 1e-5 + 10 * rounding).all()
             assert kind == "extreme" or rounding.max() < 1e-4
+
+
+def effect_of_the_last_bit(uncompiled: Sensitivity, row: Tensor) -> list[Tensor]:
+    """Largest change of the scores and of the contributions of one row, over 16 roundings."""
+    generator = torch.Generator().manual_seed(9)
+    last_bits = torch.randint(-1, 2, (16, row.shape[1]), generator=generator) * 2.0**-23
+    before = uncompiled.joint(row)
+    # Flags stay flags: a category is read by rounding, and would be the same.
+    rounded = [torch.where((row == 0) | (row == 1), row, row * (1 + bits)) for bits in last_bits]
+    after = [uncompiled.joint(other) for other in rounded]
+    return [
+        torch.stack([differ(result[part], before[part]).max() for result in after]).amax()[None]
+        for part in range(2)
+    ]
 
 
 def in_double(module: nn.Module, like: Sensitivity) -> Sensitivity:
