@@ -47,7 +47,7 @@ def _society(equations: object) -> StructuralModel:
         features=tuple(Feature(name=f"x{index}", kind="numeric") for index in range(4)),
         one_hot_groups=(),
         attribute=ProtectedAttribute(name="group", groups=("one", "other")),
-        share=0.5,
+        shares=(0.5,),
         equations=equations,  # type: ignore[arg-type]
         merit=_merit,
         label_bias=0.5,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from monitor import Feature, OneHotGroup, ProtectedAttribute
 from monitor.world.structure import Noise
 
-__all__ = ["HIRING", "INSURANCE", "People", "StructuralModel"]
+__all__ = ["HIRING", "INSURANCE", "People", "StructuralModel", "choice", "columns_of"]
 
 Float = NDArray[np.float32]
 Kind = Literal["numeric", "integer", "binary"]
@@ -27,22 +27,23 @@ Kind = Literal["numeric", "integer", "binary"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StructuralModel:
-    """Structural equations for people of two groups, with the interface of `World`.
+    """Structural equations for people of two or more groups, with the interface of `World`.
 
     Attributes:
         features: Encoded columns, in order.
         one_hot_groups: One-hot groups of the columns.
         attribute: Protected attribute, which is not a column.
-        share: Share of people in the second group.
-        equations: From noise and group (0 or 1, float32 `[rows]`) to the columns, `[d, rows]`.
+        shares: Share of people in each group but the first.
+        equations: From noise and group (its index, float32 `[rows]`) to the columns, `[d, rows]`.
         merit: Logit of the unbiased label, from noise and columns that no group affects, `[rows]`.
-        label_bias: Share of deserving members of the second group who are recorded as undeserving.
+        label_bias: Share of deserving members of any group but the first who are recorded as
+            undeserving.
     """
 
     features: tuple[Feature, ...]
     one_hot_groups: tuple[OneHotGroup, ...]
     attribute: ProtectedAttribute
-    share: float
+    shares: tuple[float, ...]
     equations: Callable[[Noise, Float], Float]
     merit: Callable[[Noise, Float], Float]
     label_bias: float
@@ -55,10 +56,11 @@ class StructuralModel:
     def people(self, n: int, *, seed: int) -> People:
         """Draw n people."""
         noise = Noise(seed=seed, chunk=0, rows=n)
-        group = (noise.uniform("group") < self.share).astype(np.int8)
+        below = noise.uniform("group") < np.cumsum(self.shares)[:, None]
+        group = np.where(below.any(0), below.argmax(0) + 1, 0).astype(np.int8)
         columns = self.equations(noise, group.astype(np.float32))
         deserving = noise.uniform("deserving") < _sigmoid(self.merit(noise, columns))
-        recorded = noise.uniform("recorded") >= self.label_bias * group
+        recorded = noise.uniform("recorded") >= self.label_bias * (group > 0)
         return People(
             model=self,
             seed=seed,
@@ -100,12 +102,12 @@ class People:
     def true_flips(
         self, decide: Callable[[Float], NDArray[np.bool_]], attribute: str
     ) -> NDArray[np.bool_]:
-        """Whether each decision would change in the other group, `[n]`."""
-        one, other = (
-            decide(self.counterfactual(attribute, group)) for group in self.model.attribute.groups
+        """Whether each decision would change in at least one other group, `[n]`."""
+        decisions = np.stack(
+            [decide(self.counterfactual(attribute, group)) for group in self.model.attribute.groups]
         )
-        flips: NDArray[np.bool_] = one != other
-        return flips
+        # The decisions in all groups include the actual one.
+        return np.asarray(decisions.any(0) & ~decisions.all(0))
 
 
 def _hiring(noise: Noise, migrant: Float) -> Float:
@@ -116,7 +118,7 @@ def _hiring(noise: Noise, migrant: Float) -> Float:
     columns = np.empty((13, noise.rows), np.float32)
     columns[0] = np.where(coached, 74, 52) + 7 * noise.normal("test_score")
     columns[1] = np.floor(np.exp(1.4 + 0.8 * noise.normal("experience_years")))
-    columns[2:5] = _choice(np.array([0.0, 0.5, -0.3]), noise.gumbel("degree", 3))
+    columns[2:5] = choice(np.array([0.0, 0.5, -0.3]), noise.gumbel("degree", 3))
     columns[5] = np.floor(np.exp(0.6 + 0.6 * network + 0.5 * noise.normal("referrals")))
     columns[6] = np.exp(1.8 + 0.6 * network + 0.6 * noise.normal("address_years"))
     spread = np.where(native, 3, 9) * noise.normal("language_score")
@@ -124,7 +126,7 @@ def _hiring(noise: Noise, migrant: Float) -> Float:
     columns[8] = np.exp(2.5 - 0.3 * network + 0.4 * noise.normal("commute_km"))
     columns[9] = noise.normal("drives") + 0.5 * network > -0.4
     pull = np.array([0.0, 0.7, -0.4])[:, None] * migrant
-    columns[10:13] = _choice(pull, noise.gumbel("found_by", 3))
+    columns[10:13] = choice(pull, noise.gumbel("found_by", 3))
     return columns
 
 
@@ -151,9 +153,9 @@ def _insurance(noise: Noise, young: Float) -> Float:
     accidents = np.exp(-0.9 + 0.7 * noise.normal("accidents") - 0.6 * noise.normal("care"))
     columns[7] = np.minimum(np.floor(accidents), 9)
     pull = np.array([0.0, 1.1, -0.9, 0.4])[:, None] * young
-    columns[8:12] = _choice(pull, noise.gumbel("vehicle", 4))
+    columns[8:12] = choice(pull, noise.gumbel("vehicle", 4))
     parking = np.array([0.0, 1.6, 0.5])[:, None] * young * urban
-    columns[12:15] = _choice(parking, noise.gumbel("parking", 3))
+    columns[12:15] = choice(parking, noise.gumbel("parking", 3))
     return columns
 
 
@@ -164,7 +166,7 @@ def _insurance_merit(noise: Noise, columns: Float) -> Float:
     return logit
 
 
-def _choice(preference: NDArray[np.floating], gumbel: Float) -> NDArray[np.bool_]:
+def choice(preference: NDArray[np.floating], gumbel: Float) -> NDArray[np.bool_]:
     """One-hot columns of the category with the highest utility."""
     utility = (preference if preference.ndim == 2 else preference[:, None]) + gumbel
     chosen: NDArray[np.bool_] = np.arange(len(utility))[:, None] == utility.argmax(axis=0)
@@ -175,7 +177,7 @@ def _sigmoid(logit: Float) -> Float:
     return (1 / (1 + np.exp(-logit))).astype(np.float32)
 
 
-def _columns(
+def columns_of(
     **kinds: Kind | tuple[str, ...],
 ) -> tuple[tuple[Feature, ...], tuple[OneHotGroup, ...]]:
     """Features and one-hot groups, from a kind or the categories of each variable."""
@@ -191,7 +193,7 @@ def _columns(
     return tuple(features), tuple(groups)
 
 
-_HIRING_FEATURES, _HIRING_GROUPS = _columns(
+_HIRING_FEATURES, _HIRING_GROUPS = columns_of(
     test_score="numeric",
     experience_years="integer",
     degree=("none", "bachelor", "master"),
@@ -202,7 +204,7 @@ _HIRING_FEATURES, _HIRING_GROUPS = _columns(
     drives="binary",
     found_by=("website", "agency", "friend"),
 )
-_INSURANCE_FEATURES, _INSURANCE_GROUPS = _columns(
+_INSURANCE_FEATURES, _INSURANCE_GROUPS = columns_of(
     mileage="numeric",
     night_share="numeric",
     telematics="binary",
@@ -219,7 +221,7 @@ HIRING = StructuralModel(
     features=_HIRING_FEATURES,
     one_hot_groups=_HIRING_GROUPS,
     attribute=ProtectedAttribute(name="background", groups=("settled", "migrant")),
-    share=0.3,
+    shares=(0.3,),
     equations=_hiring,
     merit=_hiring_merit,
     label_bias=0.5,
@@ -228,7 +230,7 @@ INSURANCE = StructuralModel(
     features=_INSURANCE_FEATURES,
     one_hot_groups=_INSURANCE_GROUPS,
     attribute=ProtectedAttribute(name="age", groups=("older", "younger")),
-    share=0.4,
+    shares=(0.4,),
     equations=_insurance,
     merit=_insurance_merit,
     label_bias=0.35,

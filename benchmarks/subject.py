@@ -141,6 +141,8 @@ def fit_subject(
             society.features,
             society.one_hot_groups,
             len(attribute.groups),
+            repair=True,
+            seed=seed,
         )
         for attribute in protected
     }

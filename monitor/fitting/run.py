@@ -242,6 +242,7 @@ def _fit_maps(
             spec.features,
             spec.one_hot_groups,
             len(attribute.groups),
+            repair=True,
         )
         report("fitting transport maps", number, len(spec.protected_attributes))
     return maps

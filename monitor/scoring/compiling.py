@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 __all__ = ["compile_kernel"]
 
 _BITS = {"avx2": 256, "avx512": 512}
-# Traced with several rows: torch specializes on a batch of 0 or 1.
-_TRACED_ROWS = 4
+# Traced with several rows: torch specializes on a batch of 0 or 1, and treats sizes that are equal
+# in the example as equal always, so the number of rows must differ from that of the columns.
+_TRACED_ROWS = (4, 5)
 
 
 def compile_kernel(sensitivity: Sensitivity, target: Target) -> bytes:
@@ -42,7 +43,8 @@ def compile_kernel(sensitivity: Sensitivity, target: Target) -> bytes:
         KernelError: There is no C++ compiler, or torch cannot compile the pass.
     """
     _check(target)
-    features = torch.from_numpy(probe_features(sensitivity.spec, _TRACED_ROWS))
+    rows = next(rows for rows in _TRACED_ROWS if rows != sensitivity.width)
+    features = torch.from_numpy(probe_features(sensitivity.spec, rows))
     # The compiler's cache holds weights and quantiles of the training data, so it is deleted.
     with private_folder("TORCHINDUCTOR_CACHE_DIR") as folder, one_thread():
         package = Path(folder, "kernel.pt2")

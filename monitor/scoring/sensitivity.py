@@ -28,6 +28,7 @@ from monitor.scoring.scores import ScoreColumns, Scores
 
 if TYPE_CHECKING:
     from monitor.bundle.manifest import BundleSpec
+    from monitor.scoring.counterfactual.transport import Transported
     from monitor.scoring.first_layer import FirstLayer
 
 __all__ = ["Joint", "Sensitivity", "against_others", "gradient_of"]
@@ -41,8 +42,9 @@ _SHARPNESS = 48.0
 # A margin below this is a tie; converting probabilities to logits has errors of this size.
 _TIE = 1e-5
 _MAX_COUNTERFACTUALS = 16_384
-# Draws of the maps for the most likely group of a row; every other group has one draw.
-_DRAWS = 3
+# Draws of the maps for the most likely group of a row; every other group has one draw. If scores
+# average over several causal orders, each order has the second number.
+_DRAWS, _DRAWS_PER_ORDER = 3, 2
 # Rounding error of a logit between batches, relative to the standard deviation of the logits.
 _ROUNDING = 1e-4
 
@@ -76,7 +78,7 @@ class Sensitivity:
     width: int = field(init=False)
     columns: ScoreColumns = field(init=False)
     _logit_has_gradient: bool = field(init=False)
-    _max_groups: int = field(init=False)
+    _most_counterfactuals: int = field(init=False)
     _layer_weights: Mapping[str, LayerWeight] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -88,7 +90,10 @@ class Sensitivity:
         no_logit_gradient = _why_no_gradient(self.logit, zeros, "the classifier")
         self._logit_has_gradient = not no_logit_gradient
         self.missing = no_logit_gradient or _why_no_gradient(self.status, zeros, "the status model")
-        self._max_groups = max(maps.groups for maps in self.maps.values())
+        self._most_counterfactuals = max(
+            maps.orders * (maps.groups + _draws_of(maps) - 1) * (maps.groups - 1)
+            for maps in self.maps.values()
+        )
         self._layer_weights = {}
         if self.first_layer is not None:
             weight = self.first_layer.weight
@@ -97,8 +102,7 @@ class Sensitivity:
     @property
     def max_rows(self) -> int:
         """Largest number of rows per pass; all counterfactuals of a pass are held in memory."""
-        groups = self._max_groups
-        return max(16, _MAX_COUNTERFACTUALS // ((groups + _DRAWS - 1) * (groups - 1)))
+        return max(16, _MAX_COUNTERFACTUALS // self._most_counterfactuals)
 
     def scores(self, features: Tensor) -> Scores:
         """Scores of n predictions, for features `[n, d]`."""
@@ -189,33 +193,35 @@ class Sensitivity:
         share that person's noise. The maximum over t is then the event that the decision flips for
         at least one other group.
         """
-        maps, (n, width) = self.maps[attribute], features.shape
-        sources, uniforms, weights = _draws(features, posterior, maps.n_uniforms)
+        maps, n = self.maps[attribute], features.shape[0]
+        sources, uniforms, weights = _draws(
+            features, posterior, maps.n_uniforms, _draws_of(maps), maps.orders
+        )
         # The k − 1 target groups of every draw, `[e, k − 1, n]`.
         step = torch.arange(1, maps.groups)[:, None]
         targets = (sources[:, None] + step) % maps.groups
-        pairs = targets.shape[0] * targets.shape[1]
-        transported = maps.transport(
-            features,
-            sources[:, None].expand_as(targets).reshape(pairs, n),
-            targets.reshape(pairs, n),
-            uniforms.repeat_interleave(maps.groups - 1, 0),
+        parts = []
+        for order in range(maps.orders):
+            # Draws of one causal order are adjacent.
+            size = len(sources) // maps.orders
+            own = slice(order * size, (order + 1) * size)
+            pairs = size * (maps.groups - 1)
+            transported = maps.transport(
+                features,
+                sources[own, None].expand_as(targets[own]).reshape(pairs, n),
+                targets[own].reshape(pairs, n),
+                uniforms[own].repeat_interleave(maps.groups - 1, 0),
+                order,
+            )
+            parts.append((self._logits_of(transported, hidden, attribute), transported.moved))
+        logits, moves = (
+            part[0] if len(part) == 1 else torch.cat(part) for part in zip(*parts, strict=True)
         )
-        with torch.no_grad():
-            if self.first_layer is not None and hidden is not None:
-                shifted_hidden = hidden.detach() + transported.layer_change(
-                    self._layer_weights[attribute]
-                )
-                counterfactual_logits = self.first_layer.tail(
-                    shifted_hidden.reshape(pairs * n, shifted_hidden.shape[2])
-                )
-            else:
-                counterfactual_logits = self.logit(transported.features.reshape(pairs * n, width))
-        counterfactual_logits = self.shifted(counterfactual_logits).reshape(targets.shape)
+        counterfactual_logits = self.shifted(logits).reshape(targets.shape)
         # A row that the map does not move, or moves by no more than rounding, does not flip even
         # if its logit is next to the threshold.
         change = (counterfactual_logits - shifted).abs()
-        moved = transported.moved.reshape(targets.shape) & (change > _ROUNDING * self.logit_spread)
+        moved = moves.reshape(targets.shape) & (change > _ROUNDING * self.logit_spread)
         sharpness = _SHARPNESS / max(self.logit_spread, 1e-12)
         side = torch.where(shifted >= 0, sharpness, -sharpness)
         soft = (torch.sigmoid(-side * counterfactual_logits) * moved).amax(1)
@@ -224,6 +230,14 @@ class Sensitivity:
             (weights * value).sum(0) for value in (soft, hard, (change * moved).amax(1))
         )
         return flip, hard_flips, expected
+
+    def _logits_of(self, transported: Transported, hidden: Tensor | None, attribute: str) -> Tensor:
+        """Logits of e counterfactuals for each of n rows, `[e · n]`."""
+        with torch.no_grad():
+            if self.first_layer is None or hidden is None:
+                return self.logit(transported.features.flatten(0, 1))
+            change = transported.layer_change(self._layer_weights[attribute])
+            return self.first_layer.tail((hidden.detach() + change).flatten(0, 1))
 
     def _gradient_scores(
         self, tracked: Tensor, known: Tensor, logits: Tensor, f: Tensor, gradient: Tensor
@@ -268,28 +282,39 @@ class Sensitivity:
             totals = dict.fromkeys(units, 0.0)
             for source in range(maps.groups):
                 others = [t for t in range(maps.groups) if t != source]
-                transported = [maps.apply(features, source, t, uniforms) for t in others]
-                for name, columns in units.items():
-                    change = torch.zeros_like(f)
-                    for moved in transported:
-                        alone = features.clone()
-                        alone[:, columns] = moved[:, columns]
-                        change = torch.maximum(change, (self.logit(alone) - f).abs())
-                    totals[name] += float((posterior[:, source] * change).sum())
+                for order in range(maps.orders):
+                    transported = [maps.apply(features, source, t, uniforms, order) for t in others]
+                    for name, columns in units.items():
+                        change = torch.zeros_like(f)
+                        for moved in transported:
+                            alone = features.clone()
+                            alone[:, columns] = moved[:, columns]
+                            change = torch.maximum(change, (self.logit(alone) - f).abs())
+                        totals[name] += float((posterior[:, source] * change).sum())
         whole = sum(totals.values())
         return {name: total / whole if whole > 0 else 0.0 for name, total in totals.items()}
 
 
-def _draws(features: Tensor, posterior: Tensor, uniforms: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Source groups `[e, n]`, their uniforms `[e, n, u]` and weights `[e, n]`, which sum to 1."""
+def _draws_of(maps: TransportMaps) -> int:
+    """Draws for the likeliest group of a row, in each causal order."""
+    return _DRAWS if maps.orders == 1 else _DRAWS_PER_ORDER
+
+
+def _draws(
+    features: Tensor, posterior: Tensor, uniforms: int, draws: int, orders: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Source groups `[e, n]`, their uniforms `[e, n, u]` and weights `[e, n]`, which sum to 1.
+
+    Draws of the same causal order are adjacent.
+    """
     groups = posterior.shape[1]
-    number = torch.arange(groups + _DRAWS - 1)[:, None]
+    number = torch.arange(groups + draws - 1)[:, None].repeat(orders, 1)
     likeliest = posterior.argmax(1)
     sources = torch.where(number < groups, number, likeliest)
     first = row_uniforms(features, uniforms)
     # Arithmetic instead of stacking, which would be compiled part by part.
-    shifts = (number - (groups - 1)).clamp_min(0)[:, :, None] / _DRAWS
-    shared = torch.where(sources == likeliest, 1 / _DRAWS, 1.0)
+    shifts = (number - (groups - 1)).clamp_min(0)[:, :, None] / draws
+    shared = torch.where(sources == likeliest, 1 / draws, 1.0) / orders
     weights = posterior.T.gather(0, sources) * shared
     return sources, shifted_uniforms(first, shifts), weights
 

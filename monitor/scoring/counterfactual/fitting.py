@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import combinations
 from typing import Literal
@@ -14,7 +15,8 @@ from scipy import stats
 
 from monitor.bundle.manifest import Feature, OneHotGroup
 from monitor.errors import FitError
-from monitor.scoring.counterfactual.lookup import GRID
+from monitor.scoring.counterfactual.dependence import ROWS, Variables, fit_repair
+from monitor.scoring.counterfactual.lookup import GRID, OrderedLookup
 from monitor.scoring.counterfactual.transport import TransportMaps
 
 __all__ = ["FeatureDifferences", "fit_transport_maps"]
@@ -23,6 +25,8 @@ __all__ = ["FeatureDifferences", "fit_transport_maps"]
 _SAMPLE = 100_000
 # Values that fewer rows have are pooled.
 _RARE = 10
+# Factor of the level at which a feature counts as differing in the repair of dependence.
+_SURER = 0.01
 
 
 def fit_transport_maps(
@@ -33,6 +37,8 @@ def fit_transport_maps(
     count: int,
     *,
     level: float = 0.01,
+    repair: bool = False,
+    seed: int = 0,
     moves: tuple[NDArray[np.bool_], NDArray[np.bool_]] | None = None,
 ) -> TransportMaps:
     """Fit the maps between the groups of one attribute.
@@ -44,6 +50,8 @@ def fit_transport_maps(
         one_hot_groups: Groups of columns that encode one category.
         count: Number of groups.
         level: Level of the test of each feature; features that do not differ do not move.
+        repair: Whether to repair the dependence between features where it differs.
+        seed: Seed of the samples to which the repair is fitted.
         moves: Which ordered features `[k, k, o]` and one-hot groups `[k, k, g]` move; None to test
             which of them differ.
 
@@ -63,7 +71,7 @@ def fit_transport_maps(
     ]
     if moves is None:
         moves = _moves(members, ordered, continuous, categories, level)
-    return TransportMaps(
+    maps = TransportMaps(
         ordered=torch.tensor(ordered, dtype=torch.long),
         continuous=torch.from_numpy(continuous),
         quantiles=torch.from_numpy(_quantiles(members, ordered, continuous)),
@@ -72,6 +80,55 @@ def fit_transport_maps(
         shares=tuple(torch.from_numpy(_shares(c).astype(np.float32)) for c in counts),
         category_moves=torch.from_numpy(moves[1]),
     )
+    if not repair:
+        return maps
+    # Which of two features moves given the other must not depend on a chance difference.
+    surely = _moves(members, ordered, continuous, categories, level * _SURER)
+    return _repaired(maps, members, np.concatenate(surely, 2), seed)
+
+
+def _repaired(
+    maps: TransportMaps,
+    members: list[NDArray[np.float32]],
+    differs: NDArray[np.bool_],
+    seed: int,
+) -> TransportMaps:
+    """The maps with a repair of the dependence between features, if any differs."""
+    rng = np.random.default_rng(seed)
+    sample = [
+        rows[np.sort(rng.choice(len(rows), ROWS, replace=False))] if len(rows) > ROWS else rows
+        for rows in members
+    ]
+    count, transported = len(sample), {}
+    for source, rows in enumerate(sample):
+        # Random numbers instead of a hash of the row: duplicates must spread, too.
+        uniforms = torch.from_numpy(rng.random((len(rows), maps.n_uniforms), np.float32))
+        for target in range(count):
+            if target != source:
+                moved = maps.apply(torch.from_numpy(rows), source, target, uniforms)
+                transported[source, target] = moved.numpy()
+    variables = Variables(
+        ordered=maps.ordered.tolist(), categories=[c.tolist() for c in maps.categories]
+    )
+    ranks = _own_ranks(maps, sample, rng)
+    return replace(maps, repairs=fit_repair(sample, transported, ranks, variables, differs))
+
+
+def _own_ranks(
+    maps: TransportMaps, sample: list[NDArray[np.float32]], rng: np.random.Generator
+) -> list[NDArray[np.float64]]:
+    """Rank in [0, 1] of each row's ordered features in its own group, `[n, o]`."""
+    everything = torch.ones_like(maps.ordered_moves)
+    lookup = OrderedLookup.of(maps.ordered, maps.continuous, maps.quantiles, everything, maps.width)
+    position = lookup.position[maps.ordered]
+    ranks = []
+    for group, rows in enumerate(sample):
+        uniforms = torch.from_numpy(rng.random((1, len(rows), lookup.size), np.float32))
+        sources = torch.full((1, len(rows)), group)
+        values = torch.from_numpy(rows)[:, lookup.columns]
+        own = lookup.ranks(values, sources, uniforms)[0][:, position] / (GRID - 1)
+        ranks.append(own.double().numpy())
+    return ranks
 
 
 def _quantiles(

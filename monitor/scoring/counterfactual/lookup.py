@@ -112,19 +112,34 @@ class OrderedLookup:
         """Number of ordered features."""
         return len(self.columns)
 
-    def transport(
-        self, values: Tensor, sources: Tensor, targets: Tensor, uniforms: Tensor
-    ) -> Tensor:
-        """Values of the same rank in the other group, `[n, o]` to `[e, n, o]`."""
+    def ranks(self, values: Tensor, sources: Tensor, uniforms: Tensor) -> Tensor:
+        """Ranks of values `[n, o]` in the source group, in units of the grid, `[e, n, o]`.
+
+        Uniforms choose within the mass of a shared value.
+        """
         if self.size == 0:
             return values.expand(len(sources), *values.shape)
         low, high = self._ranks(values)
         pick = sources[:, :, None].expand(-1, -1, self.size)
         low, high = low.gather(0, pick), high.gather(0, pick)
-        # Rank in units of the grid; uniforms choose within the mass of a shared value.
-        step = low + uniforms * (high - low)
+        return low + uniforms * (high - low)
+
+    def at_ranks(
+        self,
+        ranks: Tensor,
+        values: Tensor,
+        sources: Tensor,
+        targets: Tensor,
+        repaired: Tensor | None = None,
+    ) -> Tensor:
+        """Values of rank `[e, n, o]` in the target group, for rows with `values` `[n, o]`.
+
+        Features that do not move keep their value, unless they are `repaired`, bool `[e, n, o]`.
+        """
+        if self.size == 0:
+            return ranks
         # Clamped as integers, because a rank that is NaN must not index outside the table.
-        below = step.long().clamp(0, GRID - 1)
+        below = ranks.long().clamp(0, GRID - 1)
         above = (below + 1).clamp_max(GRID - 1)
         row = (targets[:, :, None] * self.size + torch.arange(self.size)) * GRID
         table = self.quantiles.reshape(-1)
@@ -132,9 +147,11 @@ class OrderedLookup:
         # Values outside the observed range keep their distance from it.
         lowest, highest = self.ends[0][sources], self.ends[1][sources]
         inside = torch.minimum(torch.maximum(values, lowest), highest)
-        between = lower + (step - below) * (upper - lower) + (values - inside)
+        between = lower + (ranks - below) * (upper - lower) + (values - inside)
         transported = torch.where(self.smooth, between, lower)
-        return torch.where(self.moves[sources, targets], transported, values)
+        moves = self.moves[sources, targets]
+        moves = moves if repaired is None else moves | repaired
+        return torch.where(moves, transported, values)
 
     def _ranks(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """Lowest and highest rank of values `[n, o]` in each group, `[k, n, o]` each."""

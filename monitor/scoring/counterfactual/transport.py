@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from monitor.scoring.counterfactual.lookup import GRID, CategoryLookup, OrderedLookup
+from monitor.scoring.counterfactual.repair import Repair
 
 __all__ = ["LayerWeight", "TransportMaps", "Transported", "row_uniforms", "shifted_uniforms"]
 
@@ -34,6 +36,8 @@ class TransportMaps:
         shares: Shares of the categories of each one-hot group in each group, `[k, 1 + c]`; first
             that of the category without a column, zero if there is none.
         category_moves: Whether a one-hot group moves from group s to group t, bool `[k, k, g]`.
+        repairs: Repairs of the dependence between features, applied one after the other, for each
+            causal order that scores average over; empty if none is needed.
     """
 
     ordered: Tensor
@@ -43,11 +47,14 @@ class TransportMaps:
     categories: tuple[Tensor, ...]
     shares: tuple[Tensor, ...]
     category_moves: Tensor
+    repairs: tuple[tuple[Repair, ...], ...] = ()
     _ordered: OrderedLookup = field(init=False, repr=False, compare=False)
     _category: CategoryLookup = field(init=False, repr=False, compare=False)
+    _predictors_move: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        moves = self.ordered_moves.any(0).any(0)
+        ordered_moves = self._moves_or_is_repaired()
+        moves = ordered_moves.any(0).any(0)
         lookup = OrderedLookup.of(
             self.ordered[moves],
             self.continuous[moves],
@@ -60,6 +67,28 @@ class TransportMaps:
             self.categories, self.shares, self.category_moves, self.width
         )
         object.__setattr__(self, "_category", categories)
+        object.__setattr__(self, "_predictors_move", self._predictors_that_move(ordered_moves))
+
+    def _moves_or_is_repaired(self) -> Tensor:
+        """Whether an ordered feature moves from s to t, by itself or in a repair, `[k, k, o]`."""
+        moves = self.ordered_moves.clone()
+        for repair in chain.from_iterable(self.repairs):
+            for column, repaired in zip(repair.free, repair.repaired.unbind(2), strict=True):
+                moves[:, :, self.ordered == column] |= repaired[:, :, None]
+        return moves
+
+    def _predictors_that_move(self, ordered_moves: Tensor) -> bool:
+        """Whether any predictor of a repair moves itself."""
+        moved = [self.ordered[ordered_moves.any(0).any(0)]]
+        for columns, moves in zip(self.categories, self.category_moves.unbind(2), strict=True):
+            moved += [columns] if moves.any() else []
+        read = [repair.columns for repair in chain.from_iterable(self.repairs)]
+        return bool(read) and bool(torch.isin(torch.cat(read), torch.cat(moved)).any())
+
+    @property
+    def orders(self) -> int:
+        """Number of causal orders that scores average over, at least 1."""
+        return max(len(self.repairs), 1)
 
     @property
     def groups(self) -> int:
@@ -82,6 +111,10 @@ class TransportMaps:
         for index, (columns, shares) in enumerate(zip(self.categories, self.shares, strict=True)):
             arrays[f"categories_{index}"] = columns.numpy()
             arrays[f"shares_{index}"] = shares.numpy()
+        for order, repairs in enumerate(self.repairs):
+            for level, repair in enumerate(repairs):
+                named = repair.to_arrays().items()
+                arrays |= {f"repair_{order}_{level}_{name}": array for name, array in named}
         return arrays
 
     @classmethod
@@ -99,9 +132,12 @@ class TransportMaps:
             **{name: torch.from_numpy(arrays[name]) for name in _TENSORS},
             categories=tuple(map(torch.from_numpy, categories)),
             shares=tuple(map(torch.from_numpy, shares)),
+            repairs=_repairs(arrays, len(arrays["ordered"]) + sum(map(len, categories))),
         )
 
-    def apply(self, features: Tensor, source: int, target: int, uniforms: Tensor) -> Tensor:
+    def apply(
+        self, features: Tensor, source: int, target: int, uniforms: Tensor, order: int = 0
+    ) -> Tensor:
         """Features of members of `source` as members of `target`, `[n, d]` to `[n, d]`.
 
         Args:
@@ -109,12 +145,18 @@ class TransportMaps:
             source: Index of the group to which the rows are assumed to belong.
             target: Index of the group to which they are transported.
             uniforms: Ranks of the rows within shared values, `[n, u]`; see `row_uniforms`.
+            order: Index of the causal order, below `orders`.
         """
         sources, targets = (torch.full((1, len(features)), group) for group in (source, target))
-        return self.transport(features, sources, targets, uniforms[None]).features[0]
+        return self.transport(features, sources, targets, uniforms[None], order).features[0]
 
     def transport(
-        self, features: Tensor, sources: Tensor, targets: Tensor, uniforms: Tensor
+        self,
+        features: Tensor,
+        sources: Tensor,
+        targets: Tensor,
+        uniforms: Tensor,
+        order: int = 0,
     ) -> Transported:
         """Transport each of n rows by e maps.
 
@@ -123,25 +165,66 @@ class TransportMaps:
             sources: Index of the group to which each row is assumed to belong, int64 `[e, n]`.
             targets: Index of the group to which it is transported, int64 `[e, n]`.
             uniforms: Ranks of the rows within shared values, `[e, n, u]`.
+            order: Index of the causal order, below `orders`.
         """
         split = self._ordered.size
         values = features[:, self._ordered.columns]
         current = self._category.read(features)
-        return Transported(
+        ranks = self._ordered.ranks(values, sources, uniforms[:, :, :split])
+        transported = Transported(
             rows=features,
             values=values,
             current=current,
-            transported=self._ordered.transport(values, sources, targets, uniforms[:, :, :split]),
+            transported=self._ordered.at_ranks(ranks, values, sources, targets),
             drawn=self._category.transport(current, sources, targets, uniforms[:, :, split:]),
             ordered=self._ordered,
             category=self._category,
         )
+        if not self.repairs:
+            return transported
+        repaired = torch.zeros_like(ranks, dtype=torch.bool)
+        for repair in self.repairs[order]:
+            after = transported.features if self._predictors_move else None
+            position = self._ordered.position[repair.free]
+            given = repair.ranks(
+                ranks[:, :, position] / (GRID - 1), features, after, sources, targets
+            )
+            # Index of each ordered feature among those of the repair, −1 if it is not there.
+            index = torch.full((self._ordered.size,), -1)
+            index[position] = torch.arange(repair.size)
+            own, pick = index >= 0, index.clamp_min(0)
+            ranks = torch.where(own, given[:, :, pick] * (GRID - 1), ranks)
+            repaired = repaired | (own & repair.repaired[sources, targets][:, :, pick])
+            moved = self._ordered.at_ranks(ranks, values, sources, targets, repaired)
+            transported = replace(transported, transported=moved)
+        return transported
 
     def layer_weight(self, weight: Tensor) -> LayerWeight:
         """Weights `[d, h]` of a linear layer, arranged for `Transported.layer_change`."""
         return LayerWeight(
             ordered=weight[self._ordered.columns].contiguous(), codes=self._category.rows(weight)
         )
+
+
+def _repairs(arrays: Mapping[str, NDArray[Any]], width: int) -> tuple[tuple[Repair, ...], ...]:
+    """Stored repairs, by causal order.
+
+    Raises:
+        ValueError: The arrays are not consistent.
+    """
+    levels: dict[int, dict[int, dict[str, NDArray[Any]]]] = {}
+    for key, array in arrays.items():
+        if key.startswith("repair_"):
+            order, level, name = key.removeprefix("repair_").split("_", 2)
+            levels.setdefault(int(order), {}).setdefault(int(level), {})[name] = array
+    groups, ordered = len(arrays["quantiles"]), arrays["ordered"]
+    return tuple(
+        tuple(
+            Repair.from_arrays(levels[order][level], groups, ordered, width)
+            for level in sorted(levels[order])
+        )
+        for order in sorted(levels)
+    )
 
 
 def _check(

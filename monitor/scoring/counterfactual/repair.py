@@ -1,0 +1,178 @@
+"""Repair of dependence: ranks in the other group, given the other features of the row.
+
+Maps of single features give transported rows the margins of the target group, but leave the
+dependence between features as in the source. For a variable whose dependence on others differs, the
+rank of a row is changed before it is looked up in the target's quantiles:
+
+    z  = logit(rank)              score of the row in the source group
+    e  = (z − μ_s(c)) / σ_s(c)    residual, given the predictors c of the variable
+    e' = F_t⁻¹(F_s(e))            residual of the same rank in the target group
+    z' = μ_t(c') + σ_t(c') · e'   score in the target group, given the transported predictors c'
+
+μ and log σ are piecewise linear in the predictors. This is a conditional quantile map, with
+conditional distributions that differ in location and scale. It is arithmetic on whole tensors with
+constant tables, so that it compiles into a few loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+__all__ = ["LIMIT", "Repair", "scores_of_ranks"]
+
+# Largest score, that of a rank half a grid interval from the end of a grid of 512.
+LIMIT = 6.9
+_NAMES = (
+    "free", "repaired", "columns", "start", "slope", "weight", "bias", "residuals",
+)  # fmt: skip
+
+
+def scores_of_ranks(ranks: Tensor) -> Tensor:
+    """Logit of ranks in [0, 1]; finite at both ends."""
+    inside = ranks.clamp(1e-6, 1 - 1e-6)
+    return (inside.log() - (1 - inside).log()).clamp(-LIMIT, LIMIT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repair:
+    """Tables of the variables of one attribute with k groups that are repaired at once.
+
+    Variables that depend on others that are repaired themselves follow in a later repair.
+
+    Attributes:
+        free: Columns of the m variables that may move further, int64 `[m]`.
+        repaired: Whether a variable is repaired from group s to group t, bool `[k, k, m]`.
+        columns: Column that each of b ramps reads, int64 `[b]`.
+        start: Start of each ramp, `[b]`.
+        slope: Reciprocal of its width, `[b]`.
+        weight: Weights of the ramps in μ (first m) and log σ (last m), `[k, b, 2m]`.
+        bias: Constant part of μ and log σ, `[k, 2m]`.
+        residuals: Quantiles of the residuals in each group, `[k, m, q]`.
+    """
+
+    free: Tensor
+    repaired: Tensor
+    columns: Tensor
+    start: Tensor
+    slope: Tensor
+    weight: Tensor
+    bias: Tensor
+    residuals: Tensor
+
+    @property
+    def size(self) -> int:
+        """Number of variables that may move further, m."""
+        return len(self.free)
+
+    def ranks(
+        self, ranks: Tensor, before: Tensor, after: Tensor | None, sources: Tensor, targets: Tensor
+    ) -> Tensor:
+        """Ranks in the target group given other features, `[e, n, m]` to `[e, n, m]`.
+
+        Args:
+            ranks: Ranks of the free variables in the source group, in [0, 1].
+            before: The rows, `[n, d]`.
+            after: The rows with each predictor transported by itself, `[e, n, d]`; None if no
+                predictor moves.
+            sources: Index of the group to which each row is assumed to belong, int64 `[e, n]`.
+            targets: Index of the group to which it is transported, int64 `[e, n]`.
+        """
+        scores = scores_of_ranks(ranks)
+        mean, scale = self._moments(before)
+        row = torch.arange(before.shape[0])
+        residual = (scores - mean[sources, row]) / scale[sources, row]
+        residual = self._residuals(residual, sources, targets)
+        if after is None:
+            mean, scale = mean[targets, row], scale[targets, row]
+        else:
+            mean, scale = self._moments(after)
+            at = torch.arange(after.shape[0])[:, None]
+            mean, scale = mean[targets, at, row], scale[targets, at, row]
+        moved = (mean + scale * residual).sigmoid()
+        return torch.where(self.repaired[sources, targets], moved, ranks)
+
+    def _moments(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """μ and σ of the scores in every group, `[…, d]` to `[k, …, m]` each."""
+        ramps = ((features[..., self.columns] - self.start) * self.slope).clamp(0, 1)
+        shape = (len(self.weight), *(1,) * (features.dim() - 1), -1)
+        flat = ramps.flatten(0, -2) @ self.weight
+        both = flat.reshape(len(self.weight), *features.shape[:-1], -1) + self.bias.reshape(shape)
+        return both[..., : self.size], both[..., self.size :].exp()
+
+    def _residuals(self, residual: Tensor, sources: Tensor, targets: Tensor) -> Tensor:
+        """Residuals of the same rank in the target group, `[e, n, m]`."""
+        quantiles = self.residuals[sources]
+        start, width = quantiles[..., :-1], (quantiles[..., 1:] - quantiles[..., :-1])
+        steps = width.shape[-1]
+        rise = (residual[..., None] - start) / width.clamp_min(1e-6)
+        ranks = rise.clamp(0, 1).sum(-1) / steps
+        position = ranks * steps
+        below = position.long().clamp(0, steps - 1)
+        target = self.residuals[targets]
+        lower, upper = (
+            target.gather(-1, index[..., None]).squeeze(-1) for index in (below, below + 1)
+        )
+        # Beyond the observed residuals, their distance from the ends stays.
+        inside = torch.minimum(torch.maximum(residual, quantiles[..., 0]), quantiles[..., -1])
+        return lower + (position - below) * (upper - lower) + (residual - inside)
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Named arrays for storage."""
+        return {name: getattr(self, name).numpy() for name in _NAMES}
+
+    @classmethod
+    def from_arrays(
+        cls, arrays: Mapping[str, NDArray[Any]], groups: int, ordered: NDArray[Any], width: int
+    ) -> Self:
+        """The repair stored by `to_arrays`.
+
+        Args:
+            arrays: Arrays by name.
+            groups: Number of groups, k.
+            ordered: Columns of the ordered features.
+            width: Number of columns, d.
+
+        Raises:
+            ValueError: The arrays are not consistent.
+        """
+        _check(arrays, groups, ordered, width)
+        return cls(**{name: torch.from_numpy(arrays[name]) for name in _NAMES})
+
+
+def _check(arrays: Mapping[str, NDArray[Any]], k: int, ordered: NDArray[Any], d: int) -> None:
+    """Raise ValueError if the arrays are not consistent."""
+    m, b = len(arrays["free"]), len(arrays["columns"])
+    q = arrays["residuals"].shape[-1]
+    shapes: dict[str, tuple[type, tuple[int, ...]]] = {
+        "free": (np.int64, (m,)),
+        "repaired": (np.bool_, (k, k, m)),
+        "columns": (np.int64, (b,)),
+        "start": (np.float32, (b,)),
+        "slope": (np.float32, (b,)),
+        "weight": (np.float32, (k, b, 2 * m)),
+        "bias": (np.float32, (k, 2 * m)),
+        "residuals": (np.float32, (k, m, q)),
+    }
+    for name, (kind, shape) in shapes.items():
+        array = arrays[name]
+        if array.dtype != kind or array.shape != shape:
+            raise ValueError(
+                f"{name}: expected {np.dtype(kind)} {shape}, got {array.dtype} {array.shape}"
+            )
+        if kind is np.float32 and not np.isfinite(array).all():
+            raise ValueError(f"{name} of the repair must be finite")
+    if q < 2 or m == 0:
+        raise ValueError("tables of the repair are empty")
+    if not np.isin(arrays["free"], ordered).all() or len(np.unique(arrays["free"])) != m:
+        raise ValueError("repaired columns must be distinct ordered features")
+    if b and not ((arrays["columns"] >= 0) & (arrays["columns"] < d)).all():
+        raise ValueError("ramps read columns that do not exist")
+    if (np.diff(arrays["residuals"]) < 0).any():
+        raise ValueError("quantiles of the residuals must be increasing")
