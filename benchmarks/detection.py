@@ -21,6 +21,14 @@ from scipy.stats import betabinom  # type: ignore[import-untyped, unused-ignore]
 from benchmarks.alarms import ALARM_SIGNALS, ALPHAS, INJECTED, TUNED, Change, changes
 from benchmarks.cases import FLIP, FLIP_KNOWING, LIMIT, LIMIT_KNOWING, MARGIN, Case, judge
 from benchmarks.claims import Claim, Say, Scale, report
+from benchmarks.dependence_models import (
+    CATEGORY_RELATION,
+    CORRELATION_ONLY,
+    HEAVY_TAILS,
+    INTERACTION,
+    ONE_SIDED,
+    THREE_GROUPS,
+)
 from benchmarks.structural_models import HIRING, INSURANCE
 from benchmarks.subject import Society
 from monitor import World
@@ -34,15 +42,25 @@ _BIASED: dict[str, Society] = {
     "world, weaker proxies": World(proxy_bias=0.6),
     "insurance": INSURANCE,
 }
+# Groups that differ in dependence, in number, in tails, or in one direction only.
+_HARD: dict[str, Society] = {
+    "correlation only": CORRELATION_ONLY,
+    "three groups": THREE_GROUPS,
+    "interaction": INTERACTION,
+    "one-sided proxies": ONE_SIDED,
+    "heavy tails": HEAVY_TAILS,
+    "category relation": CATEGORY_RELATION,
+}
 # Labels are unbiased here, but some features are proxies, so a few decisions flip.
 _NEARLY_FAIR = World(label_bias=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sizes:
-    """Number of biased settings, of people, and of rounds of changed classifiers."""
+    """Number of biased and of hard settings, of people, and of rounds of changed classifiers."""
 
     settings: int
+    hard: int
     learn: int
     baseline: int
     judged: int
@@ -55,9 +73,13 @@ class _Sizes:
         return {"learn": self.learn, "baseline": self.baseline, "judged": self.judged}
 
 
-_FULL = _Sizes(settings=5, learn=60_000, baseline=10_000, judged=30_000, limit=250_000, rounds=3)
-_QUICK = _Sizes(settings=2, learn=36_000, baseline=4_000, judged=10_000, limit=60_000, rounds=1)
-_SMOKE = _Sizes(settings=2, learn=3_000, baseline=500, judged=600, limit=1_000, rounds=1)
+_FULL = _Sizes(
+    settings=5, hard=6, learn=60_000, baseline=10_000, judged=30_000, limit=250_000, rounds=3
+)
+_QUICK = _Sizes(
+    settings=2, hard=6, learn=36_000, baseline=4_000, judged=10_000, limit=60_000, rounds=1
+)
+_SMOKE = _Sizes(settings=2, hard=2, learn=3_000, baseline=500, judged=600, limit=1_000, rounds=1)
 
 
 def measure(scale: Scale, say: Say) -> list[Claim]:
@@ -69,6 +91,11 @@ def measure(scale: Scale, say: Say) -> list[Claim]:
         say(name)
         seed = _SEED + 10 * number
         biased += judge(name, society, **sizes.people, limit=sizes.limit, seed=seed)
+    hard: list[Case] = []
+    for number, (name, society) in enumerate(list(_HARD.items())[: sizes.hard]):
+        say(name)
+        seed = _SEED + 200 + 10 * number
+        hard += judge(name, society, **sizes.people, limit=sizes.limit, seed=seed)
     say("a nearly fair classifier")
     fair = list(judge("nearly fair", _NEARLY_FAIR, **sizes.people, limit=0, seed=_SEED + 90))
     changed: list[Change] = []
@@ -76,8 +103,8 @@ def measure(scale: Scale, say: Say) -> list[Claim]:
         say(f"changed classifiers, round {number + 1} of {sizes.rounds}")
         changed += changes(**sizes.people, seed=_SEED + 100 + 10 * number)
     tables = (
-        _ranking_table(biased),
-        _probability_table([*biased, *fair]),
+        _ranking_table([*biased, *hard]),
+        _probability_table([*biased, *hard, *fair]),
         _false_alarm_table([*biased, *fair], sizes),
         _change_table(changed),
     )
@@ -85,6 +112,7 @@ def measure(scale: Scale, say: Say) -> list[Claim]:
         Console().print(table)
     return [
         *_ranking_claims(biased, sizes),
+        *_hard_claims(hard),
         *_probability_claims(biased, fair),
         _false_alarm_claim([*biased, *fair], sizes),
         *_change_claims(changed),
@@ -194,6 +222,41 @@ def _ranking_claims(cases: list[Case], sizes: _Sizes) -> list[Claim]:
             bar=0.98,
             lowest=True,
             more=learned | group_limits,
+        ),
+    ]
+
+
+def _hard_claims(cases: list[Case]) -> list[Claim]:
+    by_name = {case.name.partition(":")[0]: case for case in cases}
+    claims = [
+        _worst(
+            f"AUC of the flip probability, {name}",
+            [by_name[name]],
+            lambda case: case.auc(FLIP),
+            bar=bar,
+            lowest=True,
+            more={"limit": by_name[name].auc(LIMIT)},
+        )
+        for name, bar in (("interaction", 0.95), ("correlation only", 0.84))
+        if name in by_name
+    ]
+    claims += [
+        _worst(
+            f"AUC of the flip probability below the information limit, {name}",
+            [by_name[name]],
+            lambda case: case.auc(LIMIT) - case.auc(FLIP),
+            bar=bar,
+        )
+        for name, bar in (("three groups", 0.01), ("one-sided proxies", 0.03))
+        if name in by_name
+    ]
+    return [
+        *claims,
+        _worst(
+            "error of the flip share in hard settings, relative to 1.5 points or 20% of the truth",
+            cases,
+            lambda case: case.share_error,
+            bar=1,
         ),
     ]
 
