@@ -11,7 +11,7 @@ The parts are disjoint, so the baseline is exchangeable with traffic and the aud
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -143,7 +143,7 @@ def _fit(
         progress=lambda done, total: report("training the status model", done, total),
     )
     calibrate(status, data.features[calibration], _rows(data.groups, calibration), attributes)
-    maps = _fit_maps(data, training, bundle_spec, report)
+    maps = _fit_maps(data, training, bundle_spec, spec.order, report)
     sensitivity = Sensitivity(
         logit=loaded.logit,
         status=status,
@@ -232,7 +232,11 @@ def _rows(
 
 
 def _fit_maps(
-    data: FitData, training: NDArray[np.int64], spec: BundleSpec, report: Progress
+    data: FitData,
+    training: NDArray[np.int64],
+    spec: BundleSpec,
+    order: Sequence[str],
+    report: Progress,
 ) -> dict[str, TransportMaps]:
     maps = {}
     for number, attribute in enumerate(spec.protected_attributes, start=1):
@@ -243,6 +247,7 @@ def _fit_maps(
             spec.one_hot_groups,
             len(attribute.groups),
             repair=True,
+            order=order,
         )
         report("fitting transport maps", number, len(spec.protected_attributes))
     return maps

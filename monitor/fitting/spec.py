@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from monitor.bundle.manifest import (
     BundleSpec,
@@ -54,6 +54,22 @@ class FitSpec(BaseModel):
     one_hot_groups: tuple[OneHotGroup, ...] = ()
     protected_attributes: Annotated[tuple[ProtectedColumn, ...], Field(min_length=1)]
     decision: Decision = Decision()
+    # Features and one-hot groups, causes first; may be incomplete.
+    order: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _check_order(self) -> Self:
+        columns = {name for group in self.one_hot_groups for name in group.features}
+        names = [feature.name for feature in self.features if feature.name not in columns]
+        names += [group.name for group in self.one_hot_groups]
+        if unknown := [name for name in self.order if name not in names]:
+            raise ValueError(
+                f"order names {', '.join(map(repr, unknown))}, which is neither a feature nor a "
+                "one-hot group; name a one-hot group instead of its columns"
+            )
+        if len(set(self.order)) < len(self.order):
+            raise ValueError("order names a feature more than once")
+        return self
 
     def bundle_spec(self, file: str, features: tuple[Feature, ...], fitted: Fitted) -> BundleSpec:
         """The spec in the form of a bundle's manifest."""

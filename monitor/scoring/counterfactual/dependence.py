@@ -4,11 +4,11 @@ A variable is an ordered feature or a one-hot group. Rows of one group, transpor
 feature, are compared with rows of the other: every pair of variables by a χ² test over the cells of
 its bins. Of a pair that differs
 
-- the variable whose own distribution differs moves, given the other (its predictor);
-- an ordered feature moves given a category; a category does not move further;
-- of two ordered features whose distributions both differ, or both do not, the later moves given the
-  earlier in a causal order. If no order is given, the data do not identify which of the two the
-  group affects. Then there are two repairs, one for each direction, and scores average over both.
+- if a causal order is given, the later of two ordered features moves, given the earlier;
+- otherwise the variable whose own distribution differs moves, given the other (its predictor);
+- if that is so for both ordered features, or for neither, the data do not identify which of them
+  the group affects. There are two repairs, one for each direction, and scores average over both;
+- an ordered feature moves given a category; a category does not move further.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def fit_repair(
     ranks: Sequence[Float],
     variables: Variables,
     differs: NDArray[np.bool_],
-    order: Sequence[int] | None = None,
+    order: Sequence[float] | None = None,
 ) -> tuple[tuple[Repair, ...], ...]:
     """Fit the repair between all groups.
 
@@ -88,27 +88,25 @@ def fit_repair(
         ranks: Rank in [0, 1] of each member's ordered features in its own group, `[n, o]`.
         variables: Columns of the variables.
         differs: Whether the distribution of a variable differs between two groups, `[k, k, v]`.
-        order: Position of each variable in the causal order, `[v]`; equal positions if unknown.
+        order: Position of each variable in the causal order, NaN if it is not known, `[v]`.
 
     Returns:
         Repairs in the order in which they are applied, for each causal order that is averaged over:
         none if nothing needs repair, two if the data do not identify the order, otherwise one.
     """
-    position = np.zeros(len(variables)) if order is None else np.asarray(order, float)
+    known = np.full(len(variables), np.nan) if order is None else np.asarray(order, float)
     pairs: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for s, t in combinations(range(len(members)), 2):
         both = ((s, t), (t, s))
         tested = [_differing_pairs(transported[a, b], members[b], variables) for a, b in both]
         pairs[s, t] = sorted(set(tested[0]) | set(tested[1]))
-    alternatives = []
-    for direction in (1, -1):
-        order_of = position * len(variables) + direction * np.arange(len(variables)) / 2
-        alternatives.append(
-            {
-                (s, t): _predictors(pairs[s, t], variables, differs[s, t], position, order_of)
-                for s, t in pairs
-            }
-        )
+    alternatives = [
+        {
+            (s, t): _predictors(pairs[s, t], variables, differs[s, t], known, later_moves=later)
+            for s, t in pairs
+        }
+        for later in (True, False)
+    ]
     if alternatives[0] == alternatives[1]:
         alternatives.pop()
     repairs = (
@@ -121,10 +119,20 @@ def _predictors(
     pairs: Sequence[tuple[int, int]],
     variables: Variables,
     differs: NDArray[np.bool_],
-    position: Float,
-    order_of: Float,
+    order: Float,
+    *,
+    later_moves: bool,
 ) -> _Predictors:
-    """Which variables move, and given which others; see the module's docstring."""
+    """Which variables move, and given which others; see the module's docstring.
+
+    Args:
+        pairs: Pairs of variables whose dependence differs.
+        variables: Columns of the variables.
+        differs: Whether the distribution of a variable differs, `[v]`.
+        order: Position of each variable in the causal order, NaN if it is not known, `[v]`.
+        later_moves: Whether the later variable of a pair moves if neither the order nor the
+            distributions tell.
+    """
     predictors: _Predictors = {}
     for first, second in pairs:
         # A category is never the first of a mixed pair: categories follow the ordered features.
@@ -134,13 +142,15 @@ def _predictors(
             if differs[first] or not differs[second]:
                 predictors.setdefault(first, set()).add(second)
             continue
-        if position[first] == position[second] and differs[first] != differs[second]:
-            moved, fixed = (first, second) if differs[first] else (second, first)
-        elif order_of[first] < order_of[second]:
-            moved, fixed = second, first
+        # Comparisons with NaN are false.
+        if order[first] < order[second] or order[second] < order[first]:
+            second_moves = order[first] < order[second]
+        elif differs[first] != differs[second]:
+            second_moves = bool(differs[second])
         else:
-            moved, fixed = first, second
-        predictors.setdefault(moved, set()).add(fixed)
+            second_moves = later_moves
+        moved, given = (second, first) if second_moves else (first, second)
+        predictors.setdefault(moved, set()).add(given)
     return predictors
 
 

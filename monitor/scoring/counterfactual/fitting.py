@@ -38,6 +38,7 @@ def fit_transport_maps(
     *,
     level: float = 0.01,
     repair: bool = False,
+    order: Sequence[str] = (),
     seed: int = 0,
     moves: tuple[NDArray[np.bool_], NDArray[np.bool_]] | None = None,
 ) -> TransportMaps:
@@ -51,6 +52,7 @@ def fit_transport_maps(
         count: Number of groups.
         level: Level of the test of each feature; features that do not differ do not move.
         repair: Whether to repair the dependence between features where it differs.
+        order: Names of features and one-hot groups in causal order; may be incomplete.
         seed: Seed of the samples to which the repair is fitted.
         moves: Which ordered features `[k, k, o]` and one-hot groups `[k, k, g]` move; None to test
             which of them differ.
@@ -84,13 +86,16 @@ def fit_transport_maps(
         return maps
     # Which of two features moves given the other must not depend on a chance difference.
     surely = _moves(members, ordered, continuous, categories, level * _SURER)
-    return _repaired(maps, members, np.concatenate(surely, 2), seed)
+    names = [kinds[column].name for column in ordered] + [group.name for group in one_hot_groups]
+    positions = [order.index(name) if name in order else np.nan for name in names]
+    return _repaired(maps, members, np.concatenate(surely, 2), positions, seed)
 
 
 def _repaired(
     maps: TransportMaps,
     members: list[NDArray[np.float32]],
     differs: NDArray[np.bool_],
+    order: Sequence[float],
     seed: int,
 ) -> TransportMaps:
     """The maps with a repair of the dependence between features, if any differs."""
@@ -111,7 +116,8 @@ def _repaired(
         ordered=maps.ordered.tolist(), categories=[c.tolist() for c in maps.categories]
     )
     ranks = _own_ranks(maps, sample, rng)
-    return replace(maps, repairs=fit_repair(sample, transported, ranks, variables, differs))
+    repairs = fit_repair(sample, transported, ranks, variables, differs, order)
+    return replace(maps, repairs=repairs)
 
 
 def _own_ranks(

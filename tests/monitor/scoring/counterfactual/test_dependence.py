@@ -90,6 +90,16 @@ def test_equal_margins_are_repaired_in_both_directions():
     assert moved_columns == {0, 1}
 
 
+@pytest.mark.parametrize(("order", "moves"), [(("x0", "x1"), 1), (("x2", "x1", "x0"), 0)])
+def test_the_later_feature_of_a_causal_order_moves(order, moves):
+    rows, groups = correlation_only(1)
+    maps = fitted(rows, groups, numeric(3), order=order)
+    assert maps.orders == 1
+    source = rows[groups == 0]
+    moved = transported(maps, source)
+    assert np.flatnonzero((moved != source.astype(np.float32)).any(0)).tolist() == [moves]
+
+
 def test_independent_groups_need_no_repair():
     rng = np.random.default_rng(3)
     rows = rng.multivariate_normal(np.zeros(3), np.eye(3) * 0.5 + 0.5, 2 * N)
