@@ -21,6 +21,9 @@ from monitor.errors import FitError
         (("{name: loan_amount,", "{name: income,"), "'income' appears twice"),
         (("features: [purpose=home, ", "features: ["), "in no one-hot group"),
         (("groups: [man, woman]", "groups: [man]"), "protected_attributes.0.groups"),
+        (("classifier:", "order: [income, wealth]\nclassifier:"), "order names 'wealth'"),
+        (("classifier:", "order: [purpose=home]\nclassifier:"), "name a one-hot group instead"),
+        (("classifier:", "order: [income, income]\nclassifier:"), "more than once"),
     ],
 )
 def test_an_invalid_spec_names_the_field(user_files, tmp_path, edit, message):
