@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,7 +82,7 @@ class Effects:
         self._against = directions(np.array([sums.band(alpha).high for sums in baselines]))
         self._bar = math.log(2 / alpha)
         ends = np.cumsum([0, *groups]).tolist()
-        self._groups = [slice(*pair) for pair in zip(ends[:-1], ends[1:], strict=True)]
+        self._groups = [slice(*pair) for pair in pairwise(ends)]
         self.totals = np.zeros((len(baselines), 3))
         self.changes = np.zeros((ends[-1], 2))
         self.rose = np.zeros(len(baselines), bool)
