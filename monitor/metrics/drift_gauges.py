@@ -68,12 +68,12 @@ class DriftGauges(Collector):
                 low.add_metric((name, window), band.low)
                 high.add_metric((name, window), band.high)
         for raised in self._drift.alarms:
-            effect, name = raised.effect, raised.watcher.attribute
-            if effect is None or effect.share is None or name not in self._attributes:
+            effect, labels_of = raised.effect, (raised.watcher.attribute or "", "alarm")
+            if effect is None or effect.share is None or labels_of[0] not in self._attributes:
                 continue
-            share.add_metric((name, "alarm"), effect.share)
-            low.add_metric((name, "alarm"), effect.band.low)
-            high.add_metric((name, "alarm"), effect.band.high)
+            share.add_metric(labels_of, effect.share)
+            low.add_metric(labels_of, effect.band.low)
+            high.add_metric(labels_of, effect.band.high)
         yield from (share, low, high)
 
     def _evidence(self) -> Iterable[Metric]:
