@@ -243,7 +243,10 @@ def test_a_state_of_the_first_format_starts_a_new_watch():
         ({"effect_changes": with_((1, 0), -3.0)}, "has invalid expected changes"),
         ({"effect_changes": with_((1, 1), np.nan)}, "has invalid effect_changes"),
         ({"effect_rose": with_(0, value=True)}, "has effects without an alarm"),
-        ({"effect_rose": with_(0, value=True), "alarms": [ALARM]}, "has effects without predictions"),
+        (
+            {"effect_rose": with_(0, value=True), "alarms": [ALARM]},
+            "has effects without predictions",
+        ),
     ],
 )
 def test_impossible_effects_start_a_new_watch(changes, message):
