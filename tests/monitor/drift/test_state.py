@@ -173,7 +173,7 @@ def test_an_impossible_alarm_starts_a_new_watch(field):
         ({"counts": with_((1, 3), 0.5)}, "counts"),
         ({"counts": with_((0, 3), 1e308)}, "counts"),
         ({"counts": with_((0, 3), 1_378)}, "counts"),
-        ({"based": with_(0, value=True)}, "counts"),  # noqa: FBT003 - a value of the array
+        ({"based": with_(0, value=True)}, "counts"),
         ({"log_sr": with_(0, 1e300)}, "log_sr"),
         ({"log_sr": with_(0, -1e3)}, "log_sr"),
         ({"log_product": with_(0, 1e5)}, "log_product"),
