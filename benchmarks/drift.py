@@ -2,7 +2,8 @@
 
 Sex and ethnicity are monitored in four settings; claims about alarms are for sex. Bias is injected
 as in `benchmarks.alarms`: half of the positive women are labelled negative in one epoch of
-fine-tuning. The rule for causes was developed on seeds below 100.
+fine-tuning. Pages after a reseed are measured by `benchmarks.reseeds`. The rule for causes was
+developed on seeds below 100.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from scipy.stats import binom  # type: ignore[import-untyped, unused-ignore]
 
 from benchmarks.bands import band_claims
 from benchmarks.claims import Claim, Say, Scale, report
+from benchmarks.reseeds import ReseedSizes, reseed_claims
 from benchmarks.streams import SETTINGS, Pool, Setting, run
 from monitor import Drift
 from monitor.drift.alarms import Alarm
@@ -45,6 +47,7 @@ class _Sizes:
     learn: int
     baseline: int
     pool: int
+    reseeds: ReseedSizes
     # Divisor of the lengths of all streams.
     shorter: int = 1
 
@@ -57,6 +60,14 @@ _FULL = _Sizes(
     learn=60_000,
     baseline=20_000,
     pool=50_000,
+    reseeds=ReseedSizes(
+        classifiers=3,
+        reseeds=4,
+        streams=5,
+        learn=60_000,
+        baseline=20_000,
+        pool=50_000,
+    ),
 )
 _QUICK = _Sizes(
     classifiers=1,
@@ -66,6 +77,14 @@ _QUICK = _Sizes(
     learn=24_000,
     baseline=15_000,
     pool=20_000,
+    reseeds=ReseedSizes(
+        classifiers=1,
+        reseeds=4,
+        streams=6,
+        learn=24_000,
+        baseline=15_000,
+        pool=20_000,
+    ),
 )
 _SMOKE = _Sizes(
     classifiers=1,
@@ -76,6 +95,15 @@ _SMOKE = _Sizes(
     baseline=1_000,
     pool=1_500,
     shorter=10,
+    reseeds=ReseedSizes(
+        classifiers=1,
+        reseeds=1,
+        streams=1,
+        learn=3_000,
+        baseline=1_000,
+        pool=1_500,
+        shorter=10,
+    ),
 )
 
 
@@ -100,6 +128,8 @@ def measure(scale: Scale, say: Say) -> list[Claim]:
     claims.append(_benign(settings, sizes))
     say("other populations")
     claims.append(_other_people(settings, sizes))
+    say("reseeds")
+    claims += reseed_claims(sizes.reseeds, say, seed=_SEED + 1_000)
     say("cost")
     return claims + list(_cost(settings[0], scale=scale))
 
@@ -203,7 +233,7 @@ def _other_people(settings: list[Setting], sizes: _Sizes) -> Claim:
                 )
                 cause = alarms[0].cause if alarms else "no alarm"
                 causes.setdefault(name, Counter()).update([cause])
-    outcomes = ("covariates", "unclear", "treatment", "no alarm")
+    outcomes = ("covariates", "unclear", "model", "treatment", "no alarm")
     table = Table("people", *outcomes, title="First alarm of expected change or flip share")
     for name, counts in causes.items():
         table.add_row(name, *(str(counts[outcome]) for outcome in outcomes))

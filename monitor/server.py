@@ -87,6 +87,7 @@ class Server:
             has_gradient=not self.judge.sensitivity.missing,
             exemplars=config.metrics.exemplars,
             shown_as=self._request_names(),
+            groups={a.name: a.groups for a in manifest.protected_attributes},
         )
         responses = ResponseBuilder(manifest, columns, self._scorer, config)
         self.pipeline = Pipeline(

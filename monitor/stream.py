@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from monitor.drift.wording import description
 from monitor.errors import NotFoundError
 from monitor.logs import without_values
 from monitor.policy import Action, Verdict
@@ -23,7 +24,7 @@ from monitor.scoring.baseline import SIGNALS, Signal
 
 if TYPE_CHECKING:
     from monitor.batching import Waiting
-    from monitor.drift.alarms import Alarm
+    from monitor.drift.alarms import Alarm, Cause
     from monitor.drift.reference import DetectorId
     from monitor.drift.watch import Drift
     from monitor.metrics.serving import ServingMetrics
@@ -42,7 +43,11 @@ _MAX_EXEMPLARS = 4
 
 
 class Stream:
-    """Statistics of scored predictions, in the order in which they were scored."""
+    """Statistics of scored predictions, in the order in which they were scored.
+
+    Attributes:
+        groups: Names of the groups by protected attribute, for descriptions of alarms.
+    """
 
     def __init__(
         self,
@@ -53,17 +58,18 @@ class Stream:
         has_gradient: bool,
         exemplars: bool,
         shown_as: Callable[[str], str] = str,
+        groups: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self._columns, self._drift, self._metrics = columns, drift, metrics
         self._exemplars = exemplars
         self._signal_names = [s for s in SIGNALS if has_gradient or s != "prediction_sensitivity"]
-        self._shown_as = shown_as
+        self._shown_as, self.groups = shown_as, groups or {}
         self._buffer: list[ScoringResult] = []
         self._exemplar_ids: list[tuple[int, str]] = []
         self._rows = 0
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
-        self._logged_alarms: set[DetectorId] = set()
+        self._logged_alarms: dict[DetectorId, Cause] = {}
 
     def add(self, batch: Sequence[Waiting], result: ScoringResult) -> None:
         """Add a batch whose responses have left."""
@@ -124,12 +130,17 @@ class Stream:
         packed = torch.from_numpy(np.concatenate(scores))
         self._drift.update(self._columns.unpacked(packed).predictions)
         for alarm in self._drift.alarms:
-            if alarm.watcher not in self._logged_alarms:
-                self._logged_alarms.add(alarm.watcher)
+            if self._logged_alarms.get(alarm.watcher) != alarm.cause:
+                self._logged_alarms[alarm.watcher] = alarm.cause
                 _LOG.warning(
-                    "drift alarm: %s of %s at prediction %d, likely %s",
+                    "drift alarm: %s of %s at prediction %d, likely %s: %s",
                     *(alarm.watcher.kind, alarm.watcher.attribute or "all", alarm.at, alarm.cause),
+                    self.description(alarm),
                 )
+
+    def description(self, alarm: Alarm) -> str:
+        """What an alarm has shown, in words."""
+        return description(alarm, self.groups.get(alarm.watcher.attribute or "", ()))
 
     @property
     def alarms(self) -> tuple[Alarm, ...]:
@@ -147,7 +158,7 @@ class Stream:
         if self._drift is None or watcher not in {alarm.watcher for alarm in self._drift.alarms}:
             raise NotFoundError("there is no such alarm")
         self._drift.acknowledge(watcher)
-        self._logged_alarms.discard(watcher)
+        self._logged_alarms.pop(watcher, None)
         _LOG.warning("alarm acknowledged: %s of %s", watcher.kind, watcher.attribute or "all")
 
     def _add_exemplars(self, batch: Sequence[Waiting], result: ScoringResult) -> None:

@@ -142,8 +142,8 @@ def _replace(console: Console, lender: Lender, fair: Bundle, out: Path) -> None:
     if not alarms:
         raise ServeError("no drift alarm was raised for the biased classifier")
     console.print(
-        "`share`: more decisions depend on a group than before. `treatment`: similar people are "
-        "treated differently than before. The on-call engineer rolls back."
+        "`share`: more decisions depend on a group than before. `treatment`: the classifier treats "
+        "groups differently than before. The on-call engineer rolls back."
     )
 
 

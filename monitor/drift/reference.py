@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from monitor.drift.effect import change_sums
 from monitor.drift.share import ShareSums, usable_sums
 from monitor.errors import BundleError, FitError
 from monitor.npz import damaged_file, read_npz, write_npz
@@ -120,12 +121,15 @@ class DriftReference:
         counts: Rows per bin, `[c, bins + 1]`; bin 0 counts NaN, bins past a column's last are
             empty.
         shares: Sums of the flip share, by attribute.
+        changes: Sums of the expected change per likely group, by attribute, as `change_sums`
+            returns them; empty if the bundle was fitted before these were stored.
     """
 
     layout: Layout
     edges: tuple[Float, ...]
     counts: Float
     shares: Mapping[str, ShareSums]
+    changes: Mapping[str, Float] = field(default_factory=dict)
 
     @classmethod
     def from_rows(
@@ -160,7 +164,11 @@ class DriftReference:
         for row, lower, column in zip(counts, edges, columns[:, halves[1]], strict=True):
             np.add.at(row, lower.searchsorted(column, side="right"), 1)
         shares = {name: ShareSums.of(signals.hard_flips) for name, signals in attributes.items()}
-        return cls(layout=layout, edges=edges, counts=counts, shares=shares)
+        changes = {
+            name: change_sums(np.asarray(s.expected_change), np.asarray(s.posterior))
+            for name, s in attributes.items()
+        }
+        return cls(layout=layout, edges=edges, counts=counts, shares=shares, changes=changes)
 
     def to_npz(self) -> bytes:
         """Contents of `drift.npz`."""
@@ -170,6 +178,8 @@ class DriftReference:
             "shares": np.array([_row(s) for s in self.shares.values()]).reshape(-1, 3),
             **{f"edges{index}": edges for index, edges in enumerate(self.edges)},
         }
+        if self.changes:
+            arrays["changes"] = np.concatenate(list(self.changes.values()))
         return write_npz(header, arrays)
 
     @classmethod
@@ -185,6 +195,7 @@ class DriftReference:
             edges = tuple(arrays[f"edges{index}"] for index in range(len(layout.owners)))
             counts, sums = arrays["counts"], arrays["shares"]
             _check(layout, edges, counts, sums)
+            changes = _changes(layout, arrays.get("changes"))
         except BundleError:
             raise
         except Exception as error:  # noqa: BLE001 - damaged bytes can raise nearly any exception
@@ -193,7 +204,7 @@ class DriftReference:
             name: ShareSums(count=n, total=total, variation=variation)
             for name, (n, total, variation) in zip(layout.groups, sums.tolist(), strict=True)
         }
-        return cls(layout=layout, edges=edges, counts=counts, shares=shares)
+        return cls(layout=layout, edges=edges, counts=counts, shares=shares, changes=changes)
 
 
 def _edges(ordered: Float) -> Float:
@@ -243,6 +254,17 @@ def _check(layout: Layout, edges: tuple[Float, ...], counts: Float, sums: Float)
         raise BundleError("drift.npz has counts outside of its bins")
     if sums.shape != (len(layout.groups), 3) or not _plain(sums) or not usable_sums(sums).all():
         raise BundleError("drift.npz has invalid flip shares")
+
+
+def _changes(layout: Layout, saved: Float | None) -> dict[str, Float]:
+    """Sums of the expected change by attribute; none if the file has none."""
+    if saved is None:
+        return {}
+    sizes = list(layout.groups.values())
+    usable = saved.shape == (sum(sizes), 2) and saved.dtype == np.float64
+    if not usable or not (np.isfinite(saved) & (saved >= 0)).all():
+        raise BundleError("drift.npz has invalid expected changes")
+    return dict(zip(layout.groups, np.split(saved, np.cumsum(sizes)[:-1]), strict=True))
 
 
 def _plain(values: Float) -> bool:

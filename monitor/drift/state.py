@@ -18,6 +18,7 @@ import numpy as np
 
 from monitor.drift.alarms import Alarm, Alarms, Cause
 from monitor.drift.detector import LEAST_STEP, MOST_STEP, NOTHING, Detectors
+from monitor.drift.effect import Effects
 from monitor.drift.reference import DetectorId, DriftReference, Layout
 from monitor.drift.separation import BLOCKS, Separation
 from monitor.drift.share import usable_sums
@@ -33,7 +34,7 @@ __all__ = [
     "write_state_file",
 ]
 
-_VERSION = 1
+_VERSION = 2
 # Number of replicas per state. Their names, at four bytes per letter, dominate a large header.
 MOST_STREAMS = 10_000
 _MOST_HEAD = 1 << 20
@@ -41,7 +42,7 @@ _STREAM = re.compile(r"[0-9a-f]{16}")
 # Largest number of predictions that float64 counts exactly.
 _MOST_SEEN = 1 << 53
 _LATEST = 1 << 62
-Parts = tuple[Detectors, Separation, Alarms]
+Parts = tuple[Detectors, Separation, Alarms, Effects]
 
 
 class StateError(Exception):
@@ -50,7 +51,7 @@ class StateError(Exception):
 
 def write_state(parts: Parts, *, bundle_digest: str, window: int, streams: frozenset[str]) -> bytes:
     """State as bytes, without the reference, which is in the bundle."""
-    _, separation, alarms = parts
+    _, separation, alarms, _ = parts
     header = {
         "version": _VERSION,
         "bundle_digest": bundle_digest,
@@ -58,7 +59,7 @@ def write_state(parts: Parts, *, bundle_digest: str, window: int, streams: froze
         "streams": sorted(streams),
         "seen": separation.seen,
         "tested": separation.tested,
-        "alarms": [asdict(alarm) for alarm in alarms.latched.values()],
+        "alarms": [_saved(alarm) for alarm in alarms.latched.values()],
     }
     return write_npz(header, _arrays(parts))
 
@@ -87,6 +88,7 @@ def read_state(
         alarms = [_alarm(saved, reference.layout, seen) for saved in header["alarms"]]
         _check_detectors(arrays, reference, seen)
         _check_shares(arrays, seen)
+        _check_effects(arrays, reference.layout, alarms, seen)
         raised = arrays["raised_for"]
         _require(((raised >= 0) & (raised <= seen)).all(), "has invalid raised_for")
     except StateError:
@@ -98,7 +100,7 @@ def read_state(
 
 
 def _arrays(parts: Parts) -> Arrays:
-    detectors, separation, alarms = parts
+    detectors, separation, alarms, effects = parts
     return {
         "counts": detectors.counts,
         "based": detectors.based,
@@ -107,6 +109,9 @@ def _arrays(parts: Parts) -> Arrays:
         "totals": np.array(separation.totals).reshape(-1, 3),
         "starts": separation.starts,
         "raised_for": alarms.raised_for,
+        "effect_totals": effects.totals,
+        "effect_changes": effects.changes,
+        "effect_rose": effects.rose,
     }
 
 
@@ -116,13 +121,15 @@ def _size(arrays: Arrays) -> int:
 
 
 def _restore(parts: Parts, arrays: Arrays, alarms: list[Alarm], *, seen: int, tested: int) -> None:
-    detectors, separation, board = parts
+    detectors, separation, board, effects = parts
     for name in ("counts", "based", "log_sr", "log_product"):
         setattr(detectors, name, arrays[name])
     separation.seen, separation.totals = seen, arrays["totals"].tolist()
     separation.starts, separation.tested = arrays["starts"], tested
     board.raised_for = arrays["raised_for"]
     board.latched = {alarm.watcher: alarm for alarm in alarms}
+    for name in ("totals", "changes", "rose"):
+        setattr(effects, name, arrays[f"effect_{name}"])
 
 
 def _check_origin(header: dict[str, Any], *, bundle_digest: str, window: int) -> None:
@@ -164,10 +171,32 @@ def _check_shares(arrays: Arrays, seen: int) -> None:
     _require(usable_sums(steps).all() and not starts[:, 0].any(), "has invalid starts")
 
 
+def _check_effects(arrays: Arrays, layout: Layout, alarms: list[Alarm], seen: int) -> None:
+    """Check that effects have been counted since alarms only."""
+    totals, changes, rose = (arrays[f"effect_{name}"] for name in ("totals", "changes", "rose"))
+    _require(usable_sums(totals).all() and (totals[:, 0] <= seen).all(), "has invalid effects")
+    # Allow for rounding of the posteriors.
+    weights = (changes[:, 0] >= 0) & (changes[:, 0] <= 1.001 * seen)
+    _require(weights.all() and (changes[:, 1] >= 0).all(), "has invalid expected changes")
+    watched = {alarm.watcher for alarm in alarms}
+    followed = np.array([DetectorId("change", name) in watched for name in layout.groups])
+    counted = totals.any(1) | rose
+    counted |= np.logical_or.reduceat(changes.any(1), np.cumsum([0, *layout.groups.values()])[:-1])
+    _require(not (counted & ~followed).any(), "has effects without an alarm")
+    _require((totals[:, 0] >= rose).all(), "has effects without predictions")
+
+
 def _streams(saved: Any) -> frozenset[str]:
     usable = isinstance(saved, list) and 1 <= len(saved) <= MOST_STREAMS
     _require(usable and all(_STREAM.fullmatch(name) for name in saved), "has invalid streams")
     return frozenset(saved)
+
+
+def _saved(alarm: Alarm) -> dict[str, Any]:
+    fields = asdict(alarm)
+    # Derived from the sums of the state.
+    del fields["effect"]
+    return fields
 
 
 def _alarm(saved: dict[str, Any], layout: Layout, seen: int) -> Alarm:

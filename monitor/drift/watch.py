@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
+from dataclasses import replace
 from typing import Self
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from monitor.drift.alarms import HINT, Alarm, Alarms
 from monitor.drift.detector import CHUNK, Detectors, Evidence
+from monitor.drift.effect import Effects
 from monitor.drift.reference import DetectorId, DriftReference
 from monitor.drift.separation import BLOCKS, CHECKS, Separation
 from monitor.drift.share import FlipShare
@@ -55,6 +57,12 @@ class Drift:
         self._report_level = min(HINT, run_length)
         self._detectors = Detectors(reference)
         self._alarms = Alarms(self._layout)
+        self._effects = Effects(
+            tuple(reference.shares.values()),
+            tuple(self._layout.groups.values()),
+            [reference.changes.get(name) for name in self._names],
+            alpha=level,
+        )
         self._separation = Separation(
             tuple(reference.shares.values()), alpha=level, run_length=run_length, window=window
         )
@@ -113,7 +121,9 @@ class Drift:
         uniforms = self._rng.random((n, len(columns)))
         for start in range(0, n, CHUNK):
             chunk = slice(start, start + CHUNK)
-            self._detect(seen + start, columns[:, chunk], uniforms[chunk])
+            raised = self._detect(seen + start, columns[:, chunk], uniforms[chunk])
+            rose = self._follow(seen + start, batch, flips, chunk)
+            self._alarms.decide_causes(seen + start + 1, len(uniforms[chunk]), raised, rose)
 
     @property
     def seen(self) -> int:
@@ -123,7 +133,13 @@ class Drift:
     @property
     def alarms(self) -> tuple[Alarm, ...]:
         """Unacknowledged alarms, the earliest first."""
-        return tuple(sorted(self._alarms.latched.values(), key=lambda alarm: alarm.at))
+        alarms = [
+            replace(alarm, effect=self._effects.read(self._names.index(str(watcher.attribute))))
+            if watcher.kind == "change"
+            else alarm
+            for watcher, alarm in self._alarms.latched.items()
+        ]
+        return tuple(sorted(alarms, key=lambda alarm: alarm.at))
 
     def share(self, attribute: str) -> FlipShare:
         """Flip share of an attribute, with its bands.
@@ -178,6 +194,8 @@ class Drift:
             self._separation.restart(self._names.index(str(watcher.attribute)))
         else:
             self._detectors.restart(self._layout.detectors.index(watcher))
+        if watcher.kind == "change":
+            self._effects.restart(self._names.index(str(watcher.attribute)))
 
     def to_npz(self) -> bytes:
         """State of the watch as bytes, without the reference."""
@@ -258,13 +276,16 @@ class Drift:
         both.streams |= other.streams
         both._detectors.merge(other._detectors)
         both._separation.merge(other._separation)
-        both._alarms.merge(other._alarms, seen=self.seen, other_seen=other.seen)
+        taken = both._alarms.merge(other._alarms, seen=self.seen, other_seen=other.seen)
+        for watcher in taken:
+            if watcher.kind == "change":
+                both._effects.take(self._names.index(str(watcher.attribute)), other._effects)
         both._latch_merged()
         return both
 
     @property
-    def _parts(self) -> tuple[Detectors, Separation, Alarms]:
-        return self._detectors, self._separation, self._alarms
+    def _parts(self) -> tuple[Detectors, Separation, Alarms, Effects]:
+        return self._detectors, self._separation, self._alarms, self._effects
 
     @property
     def _parameters(self) -> tuple[str, float, float, int]:
@@ -279,14 +300,47 @@ class Drift:
         for at, index, value in self._separation.separated():
             self._alarms.latch(DetectorId("share", self._names[index]), at, value)
 
-    def _detect(self, seen: int, columns: Float, uniforms: Float) -> None:
-        """Add a chunk of predictions, after `seen` earlier ones."""
+    def _detect(self, seen: int, columns: Float, uniforms: Float) -> NDArray[np.bool_] | None:
+        """Add a chunk of predictions, after `seen` earlier ones.
+
+        Returns:
+            Whether a detector is above the hint level after a prediction, `[d, n]`; None if none
+            is.
+        """
         logs = self._detectors.update(columns, uniforms, self._report_level)
-        if logs is not None:
-            above = logs >= math.log(self.run_length)
-            for index in np.flatnonzero(above.any(1)).tolist():
-                step = int(above[index].argmax())
-                watcher = self._layout.detectors[index]
-                self._alarms.latch(watcher, seen + step + 1, float(logs[index, step]))
-        raised = None if logs is None else logs >= math.log(HINT)
-        self._alarms.decide_causes(seen + 1, columns.shape[1], raised)
+        if logs is None:
+            return None
+        above = logs >= math.log(self.run_length)
+        for index in np.flatnonzero(above.any(1)).tolist():
+            step = int(above[index].argmax())
+            watcher = self._layout.detectors[index]
+            self._alarms.latch(watcher, seen + step + 1, float(logs[index, step]))
+        return logs >= math.log(HINT)
+
+    def _follow(
+        self, seen: int, batch: Predictions, flips: list[list[float]], chunk: slice
+    ) -> dict[str, int]:
+        """Add a chunk to the effects of alarms `change`, from the prediction after the alarm on.
+
+        Returns:
+            Attributes whose flip share rose since the alarm, and the number of the prediction that
+            showed it, or of the chunk's first if it was shown before.
+        """
+        rose = {}
+        for index, name in enumerate(self._names):
+            alarm = self._alarms.latched.get(DetectorId("change", name))
+            if alarm is None:
+                continue
+            if self._effects.rose[index]:
+                rose[name] = seen + 1
+            start = chunk.start + max(alarm.at - seen, 0)
+            rows, signals = slice(start, chunk.stop), batch.attributes[name]
+            step = self._effects.update(
+                index,
+                flips[index][rows],
+                np.asarray(signals.expected_change[rows]),
+                np.asarray(signals.posterior[rows]),
+            )
+            if step is not None:
+                rose[name] = seen + start - chunk.start + step + 1
+        return rose

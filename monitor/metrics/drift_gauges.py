@@ -32,7 +32,7 @@ class DriftGauges(Collector):
         self._flush()
         yield from self._shares()
         yield from self._evidence()
-        yield self._alarms()
+        yield from self._alarms()
         yield GaugeMetricFamily(
             "evenhand_drift_predictions",
             "Predictions seen by the drift watch.",
@@ -44,7 +44,7 @@ class DriftGauges(Collector):
         share = GaugeMetricFamily(
             "evenhand_flip_share_ratio",
             "Estimated share of decisions that would flip for another group: over all predictions, "
-            "over the rolling window, and in the baseline.",
+            "over the rolling window, since an alarm change, and in the baseline.",
             labels=labels,
         )
         low, high = (
@@ -67,6 +67,13 @@ class DriftGauges(Collector):
                     share.add_metric((name, window), mean)
                 low.add_metric((name, window), band.low)
                 high.add_metric((name, window), band.high)
+        for raised in self._drift.alarms:
+            effect, labels_of = raised.effect, (raised.watcher.attribute or "", "alarm")
+            if effect is None or effect.share is None or labels_of[0] not in self._attributes:
+                continue
+            share.add_metric(labels_of, effect.share)
+            low.add_metric(labels_of, effect.band.low)
+            high.add_metric(labels_of, effect.band.high)
         yield from (share, low, high)
 
     def _evidence(self) -> Iterable[Metric]:
@@ -98,12 +105,18 @@ class DriftGauges(Collector):
             math.log(self._drift.run_length),
         )
 
-    def _alarms(self) -> Metric:
+    def _alarms(self) -> Iterable[Metric]:
         alarm = GaugeMetricFamily(
             "evenhand_drift_alarm",
             "1 for every unacknowledged alarm, with its likely cause. An alarm shows change; only "
-            "the detector share shows unfairness.",
+            "those that page show that more decisions depend on a group.",
             labels=("detector", "attribute", "cause"),
+        )
+        page = GaugeMetricFamily(
+            "evenhand_drift_page",
+            "1 if the flip share of the attribute has risen: an unacknowledged alarm share, or an "
+            "alarm change with the cause treatment.",
+            labels=("attribute",),
         )
         latched = {raised.watcher: raised for raised in self._drift.alarms}
         watchers = [DetectorId("share", name) for name in self._drift.reference.shares]
@@ -112,7 +125,10 @@ class DriftGauges(Collector):
                 raised = latched.get(watcher)
                 cause = "" if raised is None else raised.cause
                 alarm.add_metric((*labels_of, cause), float(raised is not None))
-        return alarm
+        paging = {raised.watcher.attribute for raised in latched.values() if raised.pages}
+        for name in self._attributes:
+            page.add_metric((name,), float(name in paging))
+        yield from (alarm, page)
 
     def _labels(self, watcher: DetectorId) -> tuple[str, str] | None:
         """Labels of a watcher; None if its attribute has no series."""

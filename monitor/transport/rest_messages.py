@@ -10,11 +10,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import to_json
 
 from monitor.codec import DATATYPES, MAX_TENSORS
+from monitor.drift.wording import group_names
 from monitor.errors import BadRequestError, TooLargeError
 from monitor.request import InferRequest, InferResponse, InputTensor, OutputTensor
 
 if TYPE_CHECKING:
     from monitor.drift.alarms import Alarm
+    from monitor.drift.effect import Effect
 
 __all__ = [
     "HEADER",
@@ -86,22 +88,61 @@ class InferReply(BaseModel):
     outputs: list[ReplyTensor]
 
 
+class EffectReply(BaseModel):
+    """What happened to people since an alarm `change`; figures are rounded.
+
+    A figure is null if it would describe fewer than 10 predictions.
+    """
+
+    predictions: int
+    flip_share: float | None
+    flip_share_low: float
+    flip_share_high: float
+    baseline_flip_share: float
+    flip_share_rose: bool
+    expected_change_by_group: dict[str, float | None]
+
+    @classmethod
+    def of(cls, effect: Effect, groups: Sequence[str] | None) -> Self:
+        """The reply for an effect; `groups` are the names of the attribute's groups."""
+        names = group_names(groups, effect)
+        return cls(
+            predictions=effect.n,
+            flip_share=None if effect.share is None else round(effect.share, 4),
+            flip_share_low=round(effect.band.low, 4),
+            flip_share_high=round(effect.band.high, 4),
+            baseline_flip_share=round(effect.baseline, 4),
+            flip_share_rose=effect.rose,
+            expected_change_by_group={
+                name: None if ratio is None else round(ratio, 2)
+                for name, ratio in zip(names, effect.change_ratios, strict=True)
+            },
+        )
+
+
 class AlarmReply(BaseModel):
     """An unacknowledged alarm of the drift watch."""
 
     detector: Literal["share", "change", "margin", "status"]
     attribute: str | None
     at_prediction: int
-    cause: Literal["covariates", "treatment", "unclear"]
+    cause: Literal["covariates", "model", "treatment", "unclear"]
+    pages: bool
+    text: str
+    since_alarm: EffectReply | None
 
     @classmethod
-    def of(cls, alarm: Alarm) -> Self:
-        """The reply for an alarm."""
+    def of(cls, alarm: Alarm, text: str, groups: Sequence[str] | None) -> Self:
+        """The reply for an alarm, with its description and the names of the groups."""
+        effect = alarm.effect
         return cls(
             detector=alarm.watcher.kind,
             attribute=alarm.watcher.attribute,
             at_prediction=alarm.at,
             cause=alarm.cause,
+            pages=alarm.pages,
+            text=text,
+            since_alarm=None if effect is None else EffectReply.of(effect, groups),
         )
 
 

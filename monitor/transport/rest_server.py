@@ -216,7 +216,14 @@ class RestTransport:
 
     def alarms(self) -> list[AlarmReply]:
         """Unacknowledged alarms."""
-        return [AlarmReply.of(alarm) for alarm in self._stream.alarms]
+        return [
+            AlarmReply.of(
+                alarm,
+                self._stream.description(alarm),
+                self._stream.groups.get(alarm.watcher.attribute or ""),
+            )
+            for alarm in self._stream.alarms
+        ]
 
     async def record_outcomes(self, request: Request) -> OutcomesReply:
         """Record outcomes of predictions."""

@@ -240,6 +240,10 @@ def test_drift_state_and_alarms_persist_across_a_restart(lending, tmp_path):
     seen, alarms, remaining, again, bad = served(lending, second, drift=drift)
     assert seen == 300
     assert [(a["detector"], a["attribute"]) for a in alarms] == [("change", "sex")]
+    assert (alarms[0]["cause"], alarms[0]["pages"]) == ("unclear", False)
+    assert "too few predictions since the alarm" in alarms[0]["text"]
+    assert alarms[0]["since_alarm"]["flip_share"] is None
+    assert set(alarms[0]["since_alarm"]["expected_change_by_group"].values()) == {None}
     assert (remaining, again, bad.status_code) == ([], 404, 400)
     assert "error" in bad.json()
 

@@ -173,7 +173,7 @@ def test_an_impossible_alarm_starts_a_new_watch(field):
         ({"counts": with_((1, 3), 0.5)}, "counts"),
         ({"counts": with_((0, 3), 1e308)}, "counts"),
         ({"counts": with_((0, 3), 1_378)}, "counts"),
-        ({"based": with_(0, True)}, "counts"),  # noqa: FBT003 - a value of the array
+        ({"based": with_(0, value=True)}, "counts"),
         ({"log_sr": with_(0, 1e300)}, "log_sr"),
         ({"log_sr": with_(0, -1e3)}, "log_sr"),
         ({"log_product": with_(0, 1e5)}, "log_product"),
@@ -227,3 +227,29 @@ def test_a_state_path_that_cannot_be_written_is_a_startup_error(tmp_path):
         read_state_file(tmp_path / "file" / "drift.npz")
     with pytest.raises(ServeError, match=r"drift\.state_path"):
         read_state_file(tmp_path)
+
+
+def test_a_state_of_the_first_format_starts_a_new_watch():
+    assert_restarted(restored(changed_state(version=1)), "belongs to another format: 1, not 2")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"effect_totals": with_((0, 0), 5.5)}, "has invalid effects"),
+        ({"effect_totals": with_(0, (2_000.0, 3.0, 1.0))}, "has invalid effects"),
+        ({"effect_totals": with_(0, (20.0, 3.0, 1.0))}, "has effects without an alarm"),
+        ({"effect_changes": with_((1, 0), 3.0)}, "has effects without an alarm"),
+        ({"effect_changes": with_((1, 0), -3.0)}, "has invalid expected changes"),
+        ({"effect_changes": with_((1, 1), np.nan)}, "has invalid effect_changes"),
+        ({"effect_rose": with_(0, value=True)}, "has effects without an alarm"),
+        (
+            {"effect_rose": with_(0, value=True), "alarms": [ALARM]},
+            "has effects without predictions",
+        ),
+    ],
+)
+def test_impossible_effects_start_a_new_watch(changes, message):
+    # `changed_state` changes the list of alarms in place when a state is read.
+    changes = {k: [dict(a) for a in v] if k == "alarms" else v for k, v in changes.items()}
+    assert_restarted(restored(changed_state(**changes)), message)

@@ -250,7 +250,7 @@ def test_merging_adds_the_evidence_of_two_replicas():
 def test_merging_unites_alarms_and_prefers_a_determined_cause():
     ref, rng = reference(), np.random.default_rng(4)
     one, two, calm = watch(ref, seed=1), watch(ref, seed=2), watch(ref, seed=3)
-    one.update(predictions(rng, 300, treatment=3.0))
+    one.update(predictions(rng, 150, treatment=3.0))
     two.update(predictions(rng, 3_000, treatment=3.0))
     causes = [{a.watcher: a.cause for a in d.alarms}[CHANGE] for d in (one, two)]
     assert causes == ["unclear", "treatment"]

@@ -1,0 +1,62 @@
+"""Alarms in words, for logs and responses: aggregates only, no data of a person."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from monitor.drift.alarms import Alarm
+    from monitor.drift.effect import Effect
+
+__all__ = ["description", "group_names"]
+
+_CHANGES = {
+    "covariates": "the population of requests has probably changed",
+    "model": "the classifier has probably changed",
+    "treatment": "the classifier treats groups differently than before",
+    "unclear": "the expected change for another group has risen; the cause is not decided yet",
+}
+_OTHERS = {
+    "share": "the share of decisions that would flip for another group is above the baseline's",
+    "margin": "scores have moved up or down",
+    "status": "the population has changed in features that predict the group",
+}
+_CAUSES = {
+    "covariates": "; the population of requests has probably changed",
+    "treatment": "; the population shows no change",
+}
+
+
+def description(alarm: Alarm, groups: Sequence[str]) -> str:
+    """What an alarm has shown, in one or two sentences; `groups` are the attribute's groups."""
+    if alarm.effect is None:
+        cause = _CAUSES.get(alarm.cause, "") if alarm.watcher.kind != "status" else ""
+        return f"{_OTHERS[alarm.watcher.kind]}{cause}"
+    sentences = [f"{_CHANGES[alarm.cause]}; {_share(alarm.effect)}"]
+    if ratios := _ratios(alarm.effect, groups):
+        sentences.append(f"expected change in units of the baseline's, by likely group: {ratios}")
+    return ". ".join(sentences)
+
+
+def group_names(names: Sequence[str] | None, effect: Effect) -> tuple[str, ...]:
+    """Names of the groups of an attribute, or their numbers if the names are unknown."""
+    return tuple(names or (f"group {n}" for n in range(1, len(effect.change_ratios) + 1)))
+
+
+def _share(effect: Effect) -> str:
+    if effect.share is None:
+        return "too few predictions since the alarm to estimate the share of decisions that flip"
+    verb = "rose" if effect.rose else "did not rise measurably"
+    return (
+        f"the share of decisions that would flip {verb}: baseline {effect.baseline:.1%}, "
+        f"since the alarm {effect.share:.1%} ({effect.band.low:.1%} to {effect.band.high:.1%}, "
+        f"{effect.n:,} predictions)"
+    )
+
+
+def _ratios(effect: Effect, groups: Sequence[str]) -> str:
+    """Groups in descending order of their ratios."""
+    names = group_names(groups, effect)
+    known = [(r, n) for n, r in zip(names, effect.change_ratios, strict=True) if r is not None]
+    return ", ".join(f"{name} {ratio:.2f}" for ratio, name in sorted(known, reverse=True))
