@@ -191,7 +191,7 @@ class Comparison:
             )
         for reason in self.refit_reasons:
             yield f"Fit again: {reason}."
-        if not self.refit_reasons and not self.synthetic:
+        if not (self.refit_reasons or self.less_fair or self.synthetic):
             yield "The kept baseline can be used; no reason to fit again was found."
 
 
