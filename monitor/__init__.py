@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from monitor.fitting import read_spec as read_spec
     from monitor.fitting.run import FitResult as FitResult
     from monitor.fitting.run import fit as fit
+    from monitor.fitting.update import UpdateResult as UpdateResult
+    from monitor.fitting.update import update_bundle as update_bundle
     from monitor.scoring.judge import Judge as Judge
     from monitor.world import Population as Population
     from monitor.world import World as World
@@ -50,6 +52,7 @@ _MODULES = {
     "monitor.errors": ("EvenhandError",),
     "monitor.fitting": ("FitData", "FitSpec", "read_data", "read_spec"),
     "monitor.fitting.run": ("FitResult", "fit"),
+    "monitor.fitting.update": ("UpdateResult", "update_bundle"),
     "monitor.scoring.judge": ("Judge",),
     "monitor.world": ("Population", "World"),
     "monitor.world.classifiers": (

@@ -28,6 +28,7 @@ ONLY_IN = {
         "monitor.demo",
         "monitor.scoring.first_layer",
         "monitor.fitting.run",
+        "monitor.fitting.update",
         "monitor.scoring.judge",
         "monitor.scoring.scorer",
         "monitor.scoring.compiling",

@@ -86,7 +86,7 @@ def serving(folder: Path) -> Iterator[tuple[int, int]]:
 
 def test_fit_serve_call_and_audit(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
-    monkeypatch.setattr("monitor.fitting.run._compiled", lambda *_: ({}, "not in this test"))
+    monkeypatch.setattr("monitor.fitting.run.compiled_pass", lambda *_: ({}, "not in this test"))
     names: dict[str, object] = {}
     run(block("import fit,"), names)
     assert "Share of flips" in capsys.readouterr().out

@@ -81,6 +81,6 @@ def test_no_file_in_the_repository_is_a_pickle():
 def test_the_example_of_the_bundle_page_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs/bundle.md").read_text()
-    example, _ = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    example, *_ = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     exec(compile(example, "docs/bundle.md", "exec"), {})  # noqa: S102 - our own example
     assert (tmp_path / "my-bundle" / "manifest.json").exists()

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from monitor import AsyncClient, Bundle, BundleSpec, FitData, Model, write_bundle
+from monitor import AsyncClient, Bundle, FitData, Model
 from monitor.client import Predictions
 from monitor.commands.progress import ProgressBars
 from monitor.demo.lender import Lender, lending_spec
@@ -127,10 +127,11 @@ def _replace(console: Console, lender: Lender, fair: Bundle, out: Path) -> None:
         f"{_description(alarms)}."
     )
     console.print(
-        "\nThen a pipeline retrains the classifier on the bank's records and deploys it. Name, "
-        "columns and baseline are unchanged.\n"
+        "\nThen a pipeline retrains the classifier on the bank's records overnight. `evenhand "
+        "bundle update` replaces the classifier; columns and baseline are unchanged.\n"
     )
-    retrained = _retrained(lender, fair, out)
+    retrained = _retrained(console, lender, fair, out)
+    console.print("\nThe pipeline ignores that, and the new bundle goes live.\n")
     with _serving(out / "retrained", retrained, out, {}) as sidecar:
         next_day = rows[_REQUESTS : 2 * _REQUESTS]
         after = _share_above(_traffic(console, sidecar, next_day, "sending requests"))
@@ -152,18 +153,24 @@ def _share_above(responses: list[Predictions]) -> float:
     return float(np.mean([a.parameters["evenhand_verdict"] == "above" for a in responses]))
 
 
-def _retrained(lender: Lender, fair: Bundle, out: Path) -> Bundle:
-    """Write the fair classifier's bundle with the biased classifier in it."""
-    from monitor import export_classifier
+def _retrained(console: Console, lender: Lender, fair: Bundle, out: Path) -> Bundle:
+    """Update the fair classifier's bundle with the biased classifier, and print what changes."""
+    from monitor import update_bundle
 
-    spec = {name: getattr(fair.manifest, name) for name in BundleSpec.model_fields}
-    classifier = export_classifier(lender.biased, fair.manifest.width)
-    return write_bundle(
-        out / "retrained",
-        BundleSpec.model_validate({**spec, "model": Model(name="lending", version="3")}),
-        {**fair.files, "classifier.pt2": classifier},
-        replace=True,
-    )
+    with Progress(console=console) as progress:
+        result = update_bundle(
+            fair,
+            lender.biased,
+            out / "retrained",
+            rows=lender.test.features[:_REQUESTS],
+            source="rows of today's requests",
+            model_version="3",
+            replace=True,
+            compiled=False,
+            progress=ProgressBars(progress),
+        )
+    console.print(result.comparison.text(), soft_wrap=True)
+    return result.bundle
 
 
 @contextmanager

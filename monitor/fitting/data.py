@@ -12,10 +12,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import csv, parquet
 
+from monitor.bundle.manifest import BundleSpec
 from monitor.errors import FitError
 from monitor.fitting.spec import FitSpec, ProtectedColumn
 
-__all__ = ["FitData", "read_data", "read_table"]
+__all__ = ["FEWEST_ROWS", "FitData", "check_features", "read_data", "read_features", "read_table"]
 
 # With fewer rows neither transport maps nor a status model can be fitted.
 FEWEST_ROWS = 200
@@ -44,28 +45,9 @@ class FitData:
             return FitData(features=self.features.astype(np.float32), groups=self.groups).checked(
                 spec
             )
-        if self.features.ndim != 2 or self.features.shape[1] != len(spec.features):
-            raise FitError(
-                f"the data have shape {list(self.features.shape)}; the spec lists "
-                f"{len(spec.features)} features"
-            )
-        self._check_values(spec)
-        self._check_one_hot(spec)
+        check_features(self.features, spec)
         self._check_groups(spec)
         return self
-
-    def _check_values(self, spec: FitSpec) -> None:
-        for column, feature in zip(self.features.T, spec.features, strict=True):
-            if bad := int((~np.isfinite(column)).sum()):
-                raise FitError(f"feature {feature.name!r} is missing or not finite in {bad} rows")
-            if feature.kind in ("binary", "onehot") and (
-                bad := int(((column != 0) & (column != 1)).sum())
-            ):
-                raise FitError(
-                    f"feature {feature.name!r} is {feature.kind}, but neither 0 nor 1 in {bad} rows"
-                )
-            if feature.kind == "integer" and (bad := int((column != np.round(column)).sum())):
-                raise FitError(f"feature {feature.name!r} is not an integer in {bad} rows")
 
     def _check_groups(self, spec: FitSpec) -> None:
         rows = len(self.features)
@@ -84,14 +66,45 @@ class FitData:
                         f"{FEWEST_ROWS} are required"
                     )
 
-    def _check_one_hot(self, spec: FitSpec) -> None:
-        position = {feature.name: column for column, feature in enumerate(spec.features)}
-        for group in spec.one_hot_groups:
-            total = self.features[:, [position[name] for name in group.features]].sum(1)
-            wrong = total > 1 if group.dropped else total != 1
-            if bad := int(wrong.sum()):
-                hint = "" if group.dropped else "; if a category was dropped, name it as 'dropped'"
-                raise FitError(f"one-hot group {group.name!r} is not one-hot in {bad} rows{hint}")
+
+def check_features(features: NDArray[np.float32], spec: FitSpec | BundleSpec) -> None:
+    """Check the shape and the values of features.
+
+    Raises:
+        FitError: The shape does not match the spec, or values are not finite or not of their
+            feature's kind.
+    """
+    if features.ndim != 2 or features.shape[1] != len(spec.features):
+        raise FitError(
+            f"the data have shape {list(features.shape)}; the spec lists {len(spec.features)} "
+            "features"
+        )
+    _check_values(features, spec)
+    _check_one_hot(features, spec)
+
+
+def _check_values(features: NDArray[np.float32], spec: FitSpec | BundleSpec) -> None:
+    for column, feature in zip(features.T, spec.features, strict=True):
+        if bad := int((~np.isfinite(column)).sum()):
+            raise FitError(f"feature {feature.name!r} is missing or not finite in {bad} rows")
+        if feature.kind in ("binary", "onehot") and (
+            bad := int(((column != 0) & (column != 1)).sum())
+        ):
+            raise FitError(
+                f"feature {feature.name!r} is {feature.kind}, but neither 0 nor 1 in {bad} rows"
+            )
+        if feature.kind == "integer" and (bad := int((column != np.round(column)).sum())):
+            raise FitError(f"feature {feature.name!r} is not an integer in {bad} rows")
+
+
+def _check_one_hot(features: NDArray[np.float32], spec: FitSpec | BundleSpec) -> None:
+    position = {feature.name: column for column, feature in enumerate(spec.features)}
+    for group in spec.one_hot_groups:
+        total = features[:, [position[name] for name in group.features]].sum(1)
+        wrong = total > 1 if group.dropped else total != 1
+        if bad := int(wrong.sum()):
+            hint = "" if group.dropped else "; if a category was dropped, name it as 'dropped'"
+            raise FitError(f"one-hot group {group.name!r} is not one-hot in {bad} rows{hint}")
 
 
 def read_data(path: Path | str, spec: FitSpec) -> FitData:
@@ -102,14 +115,37 @@ def read_data(path: Path | str, spec: FitSpec) -> FitData:
     """
     path = Path(path)
     table = read_table(path)
-    features = np.empty((table.num_rows, len(spec.features)), np.float32)
-    for index, feature in enumerate(spec.features):
-        features[:, index] = _numbers(_column(table, feature.name, path), feature.name, path)
+    features = _features(table, spec, path)
     groups = {
         attribute.name: _groups(_column(table, attribute.column, path), attribute, path)
         for attribute in spec.protected_attributes
     }
     return FitData(features=features, groups=groups)
+
+
+def read_features(path: Path | str, spec: BundleSpec) -> NDArray[np.float32]:
+    """Read the features of a bundle, without groups, from a `.parquet` or `.csv` file.
+
+    Returns:
+        Features in manifest order, float32 `[n, d]`, validated.
+
+    Raises:
+        FitError: The file or a column cannot be read, or a value is not of its feature's kind.
+    """
+    path = Path(path)
+    features = _features(read_table(path), spec, path)
+    try:
+        check_features(features, spec)
+    except FitError as error:
+        raise FitError(f"{path}: {error}") from None
+    return features
+
+
+def _features(table: pa.Table, spec: FitSpec | BundleSpec, path: Path) -> NDArray[np.float32]:
+    features = np.empty((table.num_rows, len(spec.features)), np.float32)
+    for index, feature in enumerate(spec.features):
+        features[:, index] = _numbers(_column(table, feature.name, path), feature.name, path)
+    return features
 
 
 def read_table(path: Path) -> pa.Table:

@@ -41,14 +41,25 @@ from monitor.scoring.sensitivity import Sensitivity
 from monitor.scoring.status_model import calibrate, status_report, train_status_model
 from monitor.threads import one_thread
 
-__all__ = ["FitResult", "fit"]
+__all__ = [
+    "MOST_SCORED",
+    "FitResult",
+    "Progress",
+    "baseline_of",
+    "classifier_file",
+    "compiled_in_words",
+    "compiled_pass",
+    "fit",
+    "logit_spread",
+    "score_rows",
+]
 
 # Called with the name of the step, the completed units and the total number of units.
 Progress = Callable[[str, int, int], None]
 
 _SHARES = {"training": 0.5, "calibration": 0.1, "baseline": 0.2, "evaluation": 0.2}
 # More rows do not make the baseline or the audit noticeably more precise.
-_MOST_SCORED = 20_000
+MOST_SCORED = 20_000
 _MOST_EXPLAINED = 4_000
 _BATCH = 1024
 
@@ -70,14 +81,7 @@ class FitResult:
     @property
     def compiled_in_words(self) -> str:
         """Whether the bundle has compiled code, and what to do if not."""
-        targets = [t for t in map(Target.of_file, self.bundle.files) if t is not None]
-        if targets:
-            names = ", ".join(f"torch {target.torch} on {target.level}" for target in targets)
-            return f"compiled for {names}; compiled code runs only if the digest is pinned"
-        return (
-            f"not compiled: {self.not_compiled}. Predictions will be scored by uncompiled code, "
-            "which is many times slower; `evenhand bundle compile` adds compiled code."
-        )
+        return compiled_in_words(self.bundle, self.not_compiled)
 
 
 def fit(
@@ -125,7 +129,7 @@ def _fit(
 ) -> FitResult:
     report = progress or (lambda _step, _done, _total: None)
     data = data.checked(spec)
-    file, contents = _classifier_file(classifier, len(spec.features))
+    file, contents = classifier_file(classifier, len(spec.features))
     features = with_ranges(spec.features, data.features)
     fitted = Fitted.now(seed=seed, rows=len(data.features))
     bundle_spec = spec.bundle_spec(file, features, fitted)
@@ -149,32 +153,32 @@ def _fit(
         status=status,
         maps=maps,
         spec=bundle_spec,
-        logit_spread=_logit_spread(loaded.logit, data.features[training]),
+        logit_spread=logit_spread(loaded.logit, data.features[training]),
         first_layer=first_layer(loaded),
     )
-    baseline_scores = _score(
+    baseline_scores = score_rows(
         sensitivity, data.features[baseline_rows], report, "scoring the baseline"
     )
-    audit_scores = _score(sensitivity, data.features[evaluation], report, "auditing")
+    audit_scores = score_rows(sensitivity, data.features[evaluation], report, "auditing")
     audit = _audit(sensitivity, data, parts, audit_scores, evaluation)
     files = {
         file: contents,
         "status.pt2": export_classifier(status, bundle_spec.width),
         "maps.npz": maps_to_npz(maps, sensitivity.logit_spread),
-        "baseline.npz": _baseline(baseline_scores).to_npz(),
+        "baseline.npz": baseline_of(baseline_scores).to_npz(),
         "drift.npz": _drift(baseline_scores, seed).to_npz(),
         "audit.txt": audit.text().encode(),
         "audit.json": json.dumps(audit.to_dict(), indent=2, allow_nan=False).encode(),
         "audit.png": audit.png(),
     }
     kernel, not_compiled = (
-        _compiled(sensitivity, report) if compiled else ({}, "compilation was disabled")
+        compiled_pass(sensitivity, report) if compiled else ({}, "compilation was disabled")
     )
     written = write_bundle(out, bundle_spec, files | kernel, replace=replace)
     return FitResult(bundle=written, audit=audit, not_compiled=not_compiled)
 
 
-def _compiled(sensitivity: Sensitivity, report: Progress) -> tuple[dict[str, bytes], str]:
+def compiled_pass(sensitivity: Sensitivity, report: Progress) -> tuple[dict[str, bytes], str]:
     """The compiled pass by its file name, after a test; or the reason why there is none."""
     report("compiling", 0, 1)
     target = Target.here()
@@ -189,7 +193,19 @@ def _compiled(sensitivity: Sensitivity, report: Progress) -> tuple[dict[str, byt
     return {target.file: data}, ""
 
 
-def _classifier_file(classifier: bytes | Path | str | nn.Module, width: int) -> tuple[str, bytes]:
+def compiled_in_words(bundle: Bundle, not_compiled: str) -> str:
+    """Whether a bundle has compiled code; if not, the given reason and what to do."""
+    targets = [t for t in map(Target.of_file, bundle.files) if t is not None]
+    if targets:
+        names = ", ".join(f"torch {target.torch} on {target.level}" for target in targets)
+        return f"compiled for {names}; compiled code runs only if the digest is pinned"
+    return (
+        f"not compiled: {not_compiled}. Predictions will be scored by uncompiled code, "
+        "which is many times slower; `evenhand bundle compile` adds compiled code."
+    )
+
+
+def classifier_file(classifier: bytes | Path | str | nn.Module, width: int) -> tuple[str, bytes]:
     """File name in the bundle, and content, of the classifier."""
     if isinstance(classifier, nn.Module):
         return "classifier.pt2", export_classifier(classifier, width)
@@ -210,7 +226,7 @@ def _split(rows: int, seed: int) -> dict[str, NDArray[np.int64]]:
     cuts = np.cumsum([int(share * rows) for share in _SHARES.values()])[:-1]
     parts = dict(zip(_SHARES, np.split(order, cuts), strict=True))
     for part in ("baseline", "evaluation"):
-        parts[part] = parts[part][:_MOST_SCORED]
+        parts[part] = parts[part][:MOST_SCORED]
     return parts
 
 
@@ -253,11 +269,16 @@ def _fit_maps(
     return maps
 
 
-def _logit_spread(
+def logit_spread(
     logit: Callable[[torch.Tensor], torch.Tensor], features: NDArray[np.float32]
 ) -> float:
+    """Standard deviation of a classifier's logits on rows `[n, d]`: the unit of its sharpness.
+
+    Raises:
+        FitError: A logit is not finite.
+    """
     with torch.no_grad():
-        logits = logit(torch.from_numpy(features[:_MOST_SCORED]))
+        logits = logit(torch.from_numpy(features[:MOST_SCORED]))
     _refuse_non_finite(logits)
     return float(logits.std())
 
@@ -269,10 +290,14 @@ def _refuse_non_finite(logits: torch.Tensor) -> None:
         )
 
 
-def _score(
+def score_rows(
     sensitivity: Sensitivity, features: NDArray[np.float32], report: Progress, step: str
 ) -> Scores:
-    """Scores of many rows, computed in batches."""
+    """Scores of many rows `[n, d]`, computed in batches by uncompiled code.
+
+    Raises:
+        FitError: A logit is not finite.
+    """
     parts, size = [], min(_BATCH, sensitivity.max_rows)
     for start in range(0, len(features), size):
         batch = torch.from_numpy(features[start : start + size])
@@ -284,7 +309,8 @@ def _score(
     return scores
 
 
-def _baseline(scores: Scores) -> Baseline:
+def baseline_of(scores: Scores) -> Baseline:
+    """Baseline with the scores and levels of calibration rows."""
     return Baseline.from_scores(
         {name: signal_values(own) for name, own in scores.attributes.items()},
         {name: own.hard_flips.double().numpy() for name, own in scores.attributes.items()},
@@ -300,7 +326,7 @@ def _audit(
     sensitivity: Sensitivity, data: FitData, parts: Mapping[str, NDArray[np.int64]],
     scores: Scores, rows: NDArray[np.int64],
 ) -> FitAudit:  # fmt: skip
-    spec, levels = sensitivity.spec, _baseline(scores).levels
+    spec, levels = sensitivity.spec, baseline_of(scores).levels
     features = torch.from_numpy(data.features[rows])
     with torch.no_grad():
         logits = sensitivity.status(features)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from monitor.bundle.manifest import Manifest
     from monitor.scoring.scores import AttributeScores, Scores
 
-__all__ = ["Judge", "maps_to_npz", "signal_values"]
+__all__ = ["Judge", "maps_to_npz", "signal_values", "with_logit_spread"]
 
 _PROBE_ROWS = 16
 _LOG = logging.getLogger(__name__)
@@ -221,6 +221,19 @@ def maps_to_npz(maps: Mapping[str, TransportMaps], logit_spread: float) -> bytes
     for index, attribute in enumerate(maps.values()):
         arrays |= {f"{index}/{name}": array for name, array in attribute.to_arrays().items()}
     return write_npz({"logit_spread": float(logit_spread)}, arrays)
+
+
+def with_logit_spread(data: bytes, logit_spread: float) -> bytes:
+    """Contents of `maps.npz` with the spread of another classifier's logits, and the same maps.
+
+    Raises:
+        BundleError: The contents are damaged.
+    """
+    try:
+        header, arrays = read_npz(data)
+    except Exception as error:  # noqa: BLE001 - damaged bytes can raise nearly any exception
+        raise BundleError(damaged_file("maps.npz", error)) from None
+    return write_npz({**header, "logit_spread": float(logit_spread)}, arrays)
 
 
 def _maps_from_npz(data: bytes, manifest: Manifest) -> tuple[dict[str, TransportMaps], float]:

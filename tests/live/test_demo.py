@@ -30,6 +30,7 @@ def test_the_demo_writes_a_valid_bundle_and_prints_its_figures(tmp_path, bundle_
     assert "decisions" in words
     assert "were withheld" in words
     assert "of predictions above the baseline, no alarm." in words
+    assert "Less fair: more decisions depend on sex than before" in words
     assert "share of sex after" in words
     assert "imported" in words
     assert "Labels exist for decision 1 only" in words
