@@ -31,11 +31,19 @@ def samples():
     return [draw(ROWS, seed=50_000 + number) for number in range(SIMULATIONS)]
 
 
-def test_intervals_over_data_and_fit_cover_the_true_share(samples):
-    results = [interval(*sample) for sample in samples]
+@pytest.fixture(scope="module")
+def results(samples):
+    return [interval(*sample) for sample in samples]
+
+
+def test_intervals_over_data_and_fit_cover_the_true_share(results):
     assert sum(r.low <= TRUE_SHARE <= r.high for r in results) >= least_covered()
-    # A vacuous interval would cover as well; one standard error of the share is about 2.5 points.
-    assert np.mean([r.high - r.low for r in results]) < 6 * np.std([r.share for r in results])
+
+
+def test_standard_errors_equal_the_deviation_of_estimates(results):
+    errors, shares = ([getattr(r, f) for r in results] for f in ("standard_error", "share"))
+    # A standard deviation of 60 values has an error of 9%.
+    assert np.mean(errors) == pytest.approx(np.std(shares, ddof=1), rel=4 * 0.09)
 
 
 def test_intervals_over_sampling_only_fail_the_check(samples):
