@@ -162,6 +162,7 @@ def _fit(
             seed=seed,
             replace=True,
             compiled=compiled,
+            n_refits=10,
             progress=ProgressBars(progress),
         )
     console.print()
@@ -170,7 +171,7 @@ def _fit(
         f"{audit.level.flip_share:.1%} by {name} (true value {truth[name]:.1%})"
         for name, audit in result.audit.attributes.items()
     )
-    console.print(f"Estimated share of flips, without counterfactuals: {estimates}.\n")
+    console.print(f"Estimated share of flips, without using groups: {estimates}.\n")
     console.print(
         f"The bundle is in {path}: {len(result.bundle.files)} files and a manifest, without "
         "pickles. It was read back, verified by its hashes and tested on probe rows."

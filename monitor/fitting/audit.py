@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import textwrap
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -33,15 +33,16 @@ class AttributeAudit:
         favourable: Name of the favourable decision.
         favoured: Rate of the favourable decision by group; None for a group without rows.
         unknown: Number of rows with an unknown group.
-        level: Estimated share of decisions that would flip; mean, variance and outliers of the
-            prediction sensitivity.
+        level: Share of decisions that would flip by the fitted maps, with hidden groups and an
+            interval over the sampling of rows; mean, variance and outliers of the prediction
+            sensitivity.
         likely_flips: Share of decisions whose flip probability exceeds one half.
         feature_shares: Features (a one-hot group counts as one) with their share of the effect of a
             change of group on the score, largest first.
         status: How well the groups can be predicted from the features.
         flip_histogram: Counts of flip probabilities in ten bins from 0 to 1.
-        interval: Flip share with its interval over data and fit, as in the level; None without
-            refits, the level's interval then covers the sampling of the held-out rows only.
+        interval: Flip share with its interval over data and fit, the headline; None without
+            refits, the headline is then the level's.
     """
 
     groups: Mapping[str, int]
@@ -54,6 +55,14 @@ class AttributeAudit:
     status: StatusReport
     flip_histogram: tuple[int, ...]
     interval: FlipShareInterval | None
+
+    @property
+    def headline(self) -> tuple[float, float, float]:
+        """Flip share and the ends of its 95% interval, over data and fit if there were refits."""
+        if self.interval is not None:
+            return self.interval.share, self.interval.low, self.interval.high
+        level = self.level
+        return level.flip_share, level.flip_share_low, level.flip_share_high
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,13 +116,6 @@ def audit_attribute(
     interval: FlipShareInterval | None,
 ) -> AttributeAudit:  # fmt: skip
     """The audit of one attribute, from scores and groups `[n]` of held-out rows."""
-    if interval is not None:
-        level = replace(
-            level,
-            flip_share=interval.share,
-            flip_share_low=interval.low,
-            flip_share_high=interval.high,
-        )
     favoured = scores.decision.numpy() == bool(decision.favourable)
     flip = scores.attributes[attribute.name].flip_probability.double().numpy()
     return AttributeAudit(
@@ -135,11 +137,12 @@ def audit_attribute(
 
 def _attribute_lines(name: str, audit: AttributeAudit) -> list[str]:
     level, status = audit.level, audit.status
+    share, low, high = audit.headline
     lines = [
         _wrapped(
             "Share of flips",
-            f"About {level.flip_share:.1%} of decisions (95% interval {_covered(audit.interval)}: "
-            f"{level.flip_share_low:.1%} to {level.flip_share_high:.1%}) would change for the "
+            f"About {share:.1%} of decisions (95% interval {_covered(audit.interval)}: "
+            f"{low:.1%} to {high:.1%}) would change for the "
             f"same person with another {name}. {_verdict(audit)} Verdicts in production are "
             "relative to this baseline: unfairness present at fit time does not raise verdicts.",
         ),
@@ -180,7 +183,7 @@ def _verdict(audit: AttributeAudit) -> str:
     """The level in words, or the number of rows that would determine it."""
     interval = audit.interval
     if interval is None or interval.enough_rows:
-        return f"That is {_size(audit.level.flip_share)}."
+        return f"That is {_size(audit.headline[0])}."
     return (
         f"Not enough rows to tell a low share (at most {LOW:.0%}) from a high one (above "
         f"{MODERATE:.0%}): {interval.rows:,} were used, about {interval.rows_needed:,} would do."
