@@ -56,5 +56,7 @@ def test_estimates_of_other_seeds_are_in_each_others_intervals(samples):
     contained = []
     for sample in samples[:20]:
         one, other = (interval(*sample, seed=seed) for seed in (1, 2))
-        contained.append(one.low <= other.share <= one.high and other.low <= one.share <= other.high)
+        contained.append(
+            one.low <= other.share <= one.high and other.low <= one.share <= other.high
+        )
     assert sum(contained) >= stats.binom.ppf(1e-4, 20, 0.95)
