@@ -30,7 +30,15 @@ from monitor.scoring.sensitivity import Sensitivity
 from monitor.scoring.status_model import calibrate, train_status_model
 from monitor.world.classifiers import Scorecard
 
-__all__ = ["People", "Society", "Subject", "fine_tune", "fit_subject", "train_classifier"]
+__all__ = [
+    "People",
+    "Society",
+    "Subject",
+    "audited",
+    "fine_tune",
+    "fit_subject",
+    "train_classifier",
+]
 
 Float = NDArray[np.float32]
 Bool = NDArray[np.bool_]
@@ -156,6 +164,33 @@ def fit_subject(
         logit_spread=spread,
     )
     return Subject(classifier=classifier, sensitivity=sensitivity)
+
+
+def audited(
+    society: Society,
+    classifier: nn.Module,
+    features: Float,
+    groups: NDArray[np.int8],
+    attribute: ProtectedAttribute,
+) -> Sensitivity:
+    """Maps of one attribute, fitted to people of known groups, with an uninformed status model."""
+    maps = fit_transport_maps(
+        features,
+        groups,
+        society.features,
+        society.one_hot_groups,
+        len(attribute.groups),
+        repair=True,
+    )
+    with torch.no_grad():
+        spread = float(classifier(torch.from_numpy(features)).std())
+    return Sensitivity(
+        logit=classifier,
+        status=lambda rows: torch.zeros(len(rows), len(attribute.groups)),
+        maps={attribute.name: maps},
+        spec=_spec(society, (attribute,)),
+        logit_spread=spread,
+    )
 
 
 def train_classifier(people: People, *, seed: int) -> nn.Module:

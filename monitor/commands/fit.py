@@ -34,12 +34,16 @@ _PATH = click.Path(path_type=Path, readable=False)
     help="Compile the scoring pass: takes half a minute, makes scoring many times faster.",
 )  # fmt: skip
 @click.option(
+    "--refits", default=20, show_default=True, type=click.IntRange(0),
+    help="Refits for the interval of the share of flips; 0 for sampling error only.",
+)  # fmt: skip
+@click.option(
     "--suggest-spec", "suggest", type=_PATH, metavar="DATA",
     help="Write a suggested spec for DATA to --spec, or to stdout, and exit.",
 )  # fmt: skip
 def fit(
     *, classifier: Path | None, data: Path | None, spec: Path | None, out: Path | None, seed: int,
-    replace: bool, compiled: bool, suggest: Path | None,
+    replace: bool, compiled: bool, refits: int, suggest: Path | None,
 ) -> None:  # fmt: skip
     """Fit a bundle for a classifier, and audit the classifier."""
     if suggest is not None:
@@ -65,6 +69,7 @@ def fit(
             seed=seed,
             replace=replace,
             compiled=compiled,
+            n_refits=refits,
             progress=ProgressBars(progress),
         )
     click.echo(result.audit.text())

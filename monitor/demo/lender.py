@@ -162,6 +162,7 @@ def _fit(
             seed=seed,
             replace=True,
             compiled=compiled,
+            n_refits=10,
             progress=ProgressBars(progress),
         )
     console.print()

@@ -112,6 +112,8 @@ def _fit_fair(console: Console, lender: Lender, people: int, seed: int, out: Pat
             seed=seed,
             replace=True,
             compiled=False,
+            # Its audit is not shown.
+            n_refits=0,
             progress=ProgressBars(progress),
         ).bundle
 

@@ -12,14 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitor.bundle.manifest import Decision, ProtectedAttribute
+from monitor.fitting.intervals import LOW, MODERATE, FlipShareInterval
 from monitor.scoring.baseline import Level
 from monitor.scoring.scores import Scores
 from monitor.scoring.status_model import StatusReport
 
 __all__ = ["AttributeAudit", "FitAudit", "audit_attribute"]
 
-# Flip shares up to which a level is called low and moderate.
-_LOW, _MODERATE = 0.01, 0.05
 _TOP = 5
 _LEAST_SHARE = 0.02
 _ABSOLUTE_BOUND = 0.5
@@ -34,13 +33,16 @@ class AttributeAudit:
         favourable: Name of the favourable decision.
         favoured: Rate of the favourable decision by group; None for a group without rows.
         unknown: Number of rows with an unknown group.
-        level: Estimated share of decisions that would flip; mean, variance and outliers of the
-            prediction sensitivity.
+        level: Share of decisions that would flip by the fitted maps, with hidden groups and an
+            interval over the sampling of rows; mean, variance and outliers of the prediction
+            sensitivity.
         likely_flips: Share of decisions whose flip probability exceeds one half.
         feature_shares: Features (a one-hot group counts as one) with their share of the effect of a
             change of group on the score, largest first.
         status: How well the groups can be predicted from the features.
         flip_histogram: Counts of flip probabilities in ten bins from 0 to 1.
+        interval: Flip share with its interval over data and fit, the headline; None without
+            refits, the headline is then the level's.
     """
 
     groups: Mapping[str, int]
@@ -52,6 +54,15 @@ class AttributeAudit:
     feature_shares: tuple[tuple[str, float], ...]
     status: StatusReport
     flip_histogram: tuple[int, ...]
+    interval: FlipShareInterval | None
+
+    @property
+    def headline(self) -> tuple[float, float, float]:
+        """Flip share and the ends of its 95% interval, over data and fit if there were refits."""
+        if self.interval is not None:
+            return self.interval.share, self.interval.low, self.interval.high
+        level = self.level
+        return level.flip_share, level.flip_share_low, level.flip_share_high
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +113,7 @@ class FitAudit:
 def audit_attribute(
     attribute: ProtectedAttribute, decision: Decision, scores: Scores, groups: NDArray[np.int8],
     level: Level, status: StatusReport, feature_shares: Mapping[str, float],
+    interval: FlipShareInterval | None,
 ) -> AttributeAudit:  # fmt: skip
     """The audit of one attribute, from scores and groups `[n]` of held-out rows."""
     favoured = scores.decision.numpy() == bool(decision.favourable)
@@ -119,19 +131,20 @@ def audit_attribute(
         feature_shares=tuple(sorted(feature_shares.items(), key=lambda item: -item[1])),
         status=status,
         flip_histogram=tuple(np.histogram(flip, bins=10, range=(0, 1))[0].tolist()),
+        interval=interval,
     )
 
 
 def _attribute_lines(name: str, audit: AttributeAudit) -> list[str]:
     level, status = audit.level, audit.status
+    share, low, high = audit.headline
     lines = [
         _wrapped(
             "Share of flips",
-            f"About {level.flip_share:.1%} of decisions (95% interval "
-            f"{level.flip_share_low:.1%} to {level.flip_share_high:.1%}) would change for the "
-            f"same person with another {name}. That is {_size(level.flip_share)}. Verdicts in "
-            "production are relative to this baseline: unfairness present at fit time does not "
-            "raise verdicts.",
+            f"About {share:.1%} of decisions (95% interval {_covered(audit.interval)}: "
+            f"{low:.1%} to {high:.1%}) would change for the "
+            f"same person with another {name}. {_verdict(audit)} Verdicts in production are "
+            "relative to this baseline: unfairness present at fit time does not raise verdicts.",
         ),
         _wrapped("Decisions", _decisions(audit)),
         _wrapped(
@@ -162,13 +175,28 @@ def _attribute_lines(name: str, audit: AttributeAudit) -> list[str]:
     return lines
 
 
+def _covered(interval: FlipShareInterval | None) -> str:
+    return "over data and fit" if interval else "over sampling only, not the fit"
+
+
+def _verdict(audit: AttributeAudit) -> str:
+    """The level in words, or the number of rows that would determine it."""
+    interval = audit.interval
+    if interval is None or interval.enough_rows:
+        return f"That is {_size(audit.headline[0])}."
+    return (
+        f"Not enough rows to tell a low share (at most {LOW:.0%}) from a high one (above "
+        f"{MODERATE:.0%}): {interval.rows:,} were used, about {interval.rows_needed:,} would do."
+    )
+
+
 def _size(flip_share: float) -> str:
     """Level of a flip share in words, with its threshold."""
-    if flip_share <= _LOW:
-        return f"low (at most {_LOW:.0%})"
-    if flip_share <= _MODERATE:
-        return f"moderate ({_LOW:.0%} to {_MODERATE:.0%})"
-    return f"high (above {_MODERATE:.0%})"
+    if flip_share <= LOW:
+        return f"low (at most {LOW:.0%})"
+    if flip_share <= MODERATE:
+        return f"moderate ({LOW:.0%} to {MODERATE:.0%})"
+    return f"high (above {MODERATE:.0%})"
 
 
 def _decisions(audit: AttributeAudit) -> str:

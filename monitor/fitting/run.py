@@ -5,11 +5,13 @@
           ├─ 20%  baseline: scores that production is compared with
           └─ 20%  evaluation: the audit
 
-The parts are disjoint, so the baseline is exchangeable with traffic and the audit is unbiased.
+The parts are disjoint, so the baseline is exchangeable with traffic and the audit is unbiased. The
+audit's share of flips is cross-fitted on all rows with maps of its own, see `intervals`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,12 +25,13 @@ from torch import nn
 from monitor.bundle import Bundle, Fitted, write_bundle
 from monitor.bundle.archive import model_format
 from monitor.bundle.classifier import export_classifier, load_classifier, with_ranges
-from monitor.bundle.manifest import BundleSpec
+from monitor.bundle.manifest import BundleSpec, ProtectedAttribute
 from monitor.bundle.writer import check_target
 from monitor.drift.reference import DriftReference
 from monitor.errors import FitError, KernelError
 from monitor.fitting.audit import FitAudit, audit_attribute
 from monitor.fitting.data import FitData
+from monitor.fitting.intervals import FlipShareInterval, flip_share_interval
 from monitor.fitting.spec import FitSpec
 from monitor.scoring.baseline import Baseline
 from monitor.scoring.compiling import compile_kernel
@@ -62,6 +65,7 @@ _SHARES = {"training": 0.5, "calibration": 0.1, "baseline": 0.2, "evaluation": 0
 MOST_SCORED = 20_000
 _MOST_EXPLAINED = 4_000
 _BATCH = 1024
+_LEAST_REFITS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +97,7 @@ def fit(
     seed: int = 0,
     replace: bool = False,
     compiled: bool = True,
+    n_refits: int = 20,
     progress: Progress | None = None,
 ) -> FitResult:
     """Fit status model, transport maps and baseline for a classifier, and write a bundle.
@@ -106,15 +111,19 @@ def fit(
         replace: Whether to replace an existing bundle.
         compiled: Whether to compile the scoring pass, which takes half a minute and a C++
             compiler, and makes scoring many times faster.
+        n_refits: Number of refits of the transport maps for the interval of the audit's share of
+            flips, at least 5; 0 for an interval that covers the sampling of rows only.
         progress: Function that is called with the step, its completed and its total units.
 
     Raises:
-        FitError: The data are not usable.
+        FitError: The data are not usable, or the number of refits is not.
         BundleError: The classifier does not match the spec, or the bundle cannot be written.
     """
+    if n_refits and n_refits < _LEAST_REFITS:
+        raise FitError(f"n_refits is {n_refits}; it must be 0 or at least {_LEAST_REFITS}")
     check_target(Path(out), replace=replace)
     with one_thread():
-        return _fit(classifier, data, spec, Path(out), seed, replace, compiled, progress)
+        return _fit(classifier, data, spec, Path(out), seed, replace, compiled, n_refits, progress)
 
 
 def _fit(
@@ -125,6 +134,7 @@ def _fit(
     seed: int,
     replace: bool,  # noqa: FBT001 - passed on
     compiled: bool,  # noqa: FBT001 - passed on
+    n_refits: int,
     progress: Progress | None,
 ) -> FitResult:
     report = progress or (lambda _step, _done, _total: None)
@@ -160,7 +170,8 @@ def _fit(
         sensitivity, data.features[baseline_rows], report, "scoring the baseline"
     )
     audit_scores = score_rows(sensitivity, data.features[evaluation], report, "auditing")
-    audit = _audit(sensitivity, data, parts, audit_scores, evaluation)
+    intervals = _intervals(sensitivity, data, spec.order, n_refits, seed, report)
+    audit = _audit(sensitivity, data, parts, audit_scores, evaluation, intervals)
     files = {
         file: contents,
         "status.pt2": export_classifier(status, bundle_spec.width),
@@ -256,17 +267,62 @@ def _fit_maps(
 ) -> dict[str, TransportMaps]:
     maps = {}
     for number, attribute in enumerate(spec.protected_attributes, start=1):
-        maps[attribute.name] = fit_transport_maps(
-            data.features[training],
-            data.groups[attribute.name][training],
-            spec.features,
-            spec.one_hot_groups,
-            len(attribute.groups),
-            repair=True,
-            order=order,
-        )
+        maps[attribute.name] = _fit_map(data, training, spec, attribute, order)
         report("fitting transport maps", number, len(spec.protected_attributes))
     return maps
+
+
+def _fit_map(
+    data: FitData,
+    rows: NDArray[np.int64],
+    spec: BundleSpec,
+    attribute: ProtectedAttribute,
+    order: Sequence[str],
+    *,
+    repair: bool = True,
+) -> TransportMaps:
+    return fit_transport_maps(
+        data.features[rows],
+        data.groups[attribute.name][rows],
+        spec.features,
+        spec.one_hot_groups,
+        len(attribute.groups),
+        repair=repair,
+        order=order,
+    )
+
+
+def _intervals(
+    sensitivity: Sensitivity,
+    data: FitData,
+    order: Sequence[str],
+    n_refits: int,
+    seed: int,
+    report: Progress,
+) -> dict[str, FlipShareInterval]:
+    """Flip share of every attribute with its interval over data and fit; empty without refits."""
+    attributes = sensitivity.spec.protected_attributes if n_refits else ()
+
+    def interval(number: int, attribute: ProtectedAttribute) -> FlipShareInterval:
+        def refit(rows: NDArray[np.int64]) -> Sensitivity:
+            # Which pairs need a repair is tested in each refit only if any pair did.
+            repair = bool(sensitivity.maps[attribute.name].repairs)
+            maps = _fit_map(data, rows, sensitivity.spec, attribute, order, repair=repair)
+            return dataclasses.replace(sensitivity, maps={attribute.name: maps}, first_layer=None)
+
+        return flip_share_interval(
+            refit,
+            data.features,
+            data.groups[attribute.name],
+            attribute.name,
+            n_refits=n_refits,
+            seed=seed,
+            progress=lambda done, total: report(
+                "refitting for the interval", number * total + done, len(attributes) * total
+            ),
+        )
+
+    return {a.name: interval(number, a) for number, a in enumerate(attributes)}
 
 
 def logit_spread(
@@ -324,7 +380,7 @@ def _drift(scores: Scores, seed: int) -> DriftReference:
 
 def _audit(
     sensitivity: Sensitivity, data: FitData, parts: Mapping[str, NDArray[np.int64]],
-    scores: Scores, rows: NDArray[np.int64],
+    scores: Scores, rows: NDArray[np.int64], intervals: Mapping[str, FlipShareInterval],
 ) -> FitAudit:  # fmt: skip
     spec, levels = sensitivity.spec, baseline_of(scores).levels
     features = torch.from_numpy(data.features[rows])
@@ -341,6 +397,7 @@ def _audit(
             levels[attribute.name],
             status_report(logits[:, spec.heads[attribute.name]], groups, attribute),
             sensitivity.feature_shares(features[:_MOST_EXPLAINED], attribute.name),
+            intervals.get(attribute.name),
         )
     return FitAudit(
         model=f"{spec.model.name} version {spec.model.version}",

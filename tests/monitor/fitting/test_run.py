@@ -48,7 +48,7 @@ def fitted(user_files, tmp_path_factory):
 def test_the_command_prints_the_audit_and_the_digest(fitted):
     result, bundle = fitted
     assert "Training-time audit of my-model version 1" in result.stdout
-    assert "of decisions (95% interval" in result.stdout
+    assert "of decisions (95% interval over data and fit:" in " ".join(result.stdout.split())
     assert bundle.manifest_sha256 in result.stdout
     assert result.stdout.startswith(bundle.files["audit.txt"].decode())
 
@@ -66,6 +66,28 @@ def test_the_audit_estimates_the_true_flips(fitted):
     proxies = {"district", "sends_remittances", "commute_minutes"}
     assert {name for name, _ in audit["attributes"]["ethnicity"]["feature_shares"][:3]} == proxies
     assert bundle.files["audit.png"].startswith(b"\x89PNG")
+
+
+def test_the_baseline_keeps_the_interval_of_its_own_maps(fitted):
+    _, bundle = fitted
+    audit = json.loads(bundle.files["audit.json"])["attributes"]["sex"]
+    level = Judge.load(bundle).baseline.levels["sex"]
+    assert audit["interval"]["refits"] == 20
+    # Three standard errors, of the audit's share and of 2,400 rows of the baseline.
+    error = np.hypot(audit["interval"]["standard_error"], np.sqrt(0.25 / 2400))
+    assert abs(level.flip_share - audit["interval"]["share"]) < 3 * error
+    assert level.flip_share_low != audit["interval"]["low"]
+
+
+def test_without_refits_the_text_says_that_the_interval_covers_sampling_only(user_files, tmp_path):
+    spec = read_spec(user_files / "features.yaml")
+    data = read_data(user_files / "train.parquet", spec)
+    run = partial(fit, user_files / "model.pt2", data, spec, tmp_path / "b", compiled=False)
+    audit = run(n_refits=0).audit
+    assert audit.attributes["sex"].interval is None
+    assert "over sampling only, not the fit" in " ".join(audit.text().split())
+    with pytest.raises(FitError, match="n_refits is 3; it must be 0 or at least 5"):
+        run(n_refits=3, replace=True)
 
 
 def test_the_bundle_scores_new_rows(fitted):
