@@ -25,6 +25,7 @@ from monitor import (
     decide,
 )
 from monitor.scoring.counterfactual import fit_transport_maps
+from monitor.scoring.robust import robust_spread
 from monitor.scoring.scores import Scores
 from monitor.scoring.sensitivity import Sensitivity
 from monitor.scoring.status_model import calibrate, train_status_model
@@ -145,7 +146,7 @@ def fit_subject(
         for attribute in protected
     }
     with torch.no_grad():
-        spread = float(classifier(torch.from_numpy(people.features)).std())
+        spread = robust_spread(classifier(torch.from_numpy(people.features)).numpy())
     sensitivity = Sensitivity(
         logit=classifier,
         status=status,

@@ -27,7 +27,7 @@ from monitor.bundle.manifest import BundleSpec
 from monitor.bundle.writer import check_target
 from monitor.drift.reference import DriftReference
 from monitor.errors import FitError, KernelError
-from monitor.fitting.audit import FitAudit, audit_attribute
+from monitor.fitting.audit import FitAudit, WildRows, audit_attribute
 from monitor.fitting.data import FitData
 from monitor.fitting.spec import FitSpec
 from monitor.scoring.baseline import Baseline
@@ -36,6 +36,7 @@ from monitor.scoring.counterfactual import TransportMaps, fit_transport_maps
 from monitor.scoring.first_layer import first_layer
 from monitor.scoring.judge import maps_to_npz, signal_values
 from monitor.scoring.kernel import Target, load_kernel
+from monitor.scoring.robust import OrdinaryRange, robust_spread
 from monitor.scoring.scores import Scores
 from monitor.scoring.sensitivity import Sensitivity
 from monitor.scoring.status_model import calibrate, status_report, train_status_model
@@ -144,19 +145,20 @@ def _fit(
     )
     calibrate(status, data.features[calibration], _rows(data.groups, calibration), attributes)
     maps = _fit_maps(data, training, bundle_spec, report)
+    logits = _training_logits(loaded.logit, data.features[training])
     sensitivity = Sensitivity(
         logit=loaded.logit,
         status=status,
         maps=maps,
         spec=bundle_spec,
-        logit_spread=_logit_spread(loaded.logit, data.features[training]),
+        logit_spread=robust_spread(logits),
         first_layer=first_layer(loaded),
     )
     baseline_scores = _score(
         sensitivity, data.features[baseline_rows], report, "scoring the baseline"
     )
     audit_scores = _score(sensitivity, data.features[evaluation], report, "auditing")
-    audit = _audit(sensitivity, data, parts, audit_scores, evaluation)
+    audit = _audit(sensitivity, data, parts, audit_scores, logits)
     files = {
         file: contents,
         "status.pt2": export_classifier(status, bundle_spec.width),
@@ -247,13 +249,13 @@ def _fit_maps(
     return maps
 
 
-def _logit_spread(
+def _training_logits(
     logit: Callable[[torch.Tensor], torch.Tensor], features: NDArray[np.float32]
-) -> float:
+) -> NDArray[np.float32]:
     with torch.no_grad():
         logits = logit(torch.from_numpy(features[:_MOST_SCORED]))
     _refuse_non_finite(logits)
-    return float(logits.std())
+    return logits.numpy()
 
 
 def _refuse_non_finite(logits: torch.Tensor) -> None:
@@ -292,10 +294,14 @@ def _drift(scores: Scores, seed: int) -> DriftReference:
 
 def _audit(
     sensitivity: Sensitivity, data: FitData, parts: Mapping[str, NDArray[np.int64]],
-    scores: Scores, rows: NDArray[np.int64],
+    scores: Scores, training_logits: NDArray[np.float32],
 ) -> FitAudit:  # fmt: skip
-    spec, levels = sensitivity.spec, _baseline(scores).levels
+    spec, levels, rows = sensitivity.spec, _baseline(scores).levels, parts["evaluation"]
+    training = data.features[parts["training"]]
+    ordinary = OrdinaryRange.of(training)
     features = torch.from_numpy(data.features[rows])
+    # Wild rows would dominate the sums of changes.
+    explained = torch.from_numpy(ordinary.clipped(data.features[rows[:_MOST_EXPLAINED]]))
     with torch.no_grad():
         logits = sensitivity.status(features)
     audits = {}
@@ -308,11 +314,16 @@ def _audit(
             groups,
             levels[attribute.name],
             status_report(logits[:, spec.heads[attribute.name]], groups, attribute),
-            sensitivity.feature_shares(features[:_MOST_EXPLAINED], attribute.name),
+            sensitivity.feature_shares(explained, attribute.name),
         )
     return FitAudit(
         model=f"{spec.model.name} version {spec.model.version}",
         rows={name: len(rows) for name, rows in parts.items()},
         attributes=audits,
         missing=scores.missing,
+        wild=WildRows.of(
+            [feature.name for feature in spec.features],
+            ordinary.wild(training),
+            OrdinaryRange.of(training_logits[:, None]).wild(training_logits[:, None]),
+        ),
     )
