@@ -44,10 +44,9 @@ class StatusModel(nn.Module):
     def __init__(self, features: Tensor, sizes: Sequence[int]) -> None:
         super().__init__()
         self._range = OrdinaryRange.of(features.numpy())
-        low, high = torch.from_numpy(self._range.low), torch.from_numpy(self._range.high)
-        # A row may lie outside the ordinary range by as much as the range is wide.
-        self.register_buffer("least", low - (high - low))
-        self.register_buffer("most", high + (high - low))
+        centre, far = self._range.centre, self._range.far
+        self.register_buffer("least", torch.from_numpy((centre - far).astype(np.float32)))
+        self.register_buffer("most", torch.from_numpy((centre + far).astype(np.float32)))
         features = self.ordinary(features)
         self.register_buffer("mean", features.mean(0))
         self.register_buffer("scale", _scale(features))
