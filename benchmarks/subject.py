@@ -25,6 +25,7 @@ from monitor import (
     decide,
 )
 from monitor.scoring.counterfactual import fit_transport_maps
+from monitor.scoring.robust import robust_spread
 from monitor.scoring.scores import Scores
 from monitor.scoring.sensitivity import Sensitivity
 from monitor.scoring.status_model import calibrate, train_status_model
@@ -155,7 +156,7 @@ def fit_subject(
         for attribute in protected
     }
     with torch.no_grad():
-        spread = float(classifier(torch.from_numpy(people.features)).std())
+        spread = robust_spread(classifier(torch.from_numpy(people.features)).numpy())
     sensitivity = Sensitivity(
         logit=classifier,
         status=status,
@@ -183,7 +184,7 @@ def audited(
         repair=True,
     )
     with torch.no_grad():
-        spread = float(classifier(torch.from_numpy(features)).std())
+        spread = robust_spread(classifier(torch.from_numpy(features)).numpy())
     return Sensitivity(
         logit=classifier,
         status=lambda rows: torch.zeros(len(rows), len(attribute.groups)),

@@ -220,7 +220,7 @@ def _comparison_rows(
 
         return read_features(data, manifest), f"rows of {data}"
     if log_path is not None:
-        from monitor.fitting.run import MOST_SCORED
+        from monitor.fitting.scored_rows import MOST_SCORED
         from monitor.traffic.features import read_logged_features
 
         logged = read_logged_features(log_path, manifest, MOST_SCORED)

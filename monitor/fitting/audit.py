@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from monitor.scoring.baseline import Level
 from monitor.scoring.scores import Scores
 from monitor.scoring.status_model import StatusReport
 
-__all__ = ["AttributeAudit", "FitAudit", "audit_attribute"]
+__all__ = ["AttributeAudit", "FitAudit", "WildRows", "audit_attribute"]
 
 _TOP = 5
 _LEAST_SHARE = 0.02
@@ -66,6 +66,46 @@ class AttributeAudit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WildRows:
+    """Training rows with values far outside the range of the others.
+
+    Attributes:
+        rows: Number of training rows with a wild feature.
+        features: Number of such rows by feature, without features that have none.
+        logits: Number of training rows with a wild logit.
+    """
+
+    rows: int
+    features: Mapping[str, int]
+    logits: int
+
+    @classmethod
+    def of(
+        cls, names: Sequence[str], features: NDArray[np.bool_], logits: NDArray[np.bool_]
+    ) -> Self:
+        """Counts of wild features `[n, d]` and wild logits `[m]`, or `[m, 1]`."""
+        counts = zip(names, features.sum(0).tolist(), strict=True)
+        return cls(
+            rows=int(features.any(1).sum()),
+            features={name: count for name, count in counts if count},
+            logits=int(logits.sum()),
+        )
+
+    @property
+    def in_words(self) -> str:
+        """The counts as a sentence; empty if there are no wild rows."""
+        names = ", ".join(f"{name} ({count:,})" for name, count in self.features.items())
+        parts = [f"{self.rows:,} training rows have a value in: {names}"] if names else []
+        parts += [f"{self.logits:,} have such a logit of the classifier"] if self.logits else []
+        if not parts:
+            return ""
+        return (
+            f"Far outside the range of all other rows: {'; '.join(parts)}. These values do not "
+            "move the scales of the scores. Check whether they are errors in the data."
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FitAudit:
     """The training-time audit of a classifier.
 
@@ -74,12 +114,14 @@ class FitAudit:
         rows: Number of rows in each part of the data.
         attributes: Audits by protected attribute.
         missing: Scores that could not be computed, and why; empty if there are none.
+        wild: Training rows with values far outside the range of the others.
     """
 
     model: str
     rows: Mapping[str, int]
     attributes: Mapping[str, AttributeAudit]
     missing: str
+    wild: WildRows
 
     def to_dict(self) -> dict[str, Any]:
         """The audit as a JSON-serializable dict."""
@@ -93,6 +135,8 @@ class FitAudit:
             lines += [f"{name} ({', '.join(audit.groups)})", *_attribute_lines(name, audit), ""]
         if self.missing:
             lines += _wrapped("Not computed", f"{self.missing}."), ""
+        if self.wild.in_words:
+            lines += _wrapped("Wild values", self.wild.in_words), ""
         return "\n".join(lines)
 
     def png(self) -> bytes:

@@ -29,42 +29,36 @@ from monitor.bundle.manifest import BundleSpec, ProtectedAttribute
 from monitor.bundle.writer import check_target
 from monitor.drift.reference import DriftReference
 from monitor.errors import FitError, KernelError
-from monitor.fitting.audit import FitAudit, audit_attribute
+from monitor.fitting.audit import FitAudit, WildRows, audit_attribute
 from monitor.fitting.data import FitData
 from monitor.fitting.intervals import FlipShareInterval, flip_share_interval
+from monitor.fitting.scored_rows import MOST_SCORED, baseline_of, finite_logits, score_rows
 from monitor.fitting.spec import FitSpec
-from monitor.scoring.baseline import Baseline
 from monitor.scoring.compiling import compile_kernel
 from monitor.scoring.counterfactual import TransportMaps, fit_transport_maps
 from monitor.scoring.first_layer import first_layer
-from monitor.scoring.judge import maps_to_npz, signal_values
+from monitor.scoring.judge import maps_to_npz
 from monitor.scoring.kernel import Target, load_kernel
+from monitor.scoring.robust import OrdinaryRange, robust_spread
 from monitor.scoring.scores import Scores
 from monitor.scoring.sensitivity import Sensitivity
 from monitor.scoring.status_model import calibrate, status_report, train_status_model
 from monitor.threads import one_thread
 
 __all__ = [
-    "MOST_SCORED",
     "FitResult",
     "Progress",
-    "baseline_of",
     "classifier_file",
     "compiled_in_words",
     "compiled_pass",
     "fit",
-    "logit_spread",
-    "score_rows",
 ]
 
 # Called with the name of the step, the completed units and the total number of units.
 Progress = Callable[[str, int, int], None]
 
 _SHARES = {"training": 0.5, "calibration": 0.1, "baseline": 0.2, "evaluation": 0.2}
-# More rows do not make the baseline or the audit noticeably more precise.
-MOST_SCORED = 20_000
 _MOST_EXPLAINED = 4_000
-_BATCH = 1024
 _LEAST_REFITS = 5
 
 
@@ -158,12 +152,13 @@ def _fit(
     )
     calibrate(status, data.features[calibration], _rows(data.groups, calibration), attributes)
     maps = _fit_maps(data, training, bundle_spec, spec.order, report)
+    logits = finite_logits(loaded.logit, data.features[training])
     sensitivity = Sensitivity(
         logit=loaded.logit,
         status=status,
         maps=maps,
         spec=bundle_spec,
-        logit_spread=logit_spread(loaded.logit, data.features[training]),
+        logit_spread=robust_spread(logits),
         first_layer=first_layer(loaded),
     )
     baseline_scores = score_rows(
@@ -171,7 +166,7 @@ def _fit(
     )
     audit_scores = score_rows(sensitivity, data.features[evaluation], report, "auditing")
     intervals = _intervals(sensitivity, data, spec.order, n_refits, seed, report)
-    audit = _audit(sensitivity, data, parts, audit_scores, evaluation, intervals)
+    audit = _audit(sensitivity, data, parts, audit_scores, logits, intervals)
     files = {
         file: contents,
         "status.pt2": export_classifier(status, bundle_spec.width),
@@ -325,54 +320,6 @@ def _intervals(
     return {a.name: interval(number, a) for number, a in enumerate(attributes)}
 
 
-def logit_spread(
-    logit: Callable[[torch.Tensor], torch.Tensor], features: NDArray[np.float32]
-) -> float:
-    """Standard deviation of a classifier's logits on rows `[n, d]`: the unit of its sharpness.
-
-    Raises:
-        FitError: A logit is not finite.
-    """
-    with torch.no_grad():
-        logits = logit(torch.from_numpy(features[:MOST_SCORED]))
-    _refuse_non_finite(logits)
-    return float(logits.std())
-
-
-def _refuse_non_finite(logits: torch.Tensor) -> None:
-    if bad := int((~torch.isfinite(logits)).sum()):
-        raise FitError(
-            f"the classifier returns NaN or infinite values on {bad} of {len(logits)} rows"
-        )
-
-
-def score_rows(
-    sensitivity: Sensitivity, features: NDArray[np.float32], report: Progress, step: str
-) -> Scores:
-    """Scores of many rows `[n, d]`, computed in batches by uncompiled code.
-
-    Raises:
-        FitError: A logit is not finite.
-    """
-    parts, size = [], min(_BATCH, sensitivity.max_rows)
-    for start in range(0, len(features), size):
-        batch = torch.from_numpy(features[start : start + size])
-        parts.append(sensitivity.joint(batch))
-        report(step, min(start + size, len(features)), len(features))
-    packed, contributions = map(torch.cat, zip(*parts, strict=True))
-    scores = sensitivity.unpacked(packed, contributions)
-    _refuse_non_finite(scores.logit)
-    return scores
-
-
-def baseline_of(scores: Scores) -> Baseline:
-    """Baseline with the scores and levels of calibration rows."""
-    return Baseline.from_scores(
-        {name: signal_values(own) for name, own in scores.attributes.items()},
-        {name: own.hard_flips.double().numpy() for name, own in scores.attributes.items()},
-    )
-
-
 def _drift(scores: Scores, seed: int) -> DriftReference:
     signals = scores.predictions
     return DriftReference.from_rows(signals.margin, signals.attributes, seed=seed)
@@ -380,10 +327,15 @@ def _drift(scores: Scores, seed: int) -> DriftReference:
 
 def _audit(
     sensitivity: Sensitivity, data: FitData, parts: Mapping[str, NDArray[np.int64]],
-    scores: Scores, rows: NDArray[np.int64], intervals: Mapping[str, FlipShareInterval],
+    scores: Scores, training_logits: NDArray[np.float32],
+    intervals: Mapping[str, FlipShareInterval],
 ) -> FitAudit:  # fmt: skip
-    spec, levels = sensitivity.spec, baseline_of(scores).levels
+    spec, levels, rows = sensitivity.spec, baseline_of(scores).levels, parts["evaluation"]
+    training = data.features[parts["training"]]
+    ordinary = OrdinaryRange.of(training)
     features = torch.from_numpy(data.features[rows])
+    # Wild rows would dominate the sums of changes.
+    explained = torch.from_numpy(ordinary.clipped(data.features[rows[:_MOST_EXPLAINED]]))
     with torch.no_grad():
         logits = sensitivity.status(features)
     audits = {}
@@ -396,7 +348,7 @@ def _audit(
             groups,
             levels[attribute.name],
             status_report(logits[:, spec.heads[attribute.name]], groups, attribute),
-            sensitivity.feature_shares(features[:_MOST_EXPLAINED], attribute.name),
+            sensitivity.feature_shares(explained, attribute.name),
             intervals.get(attribute.name),
         )
     return FitAudit(
@@ -404,4 +356,9 @@ def _audit(
         rows={name: len(rows) for name, rows in parts.items()},
         attributes=audits,
         missing=scores.missing,
+        wild=WildRows.of(
+            [feature.name for feature in spec.features],
+            ordinary.wild(training),
+            OrdinaryRange.of(training_logits[:, None]).wild(training_logits[:, None]),
+        ),
     )

@@ -31,16 +31,8 @@ from monitor.fitting.comparison import (
     status_distance,
 )
 from monitor.fitting.data import FEWEST_ROWS, check_features
-from monitor.fitting.run import (
-    MOST_SCORED,
-    Progress,
-    baseline_of,
-    classifier_file,
-    compiled_in_words,
-    compiled_pass,
-    logit_spread,
-    score_rows,
-)
+from monitor.fitting.run import Progress, classifier_file, compiled_in_words, compiled_pass
+from monitor.fitting.scored_rows import MOST_SCORED, baseline_of, logit_spread, score_rows
 from monitor.scoring.first_layer import first_layer
 from monitor.scoring.judge import Judge, with_logit_spread
 from monitor.scoring.kernel import Target

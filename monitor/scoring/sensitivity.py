@@ -59,7 +59,7 @@ class Sensitivity:
             concatenated, `[n, Σk]`.
         maps: Transport maps by attribute.
         spec: Features, protected attributes and decision threshold.
-        logit_spread: Standard deviation of f on the training rows.
+        logit_spread: Standard deviation of f on the training rows, without wild rows.
         first_layer: The classifier split after its first linear layer, if it begins with one; the
             layer's output is then computed once for a row and all its counterfactuals.
         missing: Reason why the classifier or the status model has no gradient; empty if both have

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from monitor.bundle.manifest import ProtectedAttribute
+from monitor.scoring.robust import OrdinaryRange
 
 __all__ = ["StatusModel", "StatusReport", "calibrate", "status_report", "train_status_model"]
 
@@ -36,10 +37,17 @@ class StatusModel(nn.Module):
 
     mean: Tensor
     scale: Tensor
+    least: Tensor
+    most: Tensor
     inverse_temperature: Tensor
 
     def __init__(self, features: Tensor, sizes: Sequence[int]) -> None:
         super().__init__()
+        self._range = OrdinaryRange.of(features.numpy())
+        centre, far = self._range.centre, self._range.far
+        self.register_buffer("least", torch.from_numpy((centre - far).astype(np.float32)))
+        self.register_buffer("most", torch.from_numpy((centre + far).astype(np.float32)))
+        features = self.ordinary(features)
         self.register_buffer("mean", features.mean(0))
         self.register_buffer("scale", _scale(features))
         self.register_buffer("inverse_temperature", torch.ones(sum(sizes)))
@@ -53,8 +61,13 @@ class StatusModel(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Calibrated logits of every group of every attribute."""
-        logits: Tensor = self.layers((features - self.mean) * self.scale)
+        bounded = features.clamp(self.least, self.most)
+        logits: Tensor = self.layers((bounded - self.mean) * self.scale)
         return logits * self.inverse_temperature
+
+    def ordinary(self, features: Tensor) -> Tensor:
+        """Features with wild values replaced by the ends of the ordinary range of their column."""
+        return torch.from_numpy(self._range.clipped(features.numpy()))
 
 
 def _scale(features: Tensor) -> Tensor:
@@ -133,6 +146,8 @@ def train_status_model(
         held_out, learn = order[: len(x) // 10], order[len(x) // 10 :]
         batch_size, epochs = _pace(len(learn))
         model = StatusModel(x[learn], sizes)
+        # A wild row would dominate the gradients, and the loss by which training stops.
+        x = model.ordinary(x)
         optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=1e-3)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
         best, best_loss, waited = copy.deepcopy(model.state_dict()), float("inf"), 0
@@ -173,7 +188,7 @@ def calibrate(
 ) -> None:
     """Set the temperature of every head to its maximum-likelihood value on held-out rows."""
     with torch.no_grad():
-        logits = model(torch.from_numpy(features))
+        logits = model(model.ordinary(torch.from_numpy(features)))
     start = 0
     for attribute in attributes:
         heads = slice(start, start := start + len(attribute.groups))

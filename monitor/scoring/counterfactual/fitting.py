@@ -18,6 +18,7 @@ from monitor.errors import FitError
 from monitor.scoring.counterfactual.dependence import ROWS, Variables, fit_repair
 from monitor.scoring.counterfactual.lookup import GRID, OrderedLookup
 from monitor.scoring.counterfactual.transport import TransportMaps
+from monitor.scoring.robust import OrdinaryRange
 
 __all__ = ["FeatureDifferences", "fit_transport_maps"]
 
@@ -140,15 +141,19 @@ def _own_ranks(
 def _quantiles(
     members: list[NDArray[np.float32]], ordered: list[int], continuous: NDArray[np.bool_]
 ) -> NDArray[np.float32]:
-    """Quantile functions `[k, o, 513]`; for discrete features without interpolation."""
+    """Quantile functions `[k, o, 513]`; for discrete features without interpolation.
+
+    Their ends are the most extreme ordinary values: a wild row would stretch the last interval.
+    """
     grid = np.linspace(0, 1, GRID)
     quantiles = np.empty((len(members), len(ordered), GRID), np.float32)
     for group, rows in enumerate(members):
+        ordinary = OrdinaryRange.of(rows).clipped(rows)
         for index, column in enumerate(ordered):
             method: Literal["linear", "inverted_cdf"] = (
                 "linear" if continuous[index] else "inverted_cdf"
             )
-            quantiles[group, index] = np.quantile(rows[:, column], grid, method=method)
+            quantiles[group, index] = np.quantile(ordinary[:, column], grid, method=method)
     return quantiles
 
 

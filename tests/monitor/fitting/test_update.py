@@ -26,7 +26,7 @@ from monitor import (
     write_bundle,
 )
 from monitor.errors import BundleError, BundleExistsError, ClassifierError, FitError, TrafficError
-from monitor.fitting.run import logit_spread
+from monitor.fitting.scored_rows import logit_spread
 from monitor.npz import read_npz
 from monitor.scoring.kernel import Target
 from monitor.traffic.columns import TrafficColumns
