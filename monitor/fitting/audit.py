@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitor.bundle.manifest import Decision, ProtectedAttribute
+from monitor.fitting.bound import FlipShareBound, flip_share_bound
 from monitor.fitting.intervals import LOW, MODERATE, FlipShareInterval
 from monitor.scoring.baseline import Level
 from monitor.scoring.scores import Scores
@@ -43,6 +44,9 @@ class AttributeAudit:
         flip_histogram: Counts of flip probabilities in ten bins from 0 to 1.
         interval: Flip share with its interval over data and fit, the headline; None without
             refits, the headline is then the level's.
+        bound: Lower bound on the share of flips that holds for every map; None without two groups.
+        dependence: Features that are transported given others, with these others, for each causal
+            order that scores average over; empty if groups do not differ in dependence.
     """
 
     groups: Mapping[str, int]
@@ -55,6 +59,17 @@ class AttributeAudit:
     status: StatusReport
     flip_histogram: tuple[int, ...]
     interval: FlipShareInterval | None
+    bound: FlipShareBound | None
+    dependence: tuple[Mapping[str, tuple[str, ...]], ...]
+
+    @property
+    def established(self) -> bool:
+        """Whether the share is compatible with the lower bound, up to the sampling of rows."""
+        if self.bound is None:
+            return True
+        if self.interval is None:
+            return self.level.flip_share_high >= self.bound.low
+        return self.interval.share + 1.96 * self.interval.standard_error >= self.bound.low
 
     @property
     def headline(self) -> tuple[float, float, float]:
@@ -158,6 +173,7 @@ def audit_attribute(
     attribute: ProtectedAttribute, decision: Decision, scores: Scores, groups: NDArray[np.int8],
     level: Level, status: StatusReport, feature_shares: Mapping[str, float],
     interval: FlipShareInterval | None,
+    dependence: tuple[Mapping[str, tuple[str, ...]], ...],
 ) -> AttributeAudit:  # fmt: skip
     """The audit of one attribute, from scores and groups `[n]` of held-out rows."""
     favoured = scores.decision.numpy() == bool(decision.favourable)
@@ -176,6 +192,8 @@ def audit_attribute(
         status=status,
         flip_histogram=tuple(np.histogram(flip, bins=10, range=(0, 1))[0].tolist()),
         interval=interval,
+        bound=flip_share_bound(favoured, groups),
+        dependence=dependence,
     )
 
 
@@ -191,6 +209,7 @@ def _attribute_lines(name: str, audit: AttributeAudit) -> list[str]:
             "relative to this baseline: unfairness present at fit time does not raise verdicts.",
         ),
         _wrapped("Decisions", _decisions(audit)),
+        *([_wrapped("Lower bound", _bound(name, audit.bound))] if audit.bound else []),
         _wrapped(
             "Likely flips",
             f"{audit.likely_flips:.1%} of decisions have a flip probability above one half.",
@@ -203,7 +222,7 @@ def _attribute_lines(name: str, audit: AttributeAudit) -> list[str]:
     if top:
         features = ", ".join(f"{feature} {share:.0%}" for feature, share in top)
         lines.insert(
-            3,
+            -1,
             _wrapped("Main features", f"Share of the effect of {name} on the score: {features}."),
         )
     if level.mean is not None and level.variance is not None and level.outliers is not None:
@@ -214,6 +233,8 @@ def _attribute_lines(name: str, audit: AttributeAudit) -> list[str]:
                 "rows are more than five standard deviations above the mean.",
             )
         )
+    if audit.dependence:
+        lines.append(_wrapped("Assumptions", _assumptions(name, audit.dependence)))
     if audit.unknown:
         lines.append(_wrapped("Unknown groups", f"{audit.unknown:,} audited rows have no group."))
     return lines
@@ -224,13 +245,42 @@ def _covered(interval: FlipShareInterval | None) -> str:
 
 
 def _verdict(audit: AttributeAudit) -> str:
-    """The level in words, or the number of rows that would determine it."""
-    interval = audit.interval
+    """The level in words, or the reason why it is not known."""
+    interval, bound = audit.interval, audit.bound
+    if bound is not None and not audit.established:
+        return (
+            f"The share is not established: by the rates of decisions at least {bound.share:.1%} "
+            f"({bound.low:.1%} to {bound.high:.1%}) must change, more than estimated. The "
+            "transport maps do not explain the difference between the groups, and flip "
+            "probabilities are too low."
+        )
     if interval is None or interval.enough_rows:
         return f"That is {_size(audit.headline[0])}."
     return (
         f"Not enough rows to tell a low share (at most {LOW:.0%}) from a high one (above "
         f"{MODERATE:.0%}): {interval.rows:,} were used, about {interval.rows_needed:,} would do."
+    )
+
+
+def _bound(name: str, bound: FlipShareBound) -> str:
+    return (
+        f"At least {bound.share:.1%} of decisions (95% interval over rows: {bound.low:.1%} to "
+        f"{bound.high:.1%}) must change for any map between the groups of {name}, since their "
+        "rates of decisions differ."
+    )
+
+
+def _assumptions(name: str, dependence: tuple[Mapping[str, tuple[str, ...]], ...]) -> str:
+    orders = [
+        ", ".join(f"{moved} given {' and '.join(given)}" for moved, given in order.items())
+        for order in dependence
+    ]
+    text = f"Groups of {name} differ in how features depend on each other. Transported: {orders[0]}"
+    if len(orders) == 1:
+        return f"{text}."
+    return (
+        f"{text}; or {orders[1]}. The data do not identify which is right, so scores average over "
+        "both. A causal order in the spec (`order`) decides it."
     )
 
 

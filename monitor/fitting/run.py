@@ -350,6 +350,7 @@ def _audit(
             status_report(logits[:, spec.heads[attribute.name]], groups, attribute),
             sensitivity.feature_shares(explained, attribute.name),
             intervals.get(attribute.name),
+            _dependence(sensitivity.maps[attribute.name], spec),
         )
     return FitAudit(
         model=f"{spec.model.name} version {spec.model.version}",
@@ -362,3 +363,19 @@ def _audit(
             OrdinaryRange.of(training_logits[:, None]).wild(training_logits[:, None]),
         ),
     )
+
+
+def _dependence(maps: TransportMaps, spec: BundleSpec) -> tuple[dict[str, tuple[str, ...]], ...]:
+    """Features that are transported given others, for each causal order."""
+    names = [feature.name for feature in spec.features]
+    groups = {name: group.name for group in spec.one_hot_groups for name in group.features}
+    orders = []
+    for repairs in maps.repairs:
+        given: dict[str, tuple[str, ...]] = {}
+        for repair in repairs:
+            for index, column in enumerate(repair.free.tolist()):
+                used = repair.weight[:, :, index].any(0)
+                read = [names[i] for i in repair.columns[used].tolist()]
+                given[names[column]] = tuple(dict.fromkeys(groups.get(n, n) for n in read))
+        orders.append(given)
+    return tuple(orders)
