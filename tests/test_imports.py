@@ -29,6 +29,7 @@ ONLY_IN = {
         "monitor.scoring.first_layer",
         "monitor.fitting.intervals",
         "monitor.fitting.run",
+        "monitor.fitting.scored_rows",
         "monitor.fitting.update",
         "monitor.scoring.judge",
         "monitor.scoring.scorer",

@@ -11,8 +11,8 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from monitor import Feature, FitData, FitSpec, Judge, Model, OneHotGroup, fit
-from monitor.fitting.run import FitResult, _split
+from monitor import Feature, FitData, FitResult, FitSpec, Judge, Model, OneHotGroup, fit
+from monitor.fitting.run import _split
 from monitor.fitting.spec import Output, ProtectedColumn
 
 _ROWS = 20_000
