@@ -15,8 +15,8 @@ import click
 from monitor.bundle.manifest import BundleSpec, Manifest
 from monitor.bundle.reader import Bundle
 from monitor.config import load_config
-from monitor.errors import BundleError, ClassifierError, KernelError
-from monitor.npz import damaged_file, read_npz
+from monitor.errors import ClassifierError, KernelError
+from monitor.npz import read_npz
 from monitor.settings import Config
 
 if TYPE_CHECKING:
@@ -251,16 +251,16 @@ def _open(path: Path | None, pin: str | None, file: Path | None) -> tuple[Config
 
 
 def _draws(loaded: Bundle) -> Iterator[tuple[str, str]]:
-    """Number of draws of each attribute's transport maps, if `fit` chose one."""
+    """Number of draws of each attribute's transport maps, as `fit` chose it."""
     if "maps.npz" not in loaded.files:
         return
     try:
         header, _ = read_npz(loaded.files["maps.npz"])
-    except Exception as error:  # noqa: BLE001 - damaged bytes can raise nearly any exception
-        raise BundleError(damaged_file("maps.npz", error)) from None
-    if draws := header.get("draws"):
-        named = zip(loaded.manifest.protected_attributes, draws, strict=False)
-        yield "draws", ", ".join(f"{attribute.name} {number}" for attribute, number in named)
+        named = zip(loaded.manifest.protected_attributes, header["draws"], strict=True)
+        text = ", ".join(f"{attribute.name} {number:d}" for attribute, number in named)
+    except Exception:  # noqa: BLE001 - damaged bytes can raise nearly any exception
+        text = "not stored in maps.npz"
+    yield "draws", text
 
 
 def _description(manifest: Manifest) -> Iterator[tuple[str, str]]:
