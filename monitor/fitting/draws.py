@@ -23,10 +23,10 @@ __all__ = ["DrawsChoice", "choose_draws", "with_chosen_draws"]
 
 # Numbers of draws that are compared with the fewest; the last is the reference.
 _CANDIDATES = (4, 8, 16)
-# Loss of AUC against the reference that is accepted.
+# Loss of AUC against the reference that is accepted, after one standard error is subtracted.
 _TOLERANCE = 0.002
 # Bound on the cost: counterfactuals per row, relative to the fewest draws.
-_MOST_COST = 4.0
+_MOST_COST = 3.0
 _MOST_ROWS = 4_000
 # Independent parts of the rows, whose losses give a standard error; flips are simulated repeatedly
 # in each.
@@ -93,10 +93,10 @@ def choose_draws(
 ) -> DrawsChoice:
     """Choose the number of draws of one attribute's maps.
 
-    The fewest draws are chosen unless their loss of AUC against 16 draws is shown to exceed 0.002
-    (one-sided test at 5%). Otherwise the choice is the fewest draws with a loss of at most 0.002,
-    among those with at most four times the counterfactuals of the fewest. So a world without a
-    gain, or with too few rows to show one, keeps the lowest cost. Deterministic maps need one draw.
+    The choice is the fewest draws whose loss of AUC against 16 draws, less one standard error, is
+    at most 0.002, among those with at most three times the counterfactuals of the fewest. So a
+    world without a gain, or with too few rows to show one, keeps the lowest cost. Deterministic
+    maps need one draw.
 
     Args:
         sensitivity: Joint pass with the maps.
@@ -119,14 +119,14 @@ def choose_draws(
     mean = losses.mean(0)
     error = losses.std(0, ddof=1) / math.sqrt(len(losses))
     loss = dict(zip(candidates, mean.tolist(), strict=True))
-    shown = loss[fewest] - float(stats.t.ppf(0.95, len(losses) - 1)) * error[0] > _TOLERANCE
+    noise = dict(zip(candidates, error.tolist(), strict=True))
     affordable = [d for d in candidates if cost[d] <= _MOST_COST * cost[fewest]]
-    enough = [d for d in affordable if not shown or loss[d] <= _TOLERANCE]
+    enough = [d for d in affordable if loss[d] - noise[d] <= _TOLERANCE]
     return DrawsChoice(
         draws=min(enough, default=max(affordable)),
         cost=cost,
         loss=loss,
-        standard_error=dict(zip(candidates, error.tolist(), strict=True)),
+        standard_error=noise,
         rows=len(rows),
     )
 
