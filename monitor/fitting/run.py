@@ -178,7 +178,7 @@ def _fit(
     files = {
         file: contents,
         "status.pt2": export_classifier(status, bundle_spec.width),
-        "maps.npz": maps_to_npz(maps, sensitivity.logit_spread),
+        "maps.npz": maps_to_npz(sensitivity.maps, sensitivity.logit_spread),
         "baseline.npz": baseline_of(baseline_scores).to_npz(),
         "drift.npz": _drift(baseline_scores, seed).to_npz(),
         "audit.txt": audit.text().encode(),
