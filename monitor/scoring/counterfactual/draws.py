@@ -57,11 +57,14 @@ def spread_draws(features: Tensor, posterior: Tensor, uniforms: int, draws: int)
         draws: Number of draws of a row that is certain to be in one group.
     """
     groups, others = posterior.shape[1], draws - 1
-    # Groups in which the cumulative posterior has not reached a draw; the last reaches all.
-    cumulative = posterior.T.cumsum(0)[:-1]
     number = torch.arange(groups + others)[:, None]
     point = (number - groups + 0.5) / max(others, 1)
-    sources = torch.where(number < groups, number, (cumulative[None] <= point[:, None]).sum(1))
+    # The group of a further draw: how many groups the cumulative posterior passes before it.
+    passed, cumulative = torch.zeros_like(number), torch.zeros_like(posterior[:, 0])
+    for probability in posterior.unbind(1)[:-1]:
+        cumulative = cumulative + probability
+        passed = passed + (cumulative <= point)
+    sources = torch.where(number < groups, number, passed)
     # Arithmetic instead of stacking, which would be compiled part by part.
     same = sources[:, None] == sources
     count = same.sum(1)
