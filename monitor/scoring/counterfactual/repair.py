@@ -6,12 +6,14 @@ rank of a row is changed before it is looked up in the target's quantiles:
 
     z  = logit(rank)              score of the row in the source group
     e  = (z − μ_s(c)) / σ_s(c)    residual, given the predictors c of the variable
-    e' = F_t⁻¹(F_s(e))            residual of the same rank in the target group
+    e' = F_t⁻¹(F_s(e))            residual of the same rank in the target group, among rows of
+                                  about the same μ
     z' = μ_t(c') + σ_t(c') · e'   score in the target group, given the transported predictors c'
 
-μ and log σ are piecewise linear in the predictors. This is a conditional quantile map, with
-conditional distributions that differ in location and scale. It is arithmetic on whole tensors with
-constant tables, so that it compiles into a few loops.
+μ and log σ are piecewise linear in the predictors, with products of two where effects do not add.
+This is a conditional quantile map, with conditional distributions that differ in location, scale,
+and with the location in shape. It is arithmetic on whole tensors with constant tables, so that it
+compiles into a few loops.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ __all__ = ["LIMIT", "Repair", "scores_of_ranks"]
 # Largest score, that of a rank half a grid interval from the end of a grid of 512.
 LIMIT = 6.9
 _NAMES = (
-    "free", "repaired", "columns", "start", "slope", "weight", "bias", "residuals",
+    "free", "repaired", "columns", "start", "slope", "products", "weight", "bias", "edges",
+    "residuals",
 )  # fmt: skip
 
 
@@ -52,9 +55,12 @@ class Repair:
         columns: Column that each of b ramps reads, int64 `[b]`.
         start: Start of each ramp, `[b]`.
         slope: Reciprocal of its width, `[b]`.
-        weight: Weights of the ramps in μ (first m) and log σ (last m), `[k, b, 2m]`.
+        products: Indices of the two ramps of each product, int64 `[2, p]`.
+        weight: Weights of the ramps, then of the products, in μ (first m) and log σ (last m),
+            `[k, b + p, 2m]`.
         bias: Constant part of μ and log σ, `[k, 2m]`.
-        residuals: Quantiles of the residuals in each group, `[k, m, q]`.
+        edges: Values of μ between the bins of the residuals in each group, `[k, m, z − 1]`.
+        residuals: Quantiles of the residuals in each group and bin of μ, `[k, m, z, q]`.
     """
 
     free: Tensor
@@ -62,8 +68,10 @@ class Repair:
     columns: Tensor
     start: Tensor
     slope: Tensor
+    products: Tensor
     weight: Tensor
     bias: Tensor
+    edges: Tensor
     residuals: Tensor
 
     @property
@@ -87,41 +95,36 @@ class Repair:
         scores = scores_of_ranks(ranks)
         mean, scale = self._moments(before)
         row = torch.arange(before.shape[0])
-        residual = (scores - mean[sources, row]) / scale[sources, row]
-        residual = self._residuals(residual, sources, targets)
+        own = mean[sources, row]
+        residual = (scores - own) / scale[sources, row]
         if after is None:
             mean, scale = mean[targets, row], scale[targets, row]
         else:
             mean, scale = self._moments(after)
             at = torch.arange(after.shape[0])[:, None]
             mean, scale = mean[targets, at, row], scale[targets, at, row]
+        tables = self._tables(own, sources), self._tables(mean, targets)
+        residual = _placed(residual, *tables)
         moved = (mean + scale * residual).sigmoid()
         return torch.where(self.repaired[sources, targets], moved, ranks)
 
     def _moments(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """μ and σ of the scores in every group, `[…, d]` to `[k, …, m]` each."""
         ramps = ((features[..., self.columns] - self.start) * self.slope).clamp(0, 1)
+        if self.products.shape[1]:
+            left, right = self.products
+            ramps = torch.cat([ramps, ramps[..., left] * ramps[..., right]], -1)
         shape = (len(self.weight), *(1,) * (features.dim() - 1), -1)
         flat = ramps.flatten(0, -2) @ self.weight
         both = flat.reshape(len(self.weight), *features.shape[:-1], -1) + self.bias.reshape(shape)
         return both[..., : self.size], both[..., self.size :].exp()
 
-    def _residuals(self, residual: Tensor, sources: Tensor, targets: Tensor) -> Tensor:
-        """Residuals of the same rank in the target group, `[e, n, m]`."""
-        quantiles = self.residuals[sources]
-        start, width = quantiles[..., :-1], (quantiles[..., 1:] - quantiles[..., :-1])
-        steps = width.shape[-1]
-        rise = (residual[..., None] - start) / width.clamp_min(1e-6)
-        ranks = rise.clamp(0, 1).sum(-1) / steps
-        position = ranks * steps
-        below = position.long().clamp(0, steps - 1)
-        target = self.residuals[targets]
-        lower, upper = (
-            target.gather(-1, index[..., None]).squeeze(-1) for index in (below, below + 1)
-        )
-        # Beyond the observed residuals, their distance from the ends stays.
-        inside = torch.minimum(torch.maximum(residual, quantiles[..., 0]), quantiles[..., -1])
-        return lower + (position - below) * (upper - lower) + (residual - inside)
+    def _tables(self, mean: Tensor, groups: Tensor) -> Tensor:
+        """Quantiles of the residuals of rows with these μ `[e, n, m]`, `[e, n, m, q]`."""
+        if self.edges.shape[2] == 0:
+            return self.residuals[groups, :, 0]
+        number = (mean[..., None] > self.edges[groups]).sum(-1)
+        return self.residuals[groups[..., None], torch.arange(self.size), number]
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Named arrays for storage."""
@@ -142,23 +145,53 @@ class Repair:
         Raises:
             ValueError: The arrays are not consistent.
         """
+        if "products" not in arrays:
+            arrays = _without_products(arrays)
         _check(arrays, groups, ordered, width)
         return cls(**{name: torch.from_numpy(arrays[name]) for name in _NAMES})
+
+
+def _placed(residual: Tensor, quantiles: Tensor, target: Tensor) -> Tensor:
+    """Residuals of the same rank in the target group, `[e, n, m]`."""
+    start, width = quantiles[..., :-1], (quantiles[..., 1:] - quantiles[..., :-1])
+    steps = width.shape[-1]
+    rise = (residual[..., None] - start) / width.clamp_min(1e-6)
+    ranks = rise.clamp(0, 1).sum(-1) / steps
+    position = ranks * steps
+    below = position.long().clamp(0, steps - 1)
+    lower, upper = (target.gather(-1, index[..., None]).squeeze(-1) for index in (below, below + 1))
+    # Beyond the observed residuals, their distance from the ends stays.
+    inside = torch.minimum(torch.maximum(residual, quantiles[..., 0]), quantiles[..., -1])
+    return lower + (position - below) * (upper - lower) + (residual - inside)
+
+
+def _without_products(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Arrays of a repair that was stored without products and bins of the residuals."""
+    residuals = arrays["residuals"][:, :, None]
+    return {
+        **arrays,
+        "products": np.zeros((2, 0), np.int64),
+        "edges": np.zeros((*residuals.shape[:2], 0), np.float32),
+        "residuals": residuals,
+    }
 
 
 def _check(arrays: Mapping[str, NDArray[Any]], k: int, ordered: NDArray[Any], d: int) -> None:
     """Raise ValueError if the arrays are not consistent."""
     m, b = len(arrays["free"]), len(arrays["columns"])
-    q = arrays["residuals"].shape[-1]
+    p, q = arrays["products"].shape[-1], arrays["residuals"].shape[-1]
+    z = arrays["edges"].shape[-1] + 1
     shapes: dict[str, tuple[type, tuple[int, ...]]] = {
         "free": (np.int64, (m,)),
         "repaired": (np.bool_, (k, k, m)),
         "columns": (np.int64, (b,)),
         "start": (np.float32, (b,)),
         "slope": (np.float32, (b,)),
-        "weight": (np.float32, (k, b, 2 * m)),
+        "products": (np.int64, (2, p)),
+        "weight": (np.float32, (k, b + p, 2 * m)),
         "bias": (np.float32, (k, 2 * m)),
-        "residuals": (np.float32, (k, m, q)),
+        "edges": (np.float32, (k, m, z - 1)),
+        "residuals": (np.float32, (k, m, z, q)),
     }
     for name, (kind, shape) in shapes.items():
         array = arrays[name]
@@ -174,5 +207,7 @@ def _check(arrays: Mapping[str, NDArray[Any]], k: int, ordered: NDArray[Any], d:
         raise ValueError("repaired columns must be distinct ordered features")
     if b and not ((arrays["columns"] >= 0) & (arrays["columns"] < d)).all():
         raise ValueError("ramps read columns that do not exist")
+    if p and not ((arrays["products"] >= 0) & (arrays["products"] < b)).all():
+        raise ValueError("products of ramps that do not exist")
     if (np.diff(arrays["residuals"]) < 0).any():
         raise ValueError("quantiles of the residuals must be increasing")
