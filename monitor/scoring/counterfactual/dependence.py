@@ -7,10 +7,10 @@ variables whose dependence differs
 - otherwise the variable whose own distribution differs moves, given the other (its predictor);
 - if that is so for both ordered features, or for neither, the data do not identify which of them
   the group affects. There are two repairs, one for each direction, and scores average over both;
-- an ordered feature moves given a category or a binary feature; a category does not move further.
+- an ordered feature moves given a category; a category does not move further.
 
 Of three variables whose dependence differs, one moves given the product of the others, chosen by
-the same rules, so that there may be three repairs.
+the same rules, so that there may be three repairs. A binary feature then moves like a category.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ class Rules:
         moving = [index for index in members if self.differs[groups][index]]
         if len(moving) == 1 and (moving[0] in latest or moving[0] not in ordered):
             return [index for index in moving if index in latest]
-        return [index for index in latest if index not in self.binary] or latest
+        numbers = [index for index in latest if index not in self.binary]
+        return numbers if numbers and len(members) > 2 else latest
 
 
 def moves_by_order(

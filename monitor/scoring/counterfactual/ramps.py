@@ -22,7 +22,7 @@ Predictors = dict[int, set[int]]
 Products = dict[int, set[tuple[int, int]]]
 
 # Quantile levels between which μ and log σ are linear in an ordered predictor.
-_KNOTS = (0.01, 0.1, 0.25, 0.4, 0.6, 0.75, 0.9, 0.99)
+_KNOTS = (0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99)
 # The same for the factors of products, of which there are as many as pairs of ramps.
 _COARSE_KNOTS = (0.01, 0.35, 0.65, 0.99)
 # Ridge penalty per row, relative to the variance of a score.
