@@ -32,7 +32,7 @@ __all__ = ["LIMIT", "Repair", "scores_of_ranks"]
 # Largest score, that of a rank half a grid interval from the end of a grid of 512.
 LIMIT = 6.9
 _NAMES = (
-    "free", "repaired", "columns", "start", "slope", "products", "weight", "bias", "edges",
+    "free", "repaired", "columns", "start", "slope", "products", "weight", "bias", "centres",
     "residuals",
 )  # fmt: skip
 
@@ -59,8 +59,8 @@ class Repair:
         weight: Weights of the ramps, then of the products, in μ (first m) and log σ (last m),
             `[k, b + p, 2m]`.
         bias: Constant part of μ and log σ, `[k, 2m]`.
-        edges: Values of μ between the bins of the residuals in each group, `[k, m, z − 1]`.
-        residuals: Quantiles of the residuals in each group and bin of μ, `[k, m, z, q]`.
+        centres: Increasing values of μ, for which residuals have a table, `[k, m, z]`.
+        residuals: Quantiles of the residuals in each group about each of them, `[k, m, z, q]`.
     """
 
     free: Tensor
@@ -71,7 +71,7 @@ class Repair:
     products: Tensor
     weight: Tensor
     bias: Tensor
-    edges: Tensor
+    centres: Tensor
     residuals: Tensor
 
     @property
@@ -121,10 +121,18 @@ class Repair:
 
     def _tables(self, mean: Tensor, groups: Tensor) -> Tensor:
         """Quantiles of the residuals of rows with these μ `[e, n, m]`, `[e, n, m, q]`."""
-        if self.edges.shape[2] == 0:
+        if self.centres.shape[2] == 1:
             return self.residuals[groups, :, 0]
-        number = (mean[..., None] > self.edges[groups]).sum(-1)
-        return self.residuals[groups[..., None], torch.arange(self.size), number]
+        centres = self.centres[groups]
+        # Linear between the tables of two centres, so that no row is near a jump.
+        number = (mean[..., None] > centres[..., 1:-1]).sum(-1)
+        low, high = (
+            centres.gather(-1, index[..., None]).squeeze(-1) for index in (number, number + 1)
+        )
+        share = ((mean - low) / (high - low)).clamp(0, 1)[..., None]
+        at = groups[..., None], torch.arange(self.size)
+        below, above = self.residuals[*at, number], self.residuals[*at, number + 1]
+        return below + share * (above - below)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Named arrays for storage."""
@@ -166,12 +174,12 @@ def _placed(residual: Tensor, quantiles: Tensor, target: Tensor) -> Tensor:
 
 
 def _without_products(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Arrays of a repair that was stored without products and bins of the residuals."""
+    """Arrays of a repair that was stored without products and with one table of residuals."""
     residuals = arrays["residuals"][:, :, None]
     return {
         **arrays,
         "products": np.zeros((2, 0), np.int64),
-        "edges": np.zeros((*residuals.shape[:2], 0), np.float32),
+        "centres": np.zeros(residuals.shape[:3], np.float32),
         "residuals": residuals,
     }
 
@@ -180,7 +188,7 @@ def _check(arrays: Mapping[str, NDArray[Any]], k: int, ordered: NDArray[Any], d:
     """Raise ValueError if the arrays are not consistent."""
     m, b = len(arrays["free"]), len(arrays["columns"])
     p, q = arrays["products"].shape[-1], arrays["residuals"].shape[-1]
-    z = arrays["edges"].shape[-1] + 1
+    z = arrays["centres"].shape[-1]
     shapes: dict[str, tuple[type, tuple[int, ...]]] = {
         "free": (np.int64, (m,)),
         "repaired": (np.bool_, (k, k, m)),
@@ -190,7 +198,7 @@ def _check(arrays: Mapping[str, NDArray[Any]], k: int, ordered: NDArray[Any], d:
         "products": (np.int64, (2, p)),
         "weight": (np.float32, (k, b + p, 2 * m)),
         "bias": (np.float32, (k, 2 * m)),
-        "edges": (np.float32, (k, m, z - 1)),
+        "centres": (np.float32, (k, m, z)),
         "residuals": (np.float32, (k, m, z, q)),
     }
     for name, (kind, shape) in shapes.items():
@@ -201,7 +209,9 @@ def _check(arrays: Mapping[str, NDArray[Any]], k: int, ordered: NDArray[Any], d:
             )
         if kind is np.float32 and not np.isfinite(array).all():
             raise ValueError(f"{name} of the repair must be finite")
-    if q < 2 or m == 0:
+    if (np.diff(arrays["centres"]) <= 0).any():
+        raise ValueError("centres of the residuals must be strictly increasing")
+    if q < 2 or m == 0 or z == 0:
         raise ValueError("tables of the repair are empty")
     if not np.isin(arrays["free"], ordered).all() or len(np.unique(arrays["free"])) != m:
         raise ValueError("repaired columns must be distinct ordered features")

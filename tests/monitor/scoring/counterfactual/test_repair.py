@@ -46,8 +46,8 @@ def slow_rank(repair: Repair, rank: float, row: np.ndarray, source: int, target:
         return mean, np.exp(log_scale)
 
     def table(group: int, mean: float) -> np.ndarray:
-        number = sum(mean > edge for edge in repair.edges[group, 0].tolist())
-        return repair.residuals[group, 0, number].numpy()
+        centres, tables = repair.centres[group, 0].numpy(), repair.residuals[group, 0].numpy()
+        return np.array([np.interp(mean, centres, column) for column in tables.T])
 
     score = np.clip(np.log(rank / (1 - rank)), -LIMIT, LIMIT)
     mean, scale = moments(source)
@@ -104,7 +104,8 @@ def test_stored_maps_transport_as_before(maps, maps_with_products):
         ("free", lambda a: a + 50, "ordered features"),
         ("weight", lambda a: a[:, :-1], "expected"),
         ("products", lambda a: a + 500, "ramps that do not exist"),
-        ("edges", lambda a: a[:, :, :-1], "expected"),
+        ("centres", lambda a: a[:, :, :-1], "expected"),
+        ("centres", lambda a: a * 0, "strictly increasing"),
     ],
 )
 def test_damaged_arrays_are_refused(maps_with_products, name, change, message):
@@ -115,13 +116,11 @@ def test_damaged_arrays_are_refused(maps_with_products, name, change, message):
 
 
 def test_a_repair_that_was_stored_without_bins_and_products_is_read(maps):
-    """It has one bin."""
+    """It has one table."""
     arrays = maps.to_arrays()
-    one = {"edges": (2, 1, 0), "residuals": (2, 1, 1, -1)}
-    for name in one:
-        key = f"repair_0_0_{name}"
-        arrays[key] = arrays[key][:, :, : one[name][2]]
-    old = {k: v for k, v in arrays.items() if not k.endswith(("_products", "_edges"))}
+    for name in ("centres", "residuals"):
+        arrays[f"repair_0_0_{name}"] = arrays[f"repair_0_0_{name}"][:, :, :1]
+    old = {k: v for k, v in arrays.items() if not k.endswith(("_products", "_centres"))}
     old["repair_0_0_residuals"] = old["repair_0_0_residuals"][:, :, 0]
     rows = torch.from_numpy(interaction(3)[0][:50].astype(np.float32))
     uniforms = torch.full((50, maps.n_uniforms), 0.5)
