@@ -35,7 +35,7 @@ Rows = NDArray[np.float32]
 # Rows per group that are transported with the repair, for the tests of the repair.
 _TESTED = 5_000
 # Misfit, as a multiple of the smallest one of all orders, for which an order is dropped.
-_WORSE = 4.0
+_WORSE = 3.0
 
 _Levels = tuple[Repair, ...]
 
