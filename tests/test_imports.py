@@ -95,6 +95,7 @@ ONLY_IN = {
 NUMPY_ONLY = {
     "monitor.scoring.baseline",
     "monitor.drift.alarms",
+    "monitor.drift.bound",
     "monitor.drift.detector",
     "monitor.npz",
     "monitor.drift.reference",
