@@ -41,16 +41,15 @@ from numpy.typing import NDArray
 from monitor.drift.share import ShareSums, usable_values
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from monitor.drift.reference import Layout
+    from monitor.scoring.scores import Predictions
 
 __all__ = ["ShareBound", "ShareBounds"]
 
 Float = NDArray[np.float64]
 
-# The guess X̂ of a value is its mean at the beginning of its block, which needs no running sums.
-# Predictions are kept until a block is complete, since few large sums are faster than many small.
+# Number of predictions that are counted together, which is faster than one batch after the other.
+# The guess X̂ of a value is the mean at the beginning of its block.
 _BLOCK = 1_000
 # Least number of predictions for a figure: fewer could describe one person.
 _LEAST = 10
@@ -76,59 +75,70 @@ class ShareBounds:
     """Sums of every attribute from which the bound follows.
 
     Attributes:
-        sums: Sums of P(s | x) · d for every group s, then of P(s | x) · (1 − d), for one attribute
-            after the other: count, total and variation, `[m, 3]`.
-        guesses: Guess X̂ for the values of the block, `[m]`.
+        sums: Count, total and variation of P(s | x) · d and of P(s | x) · (1 − d), for every group
+            of every attribute, `[g, 2, 3]`.
+        guesses: Guess X̂ for the values of the block, `[g, 2]`.
     """
 
     def __init__(self, layout: Layout, *, alpha: float) -> None:
         sizes = list(layout.groups.values())
-        self._alpha, self._margin, self._posteriors = alpha, len(sizes), layout.posteriors
-        self._rows = [slice(*ends) for ends in pairwise(np.cumsum([0, *(2 * k for k in sizes)]))]
-        self.sums = np.zeros((2 * sum(sizes), 3))
-        self.guesses = np.concatenate([np.full(2 * k, 0.5 / k) for k in sizes])
-        self._waiting: list[tuple[Float, Sequence[Float]]] = []
-        self._seen = self._first = 0
+        self._alpha, self._names = alpha, list(layout.groups)
+        self._groups = [slice(*ends) for ends in pairwise(np.cumsum([0, *sizes]).tolist())]
+        self.sums = np.zeros((sum(sizes), 2, 3))
+        self.guesses = np.repeat([0.5 / k for k in sizes], sizes)[:, None] * np.ones(2)
+        # Posteriors, flips, and the margin, of the predictions of a block.
+        self._block = np.empty((len(self.sums) + len(sizes) + 1, _BLOCK))
+        self._first = self._end = 0
 
-    def add(self, seen: int, columns: Float, flips: Sequence[Float]) -> None:
-        """Add predictions after `seen` earlier ones; the arrays are kept until the block ends.
+    def add(self, seen: int, batch: Predictions) -> None:
+        """Add predictions, after `seen` earlier ones.
 
-        Args:
-            seen: Number of earlier predictions of the stream.
-            columns: Scores that the detectors read, `[c, n]`.
-            flips: Flips of every attribute, `[a][n]`. As in the flip share, predictions without
-                a usable flip are ignored.
+        Predictions without a usable flip, which the flip share ignores, a margin or a posterior are
+        ignored.
         """
-        if not self._waiting:
-            self._first = seen
-        self._waiting.append((columns, flips))
-        self._seen = seen + columns.shape[1]
-        if self._seen // _BLOCK > self._first // _BLOCK:
-            self.flush()
+        start, n = 0, len(batch.margin)
+        while start < n:
+            position = (seen + start) % _BLOCK
+            if self._first == self._end:
+                self._first = position
+            stop = min(n, start + _BLOCK - position)
+            self._end = position + stop - start
+            kept, rows = self._block[:, position : self._end], slice(start, stop)
+            kept[-1] = batch.margin[rows]
+            for index, name in enumerate(self._names):
+                signals = batch.attributes[name]
+                kept[self._groups[index]] = signals.posterior[rows].T
+                kept[len(self.sums) + index] = signals.hard_flips[rows]
+            if self._end == _BLOCK:
+                self.flush()
+                counts, totals, _ = np.moveaxis(self.sums, -1, 0)
+                np.divide(totals, counts, out=self.guesses, where=counts > 0)
+                self._first = self._end = 0
+            start = stop
 
     def flush(self) -> None:
-        """Count the predictions that are kept."""
-        if not self._waiting:
+        """Count the predictions of the block that are not counted yet."""
+        if self._first == self._end:
             return
-        columns = np.concatenate([part for part, _ in self._waiting], axis=1)
-        flips = [np.concatenate(parts) for parts in zip(*(f for _, f in self._waiting), strict=True)]
-        self._waiting, start = [], self._first
-        while start < self._seen:
-            stop = min(self._seen, start + _BLOCK - start % _BLOCK)
-            part = slice(start - self._first, stop - self._first)
-            for index, values in enumerate(flips):
-                self._count(index, columns[:, part], values[part])
-            if stop % _BLOCK == 0:
-                counts, totals, _ = self.sums.T
-                np.divide(totals, counts, out=self.guesses, where=counts > 0)
-            start = stop
+        block = self._block[:, self._first : self._end]
+        self._first = self._end
+        values, margin = block[:-1], block[-1]
+        # The ends are NaN if a value is.
+        if usable_values(np.array([values.min(), values.max(), 0 * margin.sum()])).all():
+            self._count(block, slice(len(self.sums)))
+            return
+        usable, known = usable_values(values), ~np.isnan(margin)
+        for index, groups in enumerate(self._groups):
+            own = usable[groups].all(0) & usable[len(self.sums) + index] & known
+            self._count(block[:, own], groups)
 
     def read(self, index: int) -> ShareBound:
         """The bound for an attribute."""
-        rows = self._all(index)
-        n = int(rows[0].count)
-        bands = np.array([sums.band(self._alpha / (2 * len(rows))) for sums in rows])
-        low, high = bands.T.reshape(2, 2, -1)
+        self.flush()
+        sums = self.sums[self._groups[index]]
+        n, level = int(sums[0, 0, 0]), self._alpha / (2 * len(sums) * 2)
+        bands = np.array([_share_sums(row).band(level) for row in sums.reshape(-1, 3)])
+        low, high = bands.T.reshape(2, -1, 2)
         return ShareBound(
             n=n, share=self._share(index) if n >= _LEAST else None, low=_least_bound(low, high)
         )
@@ -146,7 +156,7 @@ class ShareBounds:
     def restart(self, index: int) -> None:
         """Reset the sums of an attribute."""
         self.flush()
-        self.sums[self._rows[index]] = 0.0
+        self.sums[self._groups[index]] = 0.0
 
     def merge(self, other: ShareBounds) -> None:
         """Add the sums of another replica."""
@@ -154,41 +164,34 @@ class ShareBounds:
         other.flush()
         self.sums += other.sums
 
-    def _count(self, index: int, columns: Float, flips: Float) -> None:
-        """Add predictions of a block: columns `[c, n]`, flips `[n]`."""
-        rows, margin = self._rows[index], columns[self._margin]
-        weights = columns[self._posteriors[index]]
-        if 2 * len(weights) < rows.stop - rows.start:
-            weights = np.concatenate([1 - weights, weights])
-        usable = usable_values(flips) & np.isfinite(weights).all(0) & ~np.isnan(margin)
-        if not usable.all():
-            weights, margin = weights[:, usable], margin[usable]
-        weights, positive = np.clip(weights, 0.0, 1.0), margin >= 0
-        values = np.concatenate([weights * positive, weights * ~positive])
-        sums = self.sums[rows]
-        sums[:, 0] += values.shape[1]
-        sums[:, 1] += values.sum(1)
-        values -= self.guesses[rows, None]
-        sums[:, 2] += np.einsum("ij,ij->i", values, values)
-
-    def _all(self, index: int) -> list[ShareSums]:
-        self.flush()
-        return [
-            ShareSums(count=count, total=total, variation=variation)
-            for count, total, variation in self.sums[self._rows[index]].tolist()
-        ]
+    def _count(self, block: Float, groups: slice) -> None:
+        """Add predictions `[.., n]` to the sums of groups."""
+        positive = (block[-1] >= 0).astype(np.float64)
+        decisions = np.array([positive, 1 - positive]).T
+        weights, guesses, n = block[groups], self.guesses[groups], len(decisions)
+        totals, squares = weights.dot(decisions), (weights * weights).dot(decisions)
+        sums = self.sums[groups]
+        sums[..., 0] += n
+        sums[..., 1] += totals
+        # Σ(X − X̂)² with one guess for all.
+        sums[..., 2] += squares - guesses * (2 * totals - n * guesses)
 
     def _share(self, index: int) -> float:
         """Estimate of the bound; 0 without predictions. Groups without any weight are ignored."""
-        counts, totals, _ = self.sums[self._rows[index]].T
-        means = (totals / np.maximum(counts, 1)).reshape(2, -1)
-        means = means[:, means.sum(0) > 0]
+        counts, totals, _ = np.moveaxis(self.sums[self._groups[index]], -1, 0)
+        means = totals / np.maximum(counts, 1)
+        means = means[means.sum(1) > 0]
         return _least_bound(means, means)
 
 
+def _share_sums(row: Float) -> ShareSums:
+    count, total, variation = row.tolist()
+    return ShareSums(count=count, total=total, variation=variation)
+
+
 def _least_bound(low: Float, high: Float) -> float:
-    """Least value of the bound over lower and upper ends of p_s and n_s, `[2, k]` each."""
-    (p_low, n_low), (p_high, n_high) = low, high
+    """Least value of the bound over lower and upper ends of p_s and n_s, `[k, 2]` each."""
+    (p_low, n_low), (p_high, n_high) = low.T, high.T
     least, most = p_low / (p_low + n_high), p_high / (p_high + n_low)
     # Rows are s, columns are t. On the diagonal neither difference is positive.
     above = np.outer(p_low, 1 - most) - np.outer(n_high, most)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -77,12 +76,6 @@ class Layout:
             owners += [index] * _width(k)
         return np.array(owners)
 
-    @cached_property
-    def posteriors(self) -> tuple[slice, ...]:
-        """Columns with the posterior of every attribute; of two groups the second only."""
-        ends = np.cumsum([len(self.groups) + 1, *map(_width, self.groups.values())]).tolist()
-        return tuple(slice(*pair) for pair in pairwise(ends))
-
     @property
     def one_sided(self) -> int:
         """Number of one-sided columns, which come first."""
@@ -103,6 +96,7 @@ class Layout:
             )
         columns = np.empty((len(self.owners), n))
         columns[len(self.groups)] = batch.margin
+        row = len(self.groups) + 1
         for index, (name, k) in enumerate(self.groups.items()):
             signals = batch.attributes[name]
             lengths = (len(signals.hard_flips), len(signals.expected_change))
@@ -111,7 +105,9 @@ class Layout:
                     f"signals of {name!r} do not have the shapes of {n} predictions and {k} groups"
                 )
             columns[index] = signals.expected_change
-            columns[self.posteriors[index]] = signals.posterior.T[-_width(k) :]
+            width = _width(k)
+            columns[row : row + width] = signals.posterior.T[-width:]
+            row += width
         return columns
 
 

@@ -195,12 +195,13 @@ def _check_effects(arrays: Arrays, layout: Layout, alarms: list[Alarm], seen: in
 def _check_bounds(arrays: Arrays, layout: Layout) -> None:
     """Check that all sums of an attribute have one count, at most that of its flip share."""
     sums, guesses = arrays["bound_sums"], arrays["bound_guesses"]
-    sizes = [2 * k for k in layout.groups.values()]
-    counts = sums[np.cumsum([0, *sizes[:-1]]), 0]
-    _require(usable_sums(sums).all(), "has invalid bounds of flip shares")
-    _require((sums[:, 0] == np.repeat(counts, sizes)).all(), "has invalid bounds of flip shares")
+    sizes = list(layout.groups.values())
+    counts = sums[np.cumsum([0, *sizes[:-1]]), 0, 0]
+    same = sums[..., 0] == np.repeat(counts, sizes)[:, None]
+    _require(usable_sums(sums).all() and same.all(), "has invalid bounds of flip shares")
     _require((counts <= arrays["totals"][:, 0]).all(), "has invalid bounds of flip shares")
-    _require(((guesses >= 0) & (guesses <= 1)).all(), "has invalid guesses")
+    # Allow for rounding of the posteriors.
+    _require(((guesses >= -0.001) & (guesses <= 1.001)).all(), "has invalid guesses")
 
 
 def _streams(saved: Any) -> frozenset[str]:

@@ -117,9 +117,8 @@ class Drift:
         """
         columns = self._layout.columns(batch)
         seen, n = self._separation.seen, columns.shape[1]
-        arrays = [batch.attributes[name].hard_flips.copy() for name in self._names]
-        self._bounds.add(seen, columns, arrays)
-        flips = [values.tolist() for values in arrays]
+        self._bounds.add(seen, batch)
+        flips = [batch.attributes[name].hard_flips.tolist() for name in self._names]
         for at, index, value in self._separation.update(flips):
             self._alarms.latch(DetectorId("share", self._names[index]), at, value)
         uniforms = self._rng.random((n, len(columns)))
