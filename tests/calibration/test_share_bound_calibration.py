@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -130,8 +129,7 @@ def test_maps_that_miss_the_dependence_are_warned_of(world, within):
 
 
 @pytest.mark.parametrize("world", [TWO, THREE])
-def test_the_lower_end_is_valid_at_all_times_and_approaches_the_bound(world):
-    """Misses are rarer than α/2 at four looks; at 200,000 predictions the lower end is within 3 points."""
+def test_misses_of_the_lower_end_are_at_most_half_of_the_level(world):
     rng, wrong = np.random.default_rng(23), 0
     for _ in range(RUNS):
         bounds = ShareBounds(Layout(groups={"a": len(world.means)}), alpha=ALPHA)
@@ -141,6 +139,12 @@ def test_the_lower_end_is_valid_at_all_times_and_approaches_the_bound(world):
             missed |= bounds.read(0).low > world.bound
         wrong += missed
     assert wrong <= stats.binom.ppf(0.999, RUNS, ALPHA / 2)
-    bounds.add(800, world.stream(rng, 200_000))
+
+
+@pytest.mark.parametrize("world", [TWO, THREE])
+def test_the_lower_end_approaches_the_bound(world):
+    """At 200,000 predictions it is less than 3 points below."""
+    bounds = ShareBounds(Layout(groups={"a": len(world.means)}), alpha=ALPHA)
+    bounds.add(0, world.stream(np.random.default_rng(24), 200_000))
     assert world.bound - 0.03 < bounds.read(0).low < world.bound
-    assert math.isclose(bounds.read(0).share, world.bound, abs_tol=0.01)
+    assert bounds.read(0).share == pytest.approx(world.bound, abs=0.01)

@@ -60,9 +60,8 @@ def test_variations_are_sums_of_squares_about_the_mean_of_the_earlier_blocks():
 
 @pytest.mark.parametrize("k", [2, 4])
 def test_the_lower_end_is_at_most_the_bound_at_every_point_of_the_box(k):
-    """For two groups that are clearly apart it is also close to the least."""
     rng = np.random.default_rng(3)
-    for _ in range(20):
+    for _ in range(4):
         means = rng.dirichlet(np.ones(2 * k)).reshape(k, 2)
         low, high = means * 0.95, means * 1.05
         least = least_share_bound(low.tolist(), high.tolist(), rng)
@@ -77,7 +76,8 @@ def test_predictions_without_a_posterior_a_margin_or_a_flip_are_ignored():
     batch.margin[100:200] = np.nan
     batch.attributes["sex"].hard_flips[200:300] = np.nan
     bound = filled(batch, groups=3).read(0)
-    assert (bound.n, bound.share) == (600, pytest.approx(expected.share))
+    assert bound.n == 600
+    assert bound.share == pytest.approx(expected.share)
     assert bound.low == pytest.approx(expected.low)
     batch.attributes["sex"].posterior[:] = np.inf
     assert filled(batch, groups=3).read(0).n == 0
