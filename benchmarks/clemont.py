@@ -1,19 +1,19 @@
-"""Decisions that would flip for another group: the flip probability and Clemont, which needs no groups.
+"""Detection of decisions that would flip, by flip probability and by Clemont; and what both cost.
 
-Clemont (PyPI; Gupta et al., KDD 2025) watches single decisions: it raises an alarm when a past input
-within ε got another decision. Clemont gets the best ε, scaling and norm in each world, chosen with
-knowledge of the true flips; the distance to the nearest past input with another decision is compared
-as a score as well. Documented for inputs in [0, 1] and the maximum norm.
+Clemont (PyPI; Gupta et al., KDD 2025) watches single decisions without groups: it raises an alarm
+when a past input within ε got another decision. It is documented for inputs in [0, 1], and its
+default is the maximum norm. Here it also gets the best ε, scaling and norm of each world, chosen
+with knowledge of the true flips. The distance to the nearest past input with another decision is
+compared as a score.
 
-`python -m benchmarks.clemont [--only detection | cost | adult] [--data DIR]`. True flips are not known
-in Adult, which is used for costs only.
+`python -m benchmarks.clemont [--only detection | cost | adult] [--data DIR]`. The true flips of
+Adult are unknown, so it is used for costs only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -24,23 +24,20 @@ from rich.table import Table
 from sklearn.linear_model import (  # type: ignore[import-untyped, unused-ignore]
     LogisticRegression,
 )
-from sklearn.metrics import roc_auc_score  # type: ignore[import-untyped, unused-ignore]
 
 from benchmarks.claims import Claim, Say, Scale, report_parts
 from benchmarks.clemont_cost import ClemontProcess, Cost, compare_cost
-from benchmarks.clemont_subjects import Watched, kernel_of, watch
+from benchmarks.clemont_subjects import (
+    DOCUMENTED,
+    Contest,
+    Watched,
+    contests_of,
+    kernel_of,
+    watch,
+)
 from benchmarks.dependence_models import CORRELATION_ONLY
 from benchmarks.kernel_subjects import SMALL, compiled_kernel, make_subject
-from benchmarks.neighbours import (
-    Alarm,
-    Norm,
-    alarm_at,
-    best_alarm,
-    neighbour_distances,
-    standardised,
-    tpr_at,
-    unit_range,
-)
+from benchmarks.neighbours import alarm_at, neighbour_distances, tpr_at, unit_range
 from benchmarks.papers.datasets import ADULT_FILE, load_adult
 from benchmarks.papers.options import data_folder
 from benchmarks.peers import PeerUnavailableError, peer_python
@@ -51,8 +48,6 @@ from monitor.scoring.kernel import Target, load_kernel
 from monitor.scoring.scores import Scores
 from monitor.scoring.sensitivity import Sensitivity
 
-Floats = NDArray[np.float64]
-
 # Development used other seeds.
 _SEED = 2000
 _WORLDS: dict[str, Society] = {
@@ -62,9 +57,6 @@ _WORLDS: dict[str, Society] = {
     # The model in which the flip probability is least accurate.
     "correlation only": CORRELATION_ONLY,
 }
-_SCALINGS = {"[0, 1]": unit_range, "standardised": standardised}
-_NORMS: tuple[Norm, ...] = ("infinity", "l2")
-_DOCUMENTED = "[0, 1], infinity"
 # ε of the experiments of Clemont's authors, and the one for costs.
 _EPSILONS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32)
 _EPSILON = 0.08
@@ -88,54 +80,14 @@ _QUICK = _Sizes(worlds=1, learn=10_000, past=12_000, judged=3_000)
 _SMOKE = _Sizes(worlds=2, learn=1_500, past=1_600, judged=600)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Contest:
-    """Scores of one classifier's decisions for one protected attribute.
-
-    Attributes:
-        name: World and attribute.
-        flips: True flips, `[n]`.
-        flip_probability: Of evenhand, `[n]`.
-        margin: Distance of the logit from the threshold, `[n]`.
-        distances: Distance to the nearest past input with another decision, by scaling and norm.
-    """
-
-    name: str
-    flips: NDArray[np.bool_]
-    flip_probability: Floats
-    margin: Floats
-    distances: Mapping[str, Floats]
-
-    def auc(self, score: Floats) -> float:
-        """AUC of a score that is higher for likelier flips."""
-        return float(roc_auc_score(self.flips, score))
-
-    @property
-    def best_distance(self) -> str:
-        """Scaling and norm with the highest AUC of the neighbour distance."""
-        return max(self.distances, key=lambda way: self.auc(-self.distances[way]))
-
-    @property
-    def best_alarm(self) -> Alarm:
-        """Alarm with the highest AUC over scalings, norms and ε."""
-        ways = self.distances.values()
-        return max((best_alarm(d, self.flips) for d in ways), key=lambda alarm: alarm.auc)
-
-    @property
-    def lead(self) -> float:
-        """AUC of the flip probability minus the best of Clemont's alarm and neighbour distance."""
-        distance = self.auc(-self.distances[self.best_distance])
-        return self.auc(self.flip_probability) - max(distance, self.best_alarm.auc)
-
-
 def detection(scale: Scale, say: Say) -> list[Claim]:
     """Compare flip probability, alarms, neighbour distance and margin by the true flips."""
     torch.set_num_threads(1)
     sizes = scale.pick(full=_FULL, quick=_QUICK, smoke=_SMOKE)
-    contests: list[_Contest] = []
+    contests: list[Contest] = []
     for number, (name, society) in enumerate(list(_WORLDS.items())[: sizes.worlds]):
         say(name)
-        contests += _contests(_watch(name, society, sizes, _SEED + 10 * number))
+        contests += contests_of(_watch(name, society, sizes, _SEED + 10 * number))
     Console().print(_ranking_table(contests))
     Console().print(_alarm_table(contests))
     return [
@@ -188,40 +140,14 @@ def adult(scale: Scale, say: Say) -> list[Claim]:
         say("compiling")
         kernel = load_kernel(compiled_kernel(subject, target), target, subject.sensitivity)
         joint = kernel.joint
-    return _cost_claims(
-        "Adult", rows, decisions, _scorer(subject.sensitivity, joint), scale, say
-    )
+    return _cost_claims("Adult", rows, decisions, _scorer(subject.sensitivity, joint), scale, say)
 
 
 def _watch(name: str, society: Society, sizes: _Sizes, seed: int) -> Watched:
-    return watch(
-        name, society, learn=sizes.learn, past=sizes.past, judged=sizes.judged, seed=seed
-    )
+    return watch(name, society, learn=sizes.learn, past=sizes.past, judged=sizes.judged, seed=seed)
 
 
-def _contests(watched: Watched) -> list[_Contest]:
-    """One per protected attribute."""
-    past = watched.rows[: watched.start]
-    distances = {}
-    for (scaling, scaled), norm in product(_SCALINGS.items(), _NORMS):
-        rows = scaled(watched.rows, past)
-        distances[f"{scaling}, {norm}"] = neighbour_distances(
-            rows, watched.decisions, start=watched.start, norm=norm
-        )
-    scores = watched.subject.scores(watched.fresh.features)
-    return [
-        _Contest(
-            name=f"{watched.name}: {attribute}",
-            flips=watched.subject.true_flips(watched.fresh, attribute),
-            flip_probability=own.flip_probability.double().numpy(),
-            margin=scores.margin.double().numpy(),
-            distances=distances,
-        )
-        for attribute, own in scores.attributes.items()
-    ]
-
-
-def _ranking_table(contests: list[_Contest]) -> Table:
+def _ranking_table(contests: list[Contest]) -> Table:
     table = Table("world: attribute", "score", "AUC", "TPR", title="Detection of true flips")
     table.caption = f"TPR at {_FALSE_ALARMS:.0%} false alarms, or at the alarm's own"
     for contest in contests:
@@ -229,7 +155,7 @@ def _ranking_table(contests: list[_Contest]) -> Table:
         scores = {
             "flip probability": contest.flip_probability,
             f"neighbour distance, {best}, the best": -contest.distances[best],
-            f"neighbour distance, {_DOCUMENTED}, documented": -contest.distances[_DOCUMENTED],
+            f"neighbour distance, {DOCUMENTED}, documented": -contest.distances[DOCUMENTED],
             "margin": -contest.margin,
         }
         for name, score in scores.items():
@@ -244,13 +170,13 @@ def _ranking_table(contests: list[_Contest]) -> Table:
     return table
 
 
-def _alarm_table(contests: list[_Contest]) -> Table:
+def _alarm_table(contests: list[Contest]) -> Table:
     title = "Clemont's alarms, inputs in [0, 1], maximum norm"
     headings = ("alarms", "false alarm rate", "TPR", "TPR of the flip probability")
     table = Table("world: attribute", "ε", *headings, title=title)
     for contest in contests:
         for epsilon in _EPSILONS:
-            alarm = alarm_at(epsilon, contest.distances[_DOCUMENTED], contest.flips)
+            alarm = alarm_at(epsilon, contest.distances[DOCUMENTED], contest.flips)
             rate = alarm.false_positive_rate
             ours = tpr_at(rate, contest.flip_probability, contest.flips)
             rates = (alarm.share, rate, alarm.true_positive_rate, ours)
@@ -297,23 +223,49 @@ def _cost_claims(
     theirs, ours = costs[_BACKEND]
     distances = neighbour_distances(unit[: theirs.decisions], decisions[: theirs.decisions])
     differ = float(np.mean(theirs.alarms != (distances < _EPSILON)))
-    on = f"{name}, {theirs.decisions} decisions"
-    claims = [
-        ("CPU time per decision, evenhand", ours.microseconds / theirs.microseconds, "× Clemont",
-         "at most", 1.0, {"evenhand µs": ours.microseconds, "Clemont µs": theirs.microseconds,
-                          "Clemont µs, last tenth": theirs.last_microseconds}),
-        ("growth of memory of evenhand", ours.growth, "MiB", "at most", 10.0,
-         {"Clemont MiB": theirs.growth}),
-        ("growth of Clemont's memory in the second half", theirs.late_growth, "× the first",
-         "at least", 0.5, {}),
-        ("decisions on which Clemont's alarm differs from its rule", differ, "of all",
-         "at most", 0.001, {"alarms": int(theirs.alarms.sum())}),
-    ]  # fmt: skip
+    where = f"{name}, {theirs.decisions} decisions"
+    rounds = len(ours.slices)
     return [
-        Claim(claim=f"{claim}; {on}", figure=figure, unit=unit_, side=side, bar=bar,
-              rounds=len(ours.slices), details=details)
-        for claim, figure, unit_, side, bar, details in claims
-    ]  # fmt: skip
+        Claim(
+            claim=f"CPU time per decision of evenhand relative to Clemont; {where}",
+            figure=ours.microseconds / theirs.microseconds,
+            unit="× Clemont",
+            side="at most",
+            bar=1,
+            rounds=rounds,
+            details={
+                "evenhand µs": ours.microseconds,
+                "Clemont µs": theirs.microseconds,
+                "Clemont µs, last tenth": theirs.last_microseconds,
+            },
+        ),
+        Claim(
+            claim=f"growth of evenhand's memory; {where}",
+            figure=ours.growth,
+            unit="MiB",
+            side="at most",
+            bar=10,
+            rounds=rounds,
+            details={"Clemont MiB": theirs.growth},
+        ),
+        Claim(
+            claim=f"growth of Clemont's memory in the second half (1 if linear); {where}",
+            figure=theirs.late_growth,
+            unit="× the first half",
+            side="at least",
+            bar=0.5,
+            rounds=rounds,
+        ),
+        Claim(
+            claim=f"decisions on which Clemont's alarm differs from its rule; {where}",
+            figure=differ,
+            unit="of all",
+            side="at most",
+            bar=0.001,
+            rounds=rounds,
+            details={"alarms": int(theirs.alarms.sum())},
+        ),
+    ]
 
 
 def _cost_table(name: str, costs: dict[str, tuple[Cost, Cost]]) -> Table:

@@ -9,9 +9,11 @@ import json
 import os
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from clemont.backends.base import BaseBackend
 from clemont.backends.faiss import BruteForce
 from clemont.backends.kdtree import KdTree
 from clemont.backends.snn import Snn
@@ -19,20 +21,20 @@ from clemont.backends.snn import Snn
 DECISION = "decision"
 
 
-def backend(name, frame, epsilon):
+def backend(name: str, frame: pd.DataFrame, epsilon: float) -> BaseBackend:
     """A backend at its defaults, on one thread."""
     if name == "BruteForce":
         return BruteForce(frame, DECISION, epsilon, nthreads=1)
     return {"KdTree": KdTree, "Snn": Snn}[name](frame, DECISION, epsilon)
 
 
-def resident_mib():
+def resident_mib() -> float:
     """Resident memory of this process."""
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-def main():
+def main() -> None:
     """Observe as many decisions as each line says."""
     # The kd-tree and SNN backends print their progress.
     replies, sys.stdout = sys.stdout, sys.stderr

@@ -1,7 +1,7 @@
 """Nearest past inputs with another decision: the rule of monitors that need no groups.
 
-A decision raises an alarm at ε if a past input within ε got another decision, so the distance to the
-nearest such input determines the alarms at every ε.
+A decision raises an alarm at ε if a past input within ε got another decision, so the distance to
+the nearest such input determines the alarms at every ε.
 """
 
 from __future__ import annotations
