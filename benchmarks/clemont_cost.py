@@ -107,7 +107,6 @@ class ClemontProcess:
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
             text=True,
             env=os.environ | {"OMP_NUM_THREADS": "1"},
         )
@@ -126,7 +125,10 @@ class ClemontProcess:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(count, file=self._process.stdin, flush=True)
-        reply = json.loads(self._process.stdout.readline())
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError("Clemont's process ended; its error is printed above")
+        reply = json.loads(line)
         return Slice(seconds=reply["seconds"], mib=reply["mib"], alarms=tuple(reply["alarms"]))
 
 

@@ -9,7 +9,9 @@ import json
 import os
 import sys
 import time
+from contextlib import redirect_stdout
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 import pandas as pd
@@ -36,27 +38,34 @@ def resident_mib() -> float:
 
 def main() -> None:
     """Observe as many decisions as each line says."""
+    replies = sys.stdout
     # The kd-tree and SNN backends print their progress.
-    replies, sys.stdout = sys.stdout, sys.stderr
+    with Path(os.devnull).open("w") as silence, redirect_stdout(silence):
+        observe(replies)
+
+
+def observe(replies: TextIO) -> None:
+    """Read numbers of decisions, and write a reply to each."""
     with np.load(sys.argv[1]) as file:
         table = np.column_stack([file["decisions"], file["rows"]]).astype(np.float32)
     columns = pd.Index([DECISION, *(f"c{number}" for number in range(table.shape[1] - 1))])
     # The sample tells the backend the columns and the two decisions.
     both = [int(np.argmax(table[:, 0] == decision)) for decision in (0, 1)]
     monitor = backend(sys.argv[2], pd.DataFrame(table[both], columns=columns), float(sys.argv[3]))
-    observed = 0
+    first = 0
     for line in sys.stdin:
+        last = first + int(line)
         seconds, alarms = 0.0, []
-        for index in range(observed, observed + int(line)):
+        for index in range(first, last):
             row = pd.Series(table[index].copy(), index=columns)
             started = time.process_time()
             found = monitor.observe(row, row_id=index)
             seconds += time.process_time() - started
             if len(found):
                 alarms.append(index)
-        observed += int(line)
         reply = {"seconds": seconds, "mib": resident_mib(), "alarms": alarms}
         print(json.dumps(reply), file=replies, flush=True)
+        first = last
 
 
 if __name__ == "__main__":
