@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -123,13 +124,13 @@ def cost(scale: Scale, say: Say) -> list[Claim]:
     return _cost_claims("world", rows, decisions, score, scale, say)
 
 
-def adult(scale: Scale, say: Say) -> list[Claim]:
+def adult(scale: Scale, say: Say, data: Path) -> list[Claim]:
     """Compare costs on Adult; evenhand scores a network of its shape, whatever its parameters."""
     torch.set_num_threads(1)
-    data = load_adult(_DATA)
-    rows = data.features.numpy()[: scale.pick(full=len(data.features), quick=2_000, smoke=200)]
+    people = load_adult(data)
+    count = scale.pick(full=len(people.features), quick=2_000, smoke=200)
+    rows, labels = people.features.numpy()[:count], people.labels.numpy()[:count]
     unit = unit_range(rows, rows)
-    labels = data.labels.numpy()[: len(rows)]
     decisions = LogisticRegression(max_iter=500).fit(unit, labels).predict(unit) > 0
     subject = make_subject(SMALL)
     target = Target.here()
@@ -278,9 +279,10 @@ def _cost_table(name: str, costs: dict[str, tuple[Cost, Cost]]) -> Table:
     return table
 
 
+_PARTS = {"detection": detection, "cost": cost}
+
 if __name__ == "__main__":
-    _DATA: Path = data_folder((ADULT_FILE,))
     report_parts(
         "Single decisions: flip probability and Clemont",
-        {"detection": detection, "cost": cost, "adult": adult},
+        _PARTS | {"adult": partial(adult, data=data_folder((ADULT_FILE,)))},
     )
