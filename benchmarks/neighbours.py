@@ -125,12 +125,15 @@ def tpr_at(false_positive_rate: float, score: Floats, flips: Bool) -> float:
 def unit_range(rows: Floats, reference: Floats) -> NDArray[np.float32]:
     """Columns scaled so that those of the reference rows fill [0, 1]."""
     low, high = reference.min(0), reference.max(0)
-    return ((rows - low) / _positive(high - low)).astype(np.float32)
+    scaled: NDArray[np.float32] = ((rows - low) / _positive(high - low)).astype(np.float32)
+    return scaled
 
 
 def standardised(rows: Floats, reference: Floats) -> NDArray[np.float32]:
     """Columns scaled by mean and standard deviation of the reference rows."""
-    return ((rows - reference.mean(0)) / _positive(reference.std(0))).astype(np.float32)
+    centred = rows - reference.mean(0)
+    scaled: NDArray[np.float32] = (centred / _positive(reference.std(0))).astype(np.float32)
+    return scaled
 
 
 def _positive(spread: Floats) -> Floats:

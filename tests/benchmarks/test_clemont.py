@@ -26,7 +26,8 @@ FLIPS = RNG.random(90) < 0.4
 def slow_distance(row: int, order: float) -> float:
     """Smallest distance to an earlier row with another decision, one pair at a time."""
     earlier = [other for other in range(row) if DECISIONS[other] != DECISIONS[row]]
-    return min((np.linalg.norm(ROWS[row] - ROWS[o], order) for o in earlier), default=np.inf)
+    gaps = [float(np.linalg.norm(ROWS[row] - ROWS[other], order)) for other in earlier]
+    return min(gaps, default=float("inf"))
 
 
 @pytest.mark.parametrize(("norm", "order"), [("infinity", np.inf), ("l2", 2)])
