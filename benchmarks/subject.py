@@ -24,6 +24,7 @@ from monitor import (
     ProtectedAttribute,
     decide,
 )
+from monitor.fitting.draws import with_chosen_draws
 from monitor.scoring.counterfactual import fit_transport_maps
 from monitor.scoring.robust import robust_spread
 from monitor.scoring.scores import Scores
@@ -164,6 +165,7 @@ def fit_subject(
         spec=_spec(society, protected),
         logit_spread=spread,
     )
+    sensitivity = with_chosen_draws(sensitivity, people.features[cut:], last, seed=seed)
     return Subject(classifier=classifier, sensitivity=sensitivity)
 
 

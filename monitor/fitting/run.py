@@ -1,7 +1,7 @@
 """Fit a bundle: status model, transport maps, baseline and audit, from data with known groups.
 
     rows ─┬─ 50%  training: status model and transport maps
-          ├─ 10%  calibration: temperatures of the status model
+          ├─ 10%  calibration: temperatures of the status model, number of draws
           ├─ 20%  baseline: scores that production is compared with
           └─ 20%  evaluation: the audit
 
@@ -31,6 +31,7 @@ from monitor.drift.reference import DriftReference
 from monitor.errors import FitError, KernelError
 from monitor.fitting.audit import FitAudit, WildRows, audit_attribute
 from monitor.fitting.data import FitData
+from monitor.fitting.draws import with_chosen_draws
 from monitor.fitting.intervals import FlipShareInterval, flip_share_interval
 from monitor.fitting.scored_rows import MOST_SCORED, baseline_of, finite_logits, score_rows
 from monitor.fitting.spec import FitSpec
@@ -161,6 +162,13 @@ def _fit(
         logit_spread=robust_spread(logits),
         first_layer=first_layer(loaded),
     )
+    sensitivity = with_chosen_draws(
+        sensitivity,
+        data.features[calibration],
+        _rows(data.groups, calibration),
+        seed=seed,
+        progress=lambda done, total: report("choosing the number of draws", done, total),
+    )
     baseline_scores = score_rows(
         sensitivity, data.features[baseline_rows], report, "scoring the baseline"
     )
@@ -170,7 +178,7 @@ def _fit(
     files = {
         file: contents,
         "status.pt2": export_classifier(status, bundle_spec.width),
-        "maps.npz": maps_to_npz(maps, sensitivity.logit_spread),
+        "maps.npz": maps_to_npz(sensitivity.maps, sensitivity.logit_spread),
         "baseline.npz": baseline_of(baseline_scores).to_npz(),
         "drift.npz": _drift(baseline_scores, seed).to_npz(),
         "audit.txt": audit.text().encode(),

@@ -16,6 +16,7 @@ from scipy import stats
 from monitor.bundle.manifest import Feature, OneHotGroup
 from monitor.errors import FitError
 from monitor.scoring.counterfactual.dependence import ROWS, Variables, fit_repair
+from monitor.scoring.counterfactual.draws import fewest_draws
 from monitor.scoring.counterfactual.lookup import GRID, OrderedLookup
 from monitor.scoring.counterfactual.transport import TransportMaps
 from monitor.scoring.robust import OrdinaryRange
@@ -118,7 +119,7 @@ def _repaired(
     )
     ranks = _own_ranks(maps, sample, rng)
     repairs = fit_repair(sample, transported, ranks, variables, differs, order)
-    return replace(maps, repairs=repairs)
+    return replace(maps, repairs=repairs, draws=fewest_draws(len(repairs)))
 
 
 def _own_ranks(

@@ -17,7 +17,7 @@ constant tables, so that it compiles into a few loops.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -38,6 +38,17 @@ def scores_of_ranks(ranks: Tensor) -> Tensor:
     """Logit of ranks in [0, 1]; finite at both ends."""
     inside = ranks.clamp(1e-6, 1 - 1e-6)
     return (inside.log() - (1 - inside).log()).clamp(-LIMIT, LIMIT)
+
+
+def _of_group(tables: Tensor, groups: Tensor) -> Tensor:
+    """The table of each row's group, `[k, …]` to `[e, n, …]`, for groups `[e, n, …]`.
+
+    By comparisons: compiled code reads tables one number at a time if their index is computed.
+    """
+    chosen = tables[0]
+    for number in range(1, len(tables)):
+        chosen = torch.where(groups == number, tables[number], chosen)
+    return chosen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +76,16 @@ class Repair:
     weight: Tensor
     bias: Tensor
     residuals: Tensor
+    _weight: Tensor = field(init=False, repr=False, compare=False)
+    _slope: Tensor = field(init=False, repr=False, compare=False)
+    _width: Tensor = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        width = self.residuals.diff(dim=2)
+        # Sums over ramps and intervals run along the last dimension, which is vectorized.
+        object.__setattr__(self, "_weight", self.weight.transpose(1, 2).contiguous())
+        object.__setattr__(self, "_width", width)
+        object.__setattr__(self, "_slope", 1 / width.clamp_min(1e-6))
 
     @property
     def size(self) -> int:
@@ -78,50 +99,52 @@ class Repair:
 
         Args:
             ranks: Ranks of the free variables in the source group, in [0, 1].
-            before: The rows, `[n, d]`.
-            after: The rows with each predictor transported by itself, `[e, n, d]`; None if no
+            before: Values that the ramps read, `[n, b]`.
+            after: The same with each predictor transported by itself, `[e, n, b]`; None if no
                 predictor moves.
             sources: Index of the group to which each row is assumed to belong, int64 `[e, n]`.
             targets: Index of the group to which it is transported, int64 `[e, n]`.
         """
-        scores = scores_of_ranks(ranks)
-        mean, scale = self._moments(before)
-        row = torch.arange(before.shape[0])
-        residual = (scores - mean[sources, row]) / scale[sources, row]
+        mean, scale = self._moments(before[None], sources)
+        residual = (scores_of_ranks(ranks) - mean) / scale
         residual = self._residuals(residual, sources, targets)
-        if after is None:
-            mean, scale = mean[targets, row], scale[targets, row]
-        else:
-            mean, scale = self._moments(after)
-            at = torch.arange(after.shape[0])[:, None]
-            mean, scale = mean[targets, at, row], scale[targets, at, row]
+        mean, scale = self._moments(before[None] if after is None else after, targets)
         moved = (mean + scale * residual).sigmoid()
         return torch.where(self.repaired[sources, targets], moved, ranks)
 
-    def _moments(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """μ and σ of the scores in every group, `[…, d]` to `[k, …, m]` each."""
-        ramps = ((features[..., self.columns] - self.start) * self.slope).clamp(0, 1)
-        shape = (len(self.weight), *(1,) * (features.dim() - 1), -1)
-        flat = ramps.flatten(0, -2) @ self.weight
-        both = flat.reshape(len(self.weight), *features.shape[:-1], -1) + self.bias.reshape(shape)
+    def _moments(self, values: Tensor, groups: Tensor) -> tuple[Tensor, Tensor]:
+        """μ and σ of the scores in one group per row, `[e, n, m]` each.
+
+        Args:
+            values: Values that the ramps read, `[e, n, b]`, or `[1, n, b]` if draws share them.
+            groups: Index of the group, int64 `[e, n]`.
+        """
+        ramps = ((values - self.start) * self.slope).clamp(0, 1)[:, :, None]
+        if len(values) == 1:
+            # Every group once, instead of once per draw.
+            sums = (ramps * self._weight[:, None]).sum(3) + self.bias[:, None]
+            both = _of_group(sums, groups[:, :, None])
+        else:
+            weight = _of_group(self._weight, groups[:, :, None, None])
+            both = (ramps * weight).sum(3) + _of_group(self.bias, groups[:, :, None])
         return both[..., : self.size], both[..., self.size :].exp()
 
     def _residuals(self, residual: Tensor, sources: Tensor, targets: Tensor) -> Tensor:
-        """Residuals of the same rank in the target group, `[e, n, m]`."""
-        quantiles = self.residuals[sources]
-        start, width = quantiles[..., :-1], (quantiles[..., 1:] - quantiles[..., :-1])
-        steps = width.shape[-1]
-        rise = (residual[..., None] - start) / width.clamp_min(1e-6)
-        ranks = rise.clamp(0, 1).sum(-1) / steps
-        position = ranks * steps
-        below = position.long().clamp(0, steps - 1)
-        target = self.residuals[targets]
-        lower, upper = (
-            target.gather(-1, index[..., None]).squeeze(-1) for index in (below, below + 1)
-        )
+        """Residuals of the same rank in the target group, `[e, n, m]`.
+
+        Both quantile functions have the same levels, so that each interval of the source becomes
+        that interval of the target: a sum over intervals without any look-up.
+        """
+        source, target = sources[:, :, None], targets[:, :, None]
+        start = _of_group(self.residuals[..., :-1], source[..., None])
+        slope = _of_group(self._slope, source[..., None])
+        width = _of_group(self._width, target[..., None])
+        rise = (((residual[..., None] - start) * slope).clamp(0, 1) * width).sum(3)
         # Beyond the observed residuals, their distance from the ends stays.
-        inside = torch.minimum(torch.maximum(residual, quantiles[..., 0]), quantiles[..., -1])
-        return lower + (position - below) * (upper - lower) + (residual - inside)
+        lowest = _of_group(self.residuals[..., 0], source)
+        highest = _of_group(self.residuals[..., -1], source)
+        inside = torch.minimum(torch.maximum(residual, lowest), highest)
+        return _of_group(self.residuals[..., 0], target) + rise + (residual - inside)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Named arrays for storage."""

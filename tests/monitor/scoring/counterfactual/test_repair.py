@@ -54,7 +54,7 @@ def test_ranks_equal_those_of_a_slow_version(maps):
     for source, target in ((0, 1), (1, 0)):
         ours = repair.ranks(
             torch.from_numpy(ranks),
-            torch.from_numpy(rows),
+            torch.from_numpy(rows)[:, repair.columns],
             None,
             torch.full((1, 40), source),
             torch.full((1, 40), target),
@@ -77,6 +77,25 @@ def test_stored_maps_transport_as_before(maps):
                 original.apply(rows, 0, 1, uniforms, order),
                 loaded.apply(rows, 0, 1, uniforms, order),
             )
+
+
+def test_two_orders_at_once_equal_each_order_alone():
+    """They share ranks and categories, and each has repairs of its own."""
+    rows, groups = correlation_only(1)
+    maps = fitted(rows, groups, numeric(3))
+    assert maps.orders == 2
+    features = torch.from_numpy(rows[:100].astype(np.float32))
+    uniforms = torch.rand(3, 100, maps.n_uniforms, generator=torch.Generator().manual_seed(3))
+    sources = torch.tensor([0, 1, 1])[:, None].expand(3, 100)
+    both = maps.transport(features, sources, 1 - sources, uniforms)
+    alone = [maps.transport(features, sources, 1 - sources, uniforms, (o,)) for o in range(2)]
+    assert torch.equal(both.features, torch.cat([one.features for one in alone]))
+    assert torch.equal(both.moved, torch.cat([one.moved for one in alone]))
+    assert not torch.equal(alone[0].features, alone[1].features)
+    for draw in range(3):
+        source = int(sources[draw, 0])
+        expected = maps.apply(features, source, 1 - source, uniforms[draw], 1)
+        assert torch.allclose(alone[1].features[draw], expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(
