@@ -254,6 +254,12 @@ def _verdict(audit: AttributeAudit) -> str:
             "transport maps do not explain the difference between the groups, and flip "
             "probabilities are too low."
         )
+    if interval is not None and not interval.identified:
+        return (
+            "The level is not identified: it depends on which of several features the group "
+            f"affects, from {interval.lowest_order:.1%} to {interval.highest_order:.1%} (see "
+            "Assumptions)."
+        )
     if interval is None or interval.enough_rows:
         return f"That is {_size(audit.headline[0])}."
     return (
@@ -279,8 +285,9 @@ def _assumptions(name: str, dependence: tuple[Mapping[str, tuple[str, ...]], ...
     if len(orders) == 1:
         return f"{text}."
     return (
-        f"{text}; or {orders[1]}. The data do not identify which is right, so scores average over "
-        "both. A causal order in the spec (`order`) decides it."
+        f"{text}; or {'; or '.join(orders[1:])}. The data do not identify which is right, so "
+        f"scores average over {'both' if len(orders) == 2 else 'all'}. A causal order in the spec "
+        "(`order`) decides it."
     )
 
 

@@ -382,7 +382,7 @@ def _dependence(maps: TransportMaps, spec: BundleSpec) -> tuple[dict[str, tuple[
         given: dict[str, tuple[str, ...]] = {}
         for repair in repairs:
             for index, column in enumerate(repair.free.tolist()):
-                used = repair.weight[:, :, index].any(0)
+                used = repair.weight[:, : len(repair.columns), index].any(0)
                 read = [names[i] for i in repair.columns[used].tolist()]
                 given[names[column]] = tuple(dict.fromkeys(groups.get(n, n) for n in read))
         orders.append(given)
