@@ -148,7 +148,7 @@ def _interval(
         refit,
         people.features,
         people.groups[attribute.name],
-        attribute.name,
+        attribute,
         n_refits=_REFITS,
         seed=seed,
     )

@@ -309,7 +309,7 @@ def _intervals(
             refit,
             data.features,
             data.groups[attribute.name],
-            attribute.name,
+            attribute,
             n_refits=n_refits,
             seed=seed,
             progress=lambda done, total: report(

@@ -11,8 +11,9 @@ from tests.monitor.fitting.shifted_group import TRUE_SHARE, draw, interval
 
 def made(share, low, high, rows=1_000):
     return FlipShareInterval(
-        share=share, low=low, high=high, standard_error=0.0, map_error=0.0, rows=rows, refits=20
-    )
+        share=share, low=low, high=high, standard_error=0.0, map_error=0.0, rows=rows, refits=20,
+        pairs=(),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.05, 0.4, 1.0, 8.0])
