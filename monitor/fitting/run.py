@@ -33,6 +33,7 @@ from monitor.fitting.audit import FitAudit, WildRows, audit_attribute
 from monitor.fitting.data import FitData
 from monitor.fitting.intervals import FlipShareInterval, flip_share_interval
 from monitor.fitting.scored_rows import MOST_SCORED, baseline_of, finite_logits, score_rows
+from monitor.fitting.separability import separability
 from monitor.fitting.spec import FitSpec
 from monitor.scoring.compiling import compile_kernel
 from monitor.scoring.counterfactual import TransportMaps, fit_transport_maps
@@ -351,6 +352,13 @@ def _audit(
             sensitivity.feature_shares(explained, attribute.name),
             intervals.get(attribute.name),
             _dependence(sensitivity.maps[attribute.name], spec),
+            separability(
+                sensitivity.maps[attribute.name],
+                attribute,
+                (training, data.groups[attribute.name][parts["training"]]),
+                (data.features[rows], groups),
+                seed=spec.fitted.seed,
+            ),
         )
     return FitAudit(
         model=f"{spec.model.name} version {spec.model.version}",

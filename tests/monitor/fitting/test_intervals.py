@@ -66,6 +66,9 @@ def test_a_dependence_that_the_maps_miss_extends_the_interval_to_the_right_side(
     gap = (woman > -3).mean() - (men > -3).mean()
     assert result.map_error == pytest.approx(abs(gap), abs=4 * np.sqrt(0.05 / 800))
     assert result.share + 0.5 * result.map_error < result.high
+    for pair in result.pairs:
+        assert pair.unexplained
+        assert abs(pair.miss) == pytest.approx(abs(gap), abs=4 * np.sqrt(0.05 / 800))
 
 
 @pytest.mark.parametrize(
