@@ -85,9 +85,8 @@ def _table(pairs: Sequence[PairShare], favourable: str, unfavourable: str) -> li
         return []
     ordered = sorted(pairs, key=lambda pair: -pair.changed.share)
     shown, others = ordered[:_MOST_PAIRS], ordered[_MOST_PAIRS:]
-    rows = [
-        ("", "changed", "95% interval", f"to {favourable!r}", f"to {unfavourable!r}", "on balance")
-    ]
+    heading = ("changed", "95% interval", f"to {favourable!r}", f"to {unfavourable!r}")
+    rows: list[tuple[str, ...]] = [("", *heading, "on balance")]
     rows += [
         (
             as_other(pair),
@@ -100,11 +99,11 @@ def _table(pairs: Sequence[PairShare], favourable: str, unfavourable: str) -> li
         for pair in shown
     ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
+    introduction = (
         "Decisions about members of one group that would change as members of another, and "
-        f"whether the group loses or gains on balance (gets {favourable!r} less or more often):",
-        *("  " + "  ".join(_cells(row, widths)).rstrip() for row in rows),
-    ]
+        f"whether the group loses or gains on balance (gets {favourable!r} less or more often):"
+    )
+    lines = [introduction, *("  " + "  ".join(_cells(row, widths)).rstrip() for row in rows)]
     if others:
         largest = others[0].changed.share
         lines.append(f"{_pairs(len(others)).capitalize()} more, of at most {largest:.1%} each.")

@@ -1,6 +1,6 @@
 """Shares of decisions about members of one group that would change as members of another.
 
-    gained   unfavourable in the own group s, favourable in group t: members of s lose by their group
+    gained   unfavourable in the own group s, favourable in group t: being in s costs the decision
     lost     favourable in s, unfavourable in t
     miss     rate of the favourable decision in t, minus that of members of s transported to t
 
