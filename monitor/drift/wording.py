@@ -19,7 +19,8 @@ _CHANGES = {
 }
 _OTHERS = {
     "share": (
-        "the share of decisions that would flip for at least one other group is above the baseline's"
+        "the share of decisions that would flip for at least one other group is above the "
+        "baseline's"
     ),
     "margin": "scores have moved up or down",
     "status": "the population has changed in features that predict the group",

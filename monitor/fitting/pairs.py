@@ -77,7 +77,7 @@ class PairShare:
         lost: Share that would change from favourable to unfavourable.
         rate: Rate of the favourable decision in the source.
         target_rate: Rate of the favourable decision in the target.
-        net_margin: Half of the width of the 95% interval of gained − lost.
+        net_margin: Half of the width of the 95% interval of gained − lost, without the miss.
         miss_margin: Half of the width of the interval of the miss, at 95% for all pairs together.
     """
 
@@ -127,10 +127,13 @@ class PairShare:
     @property
     def balance(self) -> Literal["loses", "gains", "unclear"]:
         """What belonging to the source instead of the target does to its members on balance."""
-        net = self.gained.share - self.lost.share
-        if not self.established or abs(net) <= self.net_margin:
+        if not self.established:
             return "unclear"
-        return "loses" if net > 0 else "gains"
+        net = self.gained.share - self.lost.share
+        # A right map changes the rate to that of the target.
+        low = net - self.net_margin + min(self.miss, 0.0)
+        high = net + self.net_margin + max(self.miss, 0.0)
+        return "loses" if low > 0 else "gains" if high < 0 else "unclear"
 
 
 def row_changes(favoured: _Floats, own: NDArray[np.int64]) -> _Floats:

@@ -84,6 +84,20 @@ def test_directions_follow_the_favourable_decision(monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("gained", "lost", "target_rate", "balance"),
+    [
+        (0.2, 0.05, 0.45, "loses"),
+        (0.05, 0.2, 0.15, "gains"),
+        (0.2, 0.19, 0.31, "unclear"),
+        # The groups' rates contradict what the maps say.
+        (0.22, 0.19, 0.29, "unclear"),
+    ],
+)
+def test_the_balance_is_clear_if_its_interval_excludes_zero(gained, lost, target_rate, balance):
+    assert made(gained=gained, lost=lost, target_rate=target_rate).balance == balance
+
+
+@pytest.mark.parametrize(
     ("pair", "misses", "established"),
     [
         (made(target_rate=0.45), False, True),
