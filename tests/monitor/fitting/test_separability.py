@@ -28,7 +28,8 @@ def draw(n, seed, *, interaction):
 def test_an_interaction_of_three_features_that_no_pair_shows_is_seen(interaction):
     """H0: transported rows have the distribution of real ones; AUC = 0.5."""
     training, held_out = (draw(3_000, seed, interaction=interaction) for seed in (1, 2))
-    maps = fit_transport_maps(*training, FEATURES, (), 2, repair=True)
+    features, groups = training
+    maps = fit_transport_maps(features, groups, FEATURES, (), 2, repair=True)
     # No pair of features shows the interaction, so there is nothing to repair.
     assert maps.repairs == ()
     results = separability(maps, GROUP, training, held_out, seed=0)
@@ -42,5 +43,6 @@ def test_an_interaction_of_three_features_that_no_pair_shows_is_seen(interaction
 
 def test_pairs_with_few_held_out_rows_are_left_out():
     training, held_out = draw(400, 3, interaction=False), draw(100, 4, interaction=False)
-    maps = fit_transport_maps(*training, FEATURES, (), 2)
+    features, groups = training
+    maps = fit_transport_maps(features, groups, FEATURES, (), 2)
     assert separability(maps, GROUP, training, held_out, seed=0) == ()
