@@ -31,6 +31,7 @@ ONLY_IN = {
         "monitor.fitting.intervals",
         "monitor.fitting.run",
         "monitor.fitting.scored_rows",
+        "monitor.fitting.separability",
         "monitor.fitting.update",
         "monitor.scoring.judge",
         "monitor.scoring.scorer",

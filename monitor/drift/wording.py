@@ -20,7 +20,10 @@ _CHANGES = {
     "unclear": "the expected change for another group has risen; the cause is not decided yet",
 }
 _OTHERS = {
-    "share": "the share of decisions that would flip for another group is above the baseline's",
+    "share": (
+        "the share of decisions that would flip for at least one other group is above the "
+        "baseline's"
+    ),
     "margin": "scores have moved up or down",
     "status": "the population has changed in features that predict the group",
 }

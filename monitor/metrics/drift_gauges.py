@@ -44,8 +44,8 @@ class DriftGauges(Collector):
         labels = ("attribute", "window")
         share = GaugeMetricFamily(
             "evenhand_flip_share_ratio",
-            "Estimated share of decisions that would flip for another group: over all predictions, "
-            "over the rolling window, since an alarm change, and in the baseline.",
+            "Estimated share of decisions that would flip for at least one other group: over all "
+            "predictions, over the rolling window, since an alarm change, and in the baseline.",
             labels=labels,
         )
         low, high = (
