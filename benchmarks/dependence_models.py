@@ -6,10 +6,10 @@ THREE_GROUPS      shares 80%, 15% and 5%; mixed kinds of features
 ONE_SIDED         proxies that vary in one group only: the others all have the value zero
 HEAVY_TAILS       skewed amounts of money with very long tails, shifted by the group
 CATEGORY_RELATION a category and a count whose relation depends on the group
-EXCLUSIVE_OR      a number follows the exclusive or of two flags, with the other sign in one group;
-                  no pair of features differs
+EXCLUSIVE_OR      a number follows the exclusive or of two flags, in the other direction in one
+                  group; no pair of features differs
 MEDIATOR_CHAIN    the group shifts the first feature of a chain, which ends in a square
-FOLDED            a number rises with the distance of another from its median in one group and
+FOLDED            a number rises with the distance of another from its median in one group, and
                   falls in the other; no correlation differs
 """
 

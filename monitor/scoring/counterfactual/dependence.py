@@ -35,6 +35,8 @@ ROWS = 20_000
 RANKS = (-1, 0, 1)
 # Bins of μ with a table of residuals each, and the rows of the smallest group in a bin.
 _MOST_BINS, _LEAST_IN_BIN = 6, 150
+# Edge of a bin without rows, above any μ.
+_ABOVE = 1e30
 _RESIDUAL_GRID = np.linspace(0, 1, 33)
 # Two groups, and two or three variables.
 _Groups = tuple[int, int]
@@ -172,12 +174,12 @@ def _fit_level(
     scores = [scores_of_ranks(torch.from_numpy(r[:, free])).numpy() for r in ranks]
     moments = [ramps.fit(rows, z) for rows, z in zip(members, scores, strict=True)]
     bins = min(max(min(map(len, members)) // _LEAST_IN_BIN, 1), _MOST_BINS)
-    centres, tables = [], []
+    edges, tables = [], []
     for rows, z, fitted in zip(members, scores, moments, strict=True):
         mean, scale = ramps.moments(rows, fitted)
         both = zip(mean.T, ((z - mean) / scale).T, strict=True)
         own = [_residual_tables(*columns, bins) for columns in both]
-        centres.append([centre for centre, _ in own])
+        edges.append([edge for edge, _ in own])
         tables.append([table for _, table in own])
     repaired = np.zeros((count, count, len(free)), bool)
     for (s, t), part in moves.predictors.items():
@@ -191,25 +193,24 @@ def _fit_level(
         products=torch.from_numpy(np.ascontiguousarray(ramps.products)),
         weight=torch.from_numpy(np.stack([m[1:] for m in moments]).astype(np.float32)),
         bias=torch.from_numpy(np.stack([m[0] for m in moments]).astype(np.float32)),
-        centres=torch.tensor(np.array(centres), dtype=torch.float32),
+        edges=torch.tensor(np.array(edges), dtype=torch.float32),
         residuals=torch.tensor(np.array(tables), dtype=torch.float32),
     )
 
 
 def _residual_tables(mean: Float, residuals: Float, bins: int) -> tuple[Float, Float]:
-    """Means of μ in bins `[z]`, and quantiles of the residuals in them `[z, q]`.
+    """Edges between bins of μ `[z − 1]`, and quantiles of the residuals in them `[z, q]`.
 
     A shape that changes with the location is that of a rank near one of its ends: a lower half of
     all ranks is skewed to the left in scores, an upper half to the right.
     """
     levels = np.unique(np.sort(mean)[np.arange(1, bins) * len(mean) // bins])
-    # Rounding must not divide the rows of one category.
-    own = np.searchsorted(levels + 1e-6, mean)
-    parts = [own == number for number in np.unique(own)]
-    centres = [float(mean[part].mean()) for part in parts]
-    tables = [np.quantile(residuals[part], _RESIDUAL_GRID) for part in parts]
-    # Fewer bins, because many rows have the same μ: the last table again, above any μ.
-    while len(centres) < bins:
-        centres.append(max(centres[-1], 0.0) + 1e3)
-        tables.append(tables[-1])
-    return np.array(centres), np.array(tables)
+    # Halfway to the next value, so that rounding moves no row of a category into another bin.
+    above = [mean[mean > level + 1e-6].min(initial=np.inf) for level in levels]
+    edges = np.full(bins - 1, _ABOVE)
+    inner = [(low + high) / 2 for low, high in zip(levels, above, strict=True) if high < np.inf]
+    edges[: len(inner)] = inner
+    own = np.searchsorted(edges, mean)
+    parts = [residuals[own == number] for number in range(bins)]
+    tables = [np.quantile(part if len(part) else residuals, _RESIDUAL_GRID) for part in parts]
+    return edges, np.array(tables)

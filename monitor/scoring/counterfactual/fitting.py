@@ -16,6 +16,7 @@ from scipy import stats
 from monitor.bundle.manifest import Feature, OneHotGroup
 from monitor.errors import FitError
 from monitor.scoring.counterfactual.dependence import ROWS, Rules
+from monitor.scoring.counterfactual.draws import fewest_draws
 from monitor.scoring.counterfactual.lookup import GRID
 from monitor.scoring.counterfactual.orders import repaired_orders
 from monitor.scoring.counterfactual.pairs import Variables
@@ -116,7 +117,7 @@ def _repaired(
         variables=variables, differs=differs, order=np.asarray(order, float), binary=binary
     )
     repairs = repaired_orders(maps, sample, rules, rng)
-    return replace(maps, repairs=repairs)
+    return replace(maps, repairs=repairs, draws=fewest_draws(len(repairs)))
 
 
 def _quantiles(

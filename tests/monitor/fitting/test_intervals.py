@@ -23,6 +23,7 @@ def made(share, low, high, rows=1_000):
         refits=20,
         lowest_order=share,
         highest_order=share,
+        pairs=(),
     )
 
 
@@ -76,6 +77,9 @@ def test_a_dependence_that_the_maps_miss_extends_the_interval_to_the_right_side(
     gap = (woman > -3).mean() - (men > -3).mean()
     assert result.map_error == pytest.approx(abs(gap), abs=4 * np.sqrt(0.05 / 800))
     assert result.share + 0.5 * result.map_error < result.high
+    for pair in result.pairs:
+        assert pair.unexplained
+        assert abs(pair.miss) == pytest.approx(abs(gap), abs=4 * np.sqrt(0.05 / 800))
 
 
 def test_the_interval_covers_all_causal_orders_that_the_data_do_not_tell_apart():
@@ -100,7 +104,9 @@ def test_the_interval_covers_all_causal_orders_that_the_data_do_not_tell_apart()
             logit_spread=1.0,
         )
 
-    result = flip_share_interval(refit, features, groups, "sex", n_refits=2, seed=0)
+    result = flip_share_interval(
+        refit, features, groups, SPEC.protected_attributes[0], n_refits=2, seed=0
+    )
     # Given the second, the first moves, and no decision changes.
     assert result.lowest_order == pytest.approx(0, abs=0.01)
     assert result.highest_order == pytest.approx(true_share, abs=0.03)

@@ -46,8 +46,8 @@ def slow_rank(repair: Repair, rank: float, row: np.ndarray, source: int, target:
         return mean, np.exp(log_scale)
 
     def table(group: int, mean: float) -> np.ndarray:
-        centres, tables = repair.centres[group, 0].numpy(), repair.residuals[group, 0].numpy()
-        return np.array([np.interp(mean, centres, column) for column in tables.T])
+        number = sum(mean > edge for edge in repair.edges[group, 0].tolist())
+        return repair.residuals[group, 0, number].numpy()
 
     score = np.clip(np.log(rank / (1 - rank)), -LIMIT, LIMIT)
     mean, scale = moments(source)
@@ -70,7 +70,7 @@ def test_ranks_equal_those_of_a_slow_version(which, request):
     for source, target in ((0, 1), (1, 0)):
         ours = repair.ranks(
             torch.from_numpy(ranks),
-            torch.from_numpy(rows),
+            torch.from_numpy(rows)[:, repair.columns],
             None,
             torch.full((1, 40), source),
             torch.full((1, 40), target),
@@ -95,6 +95,25 @@ def test_stored_maps_transport_as_before(maps, maps_with_products):
             )
 
 
+def test_two_orders_at_once_equal_each_order_alone():
+    """They share ranks and categories, and each has repairs of its own."""
+    rows, groups = correlation_only(1)
+    maps = fitted(rows, groups, numeric(3))
+    assert maps.orders == 2
+    features = torch.from_numpy(rows[:100].astype(np.float32))
+    uniforms = torch.rand(3, 100, maps.n_uniforms, generator=torch.Generator().manual_seed(3))
+    sources = torch.tensor([0, 1, 1])[:, None].expand(3, 100)
+    both = maps.transport(features, sources, 1 - sources, uniforms)
+    alone = [maps.transport(features, sources, 1 - sources, uniforms, (o,)) for o in range(2)]
+    assert torch.equal(both.features, torch.cat([one.features for one in alone]))
+    assert torch.equal(both.moved, torch.cat([one.moved for one in alone]))
+    assert not torch.equal(alone[0].features, alone[1].features)
+    for draw in range(3):
+        source = int(sources[draw, 0])
+        expected = maps.apply(features, source, 1 - source, uniforms[draw], 1)
+        assert torch.allclose(alone[1].features[draw], expected, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
@@ -104,8 +123,7 @@ def test_stored_maps_transport_as_before(maps, maps_with_products):
         ("free", lambda a: a + 50, "ordered features"),
         ("weight", lambda a: a[:, :-1], "expected"),
         ("products", lambda a: a + 500, "ramps that do not exist"),
-        ("centres", lambda a: a[:, :, :-1], "expected"),
-        ("centres", lambda a: a * 0, "strictly increasing"),
+        ("edges", lambda a: a[:, :, :-1], "expected"),
     ],
 )
 def test_damaged_arrays_are_refused(maps_with_products, name, change, message):
@@ -116,11 +134,13 @@ def test_damaged_arrays_are_refused(maps_with_products, name, change, message):
 
 
 def test_a_repair_that_was_stored_without_bins_and_products_is_read(maps):
-    """It has one table."""
+    """It has one bin."""
     arrays = maps.to_arrays()
-    for name in ("centres", "residuals"):
-        arrays[f"repair_0_0_{name}"] = arrays[f"repair_0_0_{name}"][:, :, :1]
-    old = {k: v for k, v in arrays.items() if not k.endswith(("_products", "_centres"))}
+    one = {"edges": (2, 1, 0), "residuals": (2, 1, 1, -1)}
+    for name in one:
+        key = f"repair_0_0_{name}"
+        arrays[key] = arrays[key][:, :, : one[name][2]]
+    old = {k: v for k, v in arrays.items() if not k.endswith(("_products", "_edges"))}
     old["repair_0_0_residuals"] = old["repair_0_0_residuals"][:, :, 0]
     rows = torch.from_numpy(interaction(3)[0][:50].astype(np.float32))
     uniforms = torch.full((50, maps.n_uniforms), 0.5)
