@@ -178,9 +178,9 @@ def _fit_level(
     for rows, z, fitted in zip(members, scores, moments, strict=True):
         mean, scale = ramps.moments(rows, fitted)
         both = zip(mean.T, ((z - mean) / scale).T, strict=True)
-        own = [_residual_tables(*columns, bins) for columns in both]
-        edges.append([edge for edge, _ in own])
-        tables.append([table for _, table in own])
+        by_variable = [_residual_tables(*columns, bins) for columns in both]
+        edges.append([edge for edge, _ in by_variable])
+        tables.append([table for _, table in by_variable])
     repaired = np.zeros((count, count, len(free)), bool)
     for (s, t), part in moves.predictors.items():
         repaired[s, t] = repaired[t, s] = [index in part for index in free]

@@ -49,7 +49,7 @@ def differing_triples(
     found: dict[tuple[int, int, int], float] = {}
     tests = 0
     for first in range(len(owner) - 2):
-        gap, variance = 0.0, 0.0
+        gap = variance = np.zeros((1, 1))
         for part in parts:
             products = part[:, first, None] * part[:, first + 1 :]
             mean = (products.T @ part[:, first + 1 :] / len(part)).astype(float)

@@ -111,6 +111,6 @@ def test_triples_of_equal_groups_are_rejected_at_the_stated_level():
         rows[:, 1] = np.exp(3 * rows[:, 1])
         rows[:, 2] = rng.random(800) < 0.03
         trade = rng.random((800, 1)) < np.array([0.1, 1.0])
-        rows = np.column_stack([rows, trade[:, 0], ~trade[:, 0]]).astype(np.float32)
-        rejected += bool(differing_triples(rows[:320], rows[320:], variables))
+        table = np.column_stack([rows, trade[:, 0], ~trade[:, 0]]).astype(np.float32)
+        rejected += bool(differing_triples(table[:320], table[320:], variables))
     assert rejected <= stats.binom.ppf(0.999, 400, 0.001)
