@@ -1,0 +1,240 @@
+"""Encodes raw inputs as the classifier's features, vectorised over rows.
+
+Rows of raw inputs are a float64 matrix `[n, r]`: numbers as they are, categories as their index in
+the declared list. Missing numbers are NaN; `MISSING` and `NOT_LISTED` are codes of categories.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.bundle.inputs import RawCategory, RawNumber, Step, Substitute
+from monitor.errors import EncodingError
+
+if TYPE_CHECKING:
+    from monitor.bundle.manifest import BundleSpec
+
+__all__ = ["MISSING", "NOT_LISTED", "Encoding", "apply_steps", "category_text"]
+
+# Codes of categories; also indices from the end of a category's table.
+MISSING, NOT_LISTED = -1, -2
+
+Raw = NDArray[np.float64]
+
+
+class Encoding:
+    """The encoding of a model with raw inputs.
+
+    Attributes:
+        inputs: Raw inputs, in the order of the columns of raw rows.
+        names: Names of the raw inputs.
+    """
+
+    def __init__(self, inputs: Sequence[RawNumber | RawCategory], features: Sequence[str]) -> None:
+        self.inputs = tuple(inputs)
+        self.names = [raw.name for raw in inputs]
+        self._width = len(features)
+        self._features = list(features)
+        position = {name: index for index, name in enumerate(features)}
+        self._input_of = {name: raw.name for raw in inputs for name in raw.columns}
+        self._writers = [_writer(raw, position) for raw in inputs]
+        self._refused = np.array([_refused(raw) for raw in inputs]).T
+        self._codes = [_codes(raw) for raw in inputs]
+        self._numeric_codes = [_numeric_codes(codes) for codes in self._codes]
+
+    @classmethod
+    def of(cls, spec: BundleSpec) -> Encoding | None:
+        """The encoding of a bundle; None if it has no raw inputs."""
+        if not spec.inputs:
+            return None
+        return cls(spec.inputs, [feature.name for feature in spec.features])
+
+    def encode(self, raw: Raw) -> NDArray[np.float32]:
+        """Encoded features `[n, d]` of raw rows `[n, r]`.
+
+        Raises:
+            EncodingError: A missing or unseen value is refused.
+        """
+        self._check(raw)
+        features = np.empty((len(raw), self._width), np.float32)
+        with np.errstate(all="ignore"):
+            for column, write in enumerate(self._writers):
+                write(raw[:, column], features)
+        return features
+
+    def input_of(self, column: int) -> str:
+        """Name of the raw input that writes an encoded column."""
+        return self._input_of[self._features[column]]
+
+    def codes_of_texts(self, index: int, texts: Sequence[bytes]) -> Raw:
+        """Codes of the categories of one input, `[n]`; an empty text is missing."""
+        code = self._codes[index].get
+        return np.array([code(text, NOT_LISTED) for text in texts], np.float64)
+
+    def codes_of_numbers(self, index: int, values: NDArray[np.generic]) -> Raw:
+        """Codes of categories that were sent as numbers, `[n]`; NaN is missing."""
+        if values.dtype == bool:
+            texts = [b"true" if value else b"false" for value in values.tolist()]
+            return self.codes_of_texts(index, texts)
+        code = self._numeric_codes[index].get
+        numbers = values.astype(np.float64)
+        codes = np.array([code(value, NOT_LISTED) for value in numbers.tolist()], np.float64)
+        codes[np.isnan(numbers)] = MISSING
+        return codes
+
+    def _check(self, raw: Raw) -> None:
+        absent, missing, unseen = self._refused
+        bad = (np.isnan(raw) & absent) | ((raw == MISSING) & missing)
+        bad |= (raw == NOT_LISTED) & unseen
+        if not bad.any():
+            return
+        column = int(bad.any(0).argmax())
+        rows, raw_input = bad[:, column], self.inputs[column]
+        first = int(rows.argmax())
+        is_unseen = isinstance(raw_input, RawCategory) and raw[first, column] == NOT_LISTED
+        reason = "is not one of its categories" if is_unseen else "is missing"
+        raise EncodingError(raw_input.name, reason, first, int(rows.sum()))
+
+
+def apply_steps(values: Raw, steps: Sequence[Step]) -> Raw:
+    """Values after some steps, in float64."""
+    for step in steps:
+        ((name, operand),) = step.operation.items()
+        values = _operation(name, operand)(values)
+    return values
+
+
+def category_text(value: object) -> str:
+    """Text of a category: whole numbers without a decimal point, `true` and `false`."""
+    if isinstance(value, bool | np.bool_):
+        return "true" if value else "false"
+    if isinstance(value, int | float | np.integer | np.floating):
+        number = float(value)
+        return str(int(number)) if number.is_integer() else repr(number)
+    return str(value)
+
+
+def _operation(name: str, operand: object) -> Callable[[Raw], Raw]:
+    """One step as a function; compiled once, since it runs for every request."""
+    if name == "function":
+        return {"log": np.log, "log1p": np.log1p}[str(operand)]
+    if name == "clip":
+        assert isinstance(operand, tuple)
+        low, high = operand
+        return lambda values: np.clip(values, low, high)
+    assert isinstance(operand, float)
+    constant, ufunc = (
+        operand,
+        {
+            "add": np.add,
+            "subtract": np.subtract,
+            "multiply": np.multiply,
+            "divide": np.divide,
+        }[name],
+    )
+    return lambda values: ufunc(values, constant)
+
+
+def _operations(steps: Sequence[Step]) -> list[Callable[[Raw], Raw]]:
+    return [_operation(*item) for step in steps for item in step.operation.items()]
+
+
+def _writer(
+    raw: RawNumber | RawCategory, position: Mapping[str, int]
+) -> Callable[[Raw, NDArray[np.float32]], None]:
+    """Function that writes the encoded columns `[n, d]` from the column of an input, `[n]`."""
+    if isinstance(raw, RawCategory):
+        return _category_writer(raw, [position[name] for name in raw.columns])
+    return _number_writer(raw, position)
+
+
+def _number_writer(
+    raw: RawNumber, position: Mapping[str, int]
+) -> Callable[[Raw, NDArray[np.float32]], None]:
+    column, steps, impute = position[raw.columns[0]], _operations(raw.steps), raw.impute
+    indicator = raw.indicator
+
+    def write(values: Raw, features: NDArray[np.float32]) -> None:
+        if impute is not None:
+            values = np.where(np.isnan(values), impute, values)
+        for step in steps:
+            values = step(values)
+        features[:, column] = values
+
+    if indicator is None:
+        return write
+    flag, flag_steps = position[indicator.column], indicator.steps
+    present, absent = apply_steps(np.array([0.0, 1.0]), flag_steps).astype(np.float32)
+
+    def write_both(values: Raw, features: NDArray[np.float32]) -> None:
+        features[:, flag] = np.where(np.isnan(values), absent, present)
+        write(values, features)
+
+    return write_both
+
+
+def _category_writer(
+    raw: RawCategory, columns: list[int]
+) -> Callable[[Raw, NDArray[np.float32]], None]:
+    table = _table(raw)
+    start = columns[0]
+    # A slice is written several times faster than a list of columns.
+    adjacent = columns == list(range(start, start + len(columns)))
+    target = slice(start, start + len(columns)) if adjacent else columns
+
+    def write(values: Raw, features: NDArray[np.float32]) -> None:
+        features[:, target] = table[values.astype(np.intp)]
+
+    return write
+
+
+def _table(raw: RawCategory) -> NDArray[np.float32]:
+    """Encoded columns by code, `[k + 2, c]`; the last rows are unseen and missing."""
+    count = len(raw.categories)
+    table = np.zeros((count + 2, len(raw.columns)))
+    if raw.encoding == "ordinal":
+        table[:count, 0] = np.arange(count) if raw.codes is None else raw.codes
+    else:
+        kept = [code for code, name in enumerate(raw.categories) if name != raw.dropped]
+        table[kept, np.arange(len(kept))] = 1
+    for code, rule in ((NOT_LISTED, raw.unseen), (MISSING, raw.missing)):
+        if rule == "unseen":
+            table[code] = table[NOT_LISTED]
+        elif isinstance(rule, Substitute):
+            named = rule.own or rule.category
+            table[code] = rule.code if named is None else table[raw.categories.index(named)]
+    return table.astype(np.float32)
+
+
+def _refused(raw: RawNumber | RawCategory) -> tuple[bool, bool, bool]:
+    """Whether a missing number, a missing category and an unseen category are refused."""
+    if isinstance(raw, RawNumber):
+        return raw.impute is None, False, False
+    unseen = raw.unseen == "refuse"
+    missing = raw.missing == "refuse" or (raw.missing == "unseen" and unseen)
+    return False, missing, unseen
+
+
+def _codes(raw: RawNumber | RawCategory) -> dict[bytes, int]:
+    if isinstance(raw, RawNumber):
+        return {}
+    codes = {name.encode(): code for code, name in enumerate(raw.categories)}
+    if isinstance(raw.missing, Substitute) and raw.missing.own is not None:
+        del codes[raw.missing.own.encode()]
+    return codes | {b"": MISSING}
+
+
+def _numeric_codes(codes: Mapping[bytes, int]) -> dict[float, int]:
+    numeric: dict[float, int] = {}
+    for text, code in codes.items():
+        try:
+            number = float(text)
+        except ValueError:
+            continue
+        if np.isfinite(number) and category_text(number).encode() == text:
+            numeric[number] = code
+    return numeric
