@@ -17,7 +17,15 @@ from monitor.errors import BadRequestError
 if TYPE_CHECKING:
     from monitor.request import InputTensor
 
-__all__ = ["DATATYPES", "float_values", "label_of", "raw_numbers", "raw_values", "shape_text"]
+__all__ = [
+    "DATATYPES",
+    "category_text",
+    "float_values",
+    "label_of",
+    "raw_numbers",
+    "raw_values",
+    "shape_text",
+]
 
 # Numpy type of every datatype of the protocol but BYTES, whose elements vary in length.
 _NUMPY = {
@@ -166,6 +174,16 @@ def _numbers(tensor: InputTensor, texts: list[bytes]) -> NDArray[np.float64]:
         return np.array([float(text) for text in texts])
     except ValueError:
         raise BadRequestError(message) from None
+
+
+def category_text(value: object) -> str:
+    """Text of a category: whole numbers without a decimal point, `true` and `false`."""
+    if isinstance(value, bool | np.bool_):
+        return "true" if value else "false"
+    if isinstance(value, int | float | np.integer | np.floating):
+        number = float(value)
+        return str(int(number)) if number.is_integer() else repr(number)
+    return str(value)
 
 
 def label_of(tensor: InputTensor) -> str:

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.bundle.inputs import RawCategory, RawNumber, Step, Substitute
+from monitor.bundle.inputs import UNSEEN, RawCategory, RawNumber, Step, Substitute
 from monitor.errors import EncodingError
+from monitor.tensors import category_text
 
 if TYPE_CHECKING:
     from monitor.bundle.manifest import BundleSpec
 
-__all__ = ["MISSING", "NOT_LISTED", "Encoding", "apply_steps", "category_text"]
+__all__ = ["MISSING", "NOT_LISTED", "Encoding", "EncodingError", "apply_steps"]
 
 # Codes of categories; also indices from the end of a category's table.
 MISSING, NOT_LISTED = -1, -2
@@ -66,6 +67,11 @@ class Encoding:
                 write(raw[:, column], features)
         return features
 
+    @property
+    def empty_row(self) -> Raw:
+        """A raw row whose inputs are all missing, `[r]`."""
+        return np.array([np.nan if raw.kind == "number" else MISSING for raw in self.inputs])
+
     def input_of(self, column: int) -> str:
         """Name of the raw input that writes an encoded column."""
         return self._input_of[self._features[column]]
@@ -85,6 +91,18 @@ class Encoding:
         codes = np.array([code(value, NOT_LISTED) for value in numbers.tolist()], np.float64)
         codes[np.isnan(numbers)] = MISSING
         return codes
+
+    def as_given(self, row: Raw) -> dict[str, object]:
+        """Raw inputs of a row `[r]` by name; None if missing, `unseen` for unlisted categories."""
+        given: dict[str, object] = {}
+        for raw, value in zip(self.inputs, row.tolist(), strict=True):
+            if isinstance(raw, RawNumber):
+                given[raw.name] = None if np.isnan(value) else value
+            elif value >= 0:
+                given[raw.name] = raw.categories[int(value)]
+            else:
+                given[raw.name] = UNSEEN if value == NOT_LISTED else None
+        return given
 
     def _check(self, raw: Raw) -> None:
         absent, missing, unseen = self._refused
@@ -106,16 +124,6 @@ def apply_steps(values: Raw, steps: Sequence[Step]) -> Raw:
         ((name, operand),) = step.operation.items()
         values = _operation(name, operand)(values)
     return values
-
-
-def category_text(value: object) -> str:
-    """Text of a category: whole numbers without a decimal point, `true` and `false`."""
-    if isinstance(value, bool | np.bool_):
-        return "true" if value else "false"
-    if isinstance(value, int | float | np.integer | np.floating):
-        number = float(value)
-        return str(int(number)) if number.is_integer() else repr(number)
-    return str(value)
 
 
 def _operation(name: str, operand: object) -> Callable[[Raw], Raw]:

@@ -161,6 +161,12 @@ class BundleSpec(Part):
         return frozenset(named & {feature.name for feature in self.features})
 
     @property
+    def protected_inputs(self) -> frozenset[str]:
+        """Names of the raw inputs that write a protected attribute."""
+        protected = self.protected_features
+        return frozenset(raw.name for raw in self.inputs if protected & {*raw.columns})
+
+    @property
     def heads(self) -> dict[str, slice]:
         """Columns of the status model's logits by protected attribute."""
         heads, start = {}, 0

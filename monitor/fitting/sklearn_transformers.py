@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from monitor.bundle.encoding import apply_steps, category_text
+from monitor.bundle.encoding import apply_steps
 from monitor.bundle.inputs import Step, Substitute
 from monitor.errors import FitError
+from monitor.tensors import category_text
 
 __all__ = [
     "MISSING_NAME",

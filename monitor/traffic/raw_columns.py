@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from monitor.bundle.encoding import MISSING, NOT_LISTED, Encoding
+from monitor.traffic.columns import ENCODED_REQUEST
 
-__all__ = ["raw_column"]
+__all__ = ["encoded_rows", "raw_column"]
 
 _BOOLEANS = {"true", "false"}
 
@@ -40,6 +41,33 @@ def raw_column(column: pa.ChunkedArray, encoding: Encoding, index: int) -> NDArr
     positions = pc.fill_null(words.indices, -1).to_numpy(zero_copy_only=False)
     raw: NDArray[np.float64] = codes[positions]
     return raw
+
+
+def encoded_rows(
+    table: pa.Table, encoding: Encoding, names: Sequence[str | None]
+) -> NDArray[np.float32]:
+    """Features `[n, d]` of raw inputs; NaN where a logged request had encoded features.
+
+    Args:
+        table: Rows of the log, or of a table of raw inputs.
+        encoding: Encoding of the bundle.
+        names: Column of every raw input; None for one that the table does not have, whose features
+            are those of an arbitrary value.
+
+    Raises:
+        EncodingError: The encoding refuses a value, so it is not that of the log.
+    """
+    encoded = np.zeros(len(table), bool)
+    if ENCODED_REQUEST in table.column_names:
+        encoded = pc.fill_null(table[ENCODED_REQUEST], fill_value=True).to_numpy()
+    raw = np.zeros((len(table), len(names)))
+    for index, name in enumerate(names):
+        if name is not None:
+            raw[:, index] = raw_column(table[name], encoding, index)
+    raw[encoded] = 0.0
+    features = encoding.encode(raw)
+    features[encoded] = np.nan
+    return features
 
 
 def _codes(values: pa.Array, encoding: Encoding, index: int) -> NDArray[np.float64]:
