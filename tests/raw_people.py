@@ -1,4 +1,4 @@
-"""Loan applications as people fill them in: text, missing values, and a fitted ColumnTransformer."""
+"""Loan applications as people fill them in, with text and missing values, and their encoding."""
 
 from __future__ import annotations
 

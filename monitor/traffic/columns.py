@@ -2,9 +2,9 @@
 
 Per prediction: request_id, row, time; the features, or raw inputs, by name; score (the probability
 of class 1), logit, decision (0 or 1), boundary_distance; per protected attribute
-prediction_sensitivity_…, flip_probability_…, expected_change_…, p_value_…, verdict_…; action. Model,
-version, date and hour are in the path. A protected attribute that is itself a feature is stored
-with the outcomes instead.
+prediction_sensitivity_…, flip_probability_…, expected_change_…, p_value_…, verdict_…; action.
+Model, version, date and hour are in the path. A protected attribute that is itself a feature is
+stored with the outcomes instead.
 """
 
 from __future__ import annotations

@@ -91,9 +91,9 @@ def rows_of_file(
 ) -> TableRows:
     """Read all rows of a Parquet or CSV file, or of an Arrow table.
 
-    Columns: the raw inputs, or the features, by the manifest's names; the protected attribute, as `group_NAME` or
-    `NAME`; optionally `label`. A feature that is a protected attribute may be absent, or hold the
-    names of its groups.
+    Columns: the raw inputs, or the features, by the manifest's names; the protected attribute, as
+    `group_NAME` or `NAME`; optionally `label`. A feature that is a protected attribute may be
+    absent, or hold the names of its groups.
 
     Raises:
         AuditInputError: The file cannot be read, or a column is missing.

@@ -17,7 +17,7 @@ from monitor.client import EndpointError
 from monitor.errors import BadRequestError
 from monitor.server import Server
 from monitor.traffic.features import read_logged_features
-from offline_audit import Window, permutation_test
+from offline_audit import Window, audit_window
 from offline_audit.fliptest.tables import rows_of_file, rows_of_window
 from tests.raw_people import (
     Applications,
@@ -103,31 +103,31 @@ def test_raw_rows_get_the_predictions_of_the_encoded_ones(fitted):
     assert card["properties"]["encoded_input"] == "features"
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"education": ["university", "secret", "school"]}, None),
-        ({"sex": ["man", "secret", "woman"]}, "input 'sex' of row 1 is not one of its categories"),
-        ({"sex": ["man", "", "woman"]}, "input 'sex' of row 1 is missing"),
-        ({"age": [20.0, 30.0, None]}, "input 'age' of row 2 is missing"),
-        ({"age": [20.0, -3.0, 30.0]}, "input 'age' of row 1 does not encode to a finite number"),
-        ({"age": ["old"] * 3}, "have another type"),
-        ({"height": [1.0, 2.0, 3.0]}, "input 'height' is unknown; send one tensor per raw input"),
-    ],
-)  # fmt: skip
-def test_a_refused_value_is_named_by_input_and_row_only(fitted, changed, message):
+REFUSED = [
+    ({"sex": ["man", "secret", "woman"]}, "input 'sex' of row 1 is not one of its categories"),
+    ({"sex": ["man", "", "woman"]}, "input 'sex' of row 1 is missing"),
+    ({"age": [20.0, 30.0, None]}, "input 'age' of row 2 is missing"),
+    ({"age": [20.0, -3.0, 30.0]}, "input 'age' of row 1 does not encode to a finite number"),
+    ({"age": ["old"] * 3}, "have another type"),
+    ({"height": [1.0, 2.0, 3.0]}, "input 'height' is unknown; send one tensor per raw input"),
+]
+
+
+def test_a_refused_value_is_named_by_input_and_row_only(fitted):
     three = Applications(
         columns={name: values[:3] for name, values in SENT.columns.items()}, label=SENT.label[:3]
     )
 
     async def use(server: Server):
         async with rest(server) as http:
-            body = rest_body(three, **changed)
-            return await http.post("/v2/models/loans/infer", json=body)
+            changes = [{"education": ["university", "secret", "school"]}, *(c for c, _ in REFUSED)]
+            bodies = [rest_body(three, **changed) for changed in changes]
+            return [await http.post("/v2/models/loans/infer", json=body) for body in bodies]
 
-    response = served(fitted.bundle, use)
-    assert (response.status_code == 200) == (message is None)
-    if message is not None:
+    accepted, *refused = served(fitted.bundle, use)
+    assert accepted.status_code == 200
+    for response, (_, message) in zip(refused, REFUSED, strict=True):
+        assert response.status_code == 400
         assert message in response.text
         assert "secret" not in response.text
 
@@ -171,7 +171,7 @@ def logged(fitted, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path
 
 
 def test_the_log_has_what_people_filled_in(fitted, logged):
-    with Window(*logged) as window:
+    with Window.read(*logged) as window:
         table = window.table.to_pyarrow()
     rows = table.filter(pa.compute.equal(table["request_id"], "raw")).sort_by("row")
     assert rows["income"].to_pylist() == SENT.columns["income"]
@@ -189,14 +189,19 @@ def test_audits_encode_the_logged_rows_again(fitted, logged):
     manifest = Bundle.read(fitted.bundle).manifest
     expected = encoded(fitted.transformer, SENT.frame())
     expected[0, [f.name for f in manifest.features].index("education")] = -1
-    with Window(*logged) as window:
+    with Window.read(*logged) as window:
         rows = rows_of_window(
             window, manifest, "sex", by_label=False, rows=1_000, favourable=1, seed=0
         )
-        result = permutation_test(window, by="sex", metric="selection_rate")
+        findings = audit_window(
+            window, ["permutation", "projection", "fliptest"], model=fitted.bundle
+        )
     assert len(rows.features) == len(SENT.label)
     assert {*map(bytes, rows.features)} == {*map(bytes, expected)}
-    assert result is not None
+    assert {finding.audit for finding in findings} == {"permutation", "projection", "fliptest"}
+    assert "employment=" not in json.dumps(
+        [finding.to_dict()["evidence"] for finding in findings if finding.audit == "permutation"]
+    )
     (warning,) = (w for w in rows.warnings if "missing" in w)
     assert warning.startswith("5 rows")
 
