@@ -105,7 +105,8 @@ class FeatureCodec:
 
     def _raw_rows(self, inputs: Sequence[InputTensor], encoding: Encoding) -> Raw:
         rows = self._checked_columns(inputs)
-        raw = np.empty((rows, len(self._names)))
+        # Columns are contiguous, since they are written and encoded one by one.
+        raw = np.empty((rows, len(self._names)), order="F")
         for tensor in inputs:
             index = self._indices[tensor.name]
             if encoding.inputs[index].kind == "number":

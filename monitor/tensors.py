@@ -39,6 +39,7 @@ _NUMPY = {
 }
 DATATYPES = (*_NUMPY, "BYTES")
 _MAX_NUMBER_LENGTH = 64
+_LENGTH = struct.Struct("<I")
 
 
 def float_values(tensor: InputTensor, count: int) -> NDArray[np.float32]:
@@ -125,14 +126,17 @@ def _from_raw(tensor: InputTensor, data: bytes, count: int) -> NDArray[np.generi
 
 def _raw_texts(tensor: InputTensor, data: bytes, count: int) -> list[bytes]:
     texts: list[bytes] = []
-    offset = 0
-    while offset < len(data) and len(texts) <= count:
-        if offset + 4 > len(data):
-            break
-        (size,) = struct.unpack_from("<I", data, offset)
-        texts.append(data[offset + 4 : offset + 4 + size])
-        offset += 4 + size
-    if offset != len(data) or len(texts) != count:
+    add, size_at, offset = texts.append, _LENGTH.unpack_from, 0
+    try:
+        for _ in range(count):
+            (size,) = size_at(data, offset)
+            start = offset + _LENGTH.size
+            offset = start + size
+            add(data[start:offset])
+    except struct.error:
+        # The data end before the last element.
+        offset = -1
+    if offset != len(data):
         raise BadRequestError(
             f"{label_of(tensor)} does not consist of {count} BYTES elements with length prefixes"
         )

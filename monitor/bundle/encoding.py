@@ -42,7 +42,11 @@ class Encoding:
         self._features = list(features)
         position = {name: index for index, name in enumerate(features)}
         self._input_of = {name: raw.name for raw in inputs for name in raw.columns}
-        self._writers = [_writer(raw, position) for raw in inputs]
+        self._writers = _number_writers(inputs, position) + [
+            _category_writer(raw, index, [position[name] for name in raw.columns])
+            for index, raw in enumerate(inputs)
+            if isinstance(raw, RawCategory)
+        ]
         self._refused = np.array([_refused(raw) for raw in inputs]).T
         self._codes = [_codes(raw) for raw in inputs]
         self._numeric_codes = [_numeric_codes(codes) for codes in self._codes]
@@ -63,8 +67,8 @@ class Encoding:
         self._check(raw)
         features = np.empty((len(raw), self._width), np.float32)
         with np.errstate(all="ignore"):
-            for column, write in enumerate(self._writers):
-                write(raw[:, column], features)
+            for write in self._writers:
+                write(raw, features)
         return features
 
     @property
@@ -121,72 +125,82 @@ class Encoding:
 def apply_steps(values: Raw, steps: Sequence[Step]) -> Raw:
     """Values after some steps, in float64."""
     for step in steps:
-        ((name, operand),) = step.operation.items()
-        values = _operation(name, operand)(values)
+        values = _operation([step])(values)
     return values
 
 
-def _operation(name: str, operand: object) -> Callable[[Raw], Raw]:
-    """One step as a function; compiled once, since it runs for every request."""
-    if name == "function":
-        return {"log": np.log, "log1p": np.log1p}[str(operand)]
-    if name == "clip":
-        assert isinstance(operand, tuple)
-        low, high = operand
+def _operation(parallel: Sequence[Step]) -> Callable[[Raw], Raw]:
+    """The same operation on each of m columns `[n, m]`, with an operand per column."""
+    first = parallel[0]
+    if first.function is not None:
+        return {"log": np.log, "log1p": np.log1p}[first.function]
+    if first.clip is not None:
+        low, high = np.array([step.clip for step in parallel], np.float64).T
         return lambda values: np.clip(values, low, high)
-    assert isinstance(operand, float)
-    constant, ufunc = (
-        operand,
-        {
-            "add": np.add,
-            "subtract": np.subtract,
-            "multiply": np.multiply,
-            "divide": np.divide,
-        }[name],
-    )
-    return lambda values: ufunc(values, constant)
+    ((name, _),) = first.operation.items()
+    operands = np.array([step.operation[name] for step in parallel], np.float64)
+    ufunc = {
+        "add": np.add,
+        "subtract": np.subtract,
+        "multiply": np.multiply,
+        "divide": np.divide,
+    }[name]
+    return lambda values: ufunc(values, operands)
 
 
-def _operations(steps: Sequence[Step]) -> list[Callable[[Raw], Raw]]:
-    return [_operation(*item) for step in steps for item in step.operation.items()]
+def _number_writers(
+    inputs: Sequence[RawNumber | RawCategory], position: Mapping[str, int]
+) -> list[Callable[[Raw, NDArray[np.float32]], None]]:
+    """Functions that write the encoded columns `[n, d]` of numbers from raw rows `[n, r]`.
 
-
-def _writer(
-    raw: RawNumber | RawCategory, position: Mapping[str, int]
-) -> Callable[[Raw, NDArray[np.float32]], None]:
-    """Function that writes the encoded columns `[n, d]` from the column of an input, `[n]`."""
-    if isinstance(raw, RawCategory):
-        return _category_writer(raw, [position[name] for name in raw.columns])
-    return _number_writer(raw, position)
+    Numbers with the same operations share a function: it runs for every request, and the time of
+    a numpy call on few rows does not depend on the number of columns.
+    """
+    alike: dict[tuple[str | bool, ...], list[int]] = {}
+    for index, raw in enumerate(inputs):
+        if isinstance(raw, RawNumber):
+            names = [raw.impute is not None]
+            key = (*names, *(step.function or next(iter(step.operation)) for step in raw.steps))
+            alike.setdefault(key, []).append(index)
+    return [_number_writer(inputs, indices, position) for indices in alike.values()]
 
 
 def _number_writer(
-    raw: RawNumber, position: Mapping[str, int]
+    inputs: Sequence[RawNumber | RawCategory], indices: list[int], position: Mapping[str, int]
 ) -> Callable[[Raw, NDArray[np.float32]], None]:
-    column, steps, impute = position[raw.columns[0]], _operations(raw.steps), raw.impute
-    indicator = raw.indicator
+    numbers = [raw for raw in map(inputs.__getitem__, indices) if isinstance(raw, RawNumber)]
+    columns = [position[raw.columns[0]] for raw in numbers]
+    fills = None
+    if numbers[0].impute is not None:
+        fills = np.array([raw.impute for raw in numbers], np.float64)
+    steps = [_operation(parallel) for parallel in zip(*(raw.steps for raw in numbers), strict=True)]
+    flagged = [
+        (number, position[raw.indicator.column], _flags(raw.indicator.steps))
+        for number, raw in enumerate(numbers)
+        if raw.indicator is not None
+    ]
 
-    def write(values: Raw, features: NDArray[np.float32]) -> None:
-        if impute is not None:
-            values = np.where(np.isnan(values), impute, values)
+    def write(rows: Raw, features: NDArray[np.float32]) -> None:
+        values = rows[:, indices]
+        if fills is not None:
+            absent = np.isnan(values)
+            values = np.where(absent, fills, values)
+            for number, column, flags in flagged:
+                features[:, column] = flags[absent[:, number].astype(np.intp)]
         for step in steps:
             values = step(values)
-        features[:, column] = values
+        features[:, columns] = values
 
-    if indicator is None:
-        return write
-    flag, flag_steps = position[indicator.column], indicator.steps
-    present, absent = apply_steps(np.array([0.0, 1.0]), flag_steps).astype(np.float32)
+    return write
 
-    def write_both(values: Raw, features: NDArray[np.float32]) -> None:
-        features[:, flag] = np.where(np.isnan(values), absent, present)
-        write(values, features)
 
-    return write_both
+def _flags(steps: Sequence[Step]) -> NDArray[np.float32]:
+    """Values of an indicator for a present and for a missing number."""
+    return apply_steps(np.array([0.0, 1.0]), steps).astype(np.float32)
 
 
 def _category_writer(
-    raw: RawCategory, columns: list[int]
+    raw: RawCategory, index: int, columns: list[int]
 ) -> Callable[[Raw, NDArray[np.float32]], None]:
     table = _table(raw)
     start = columns[0]
@@ -194,8 +208,8 @@ def _category_writer(
     adjacent = columns == list(range(start, start + len(columns)))
     target = slice(start, start + len(columns)) if adjacent else columns
 
-    def write(values: Raw, features: NDArray[np.float32]) -> None:
-        features[:, target] = table[values.astype(np.intp)]
+    def write(rows: Raw, features: NDArray[np.float32]) -> None:
+        features[:, target] = table[rows[:, index].astype(np.intp)]
 
     return write
 
