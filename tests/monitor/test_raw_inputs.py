@@ -14,11 +14,14 @@ import pytest
 
 from monitor import AsyncClient, Bundle, fit, read_data
 from monitor.client import EndpointError
-from monitor.errors import BadRequestError
+from monitor.errors import BadRequestError, ConfigError, TrafficError
 from monitor.server import Server
 from monitor.traffic.features import read_logged_features
+from monitor.traffic.privacy import treatments
+from monitor.traffic.settings import FeatureTreatment
 from offline_audit import Window, audit_window
 from offline_audit.fliptest.tables import rows_of_file, rows_of_window
+from offline_audit.fliptest.window import findings as flip_findings
 from tests.raw_people import (
     Applications,
     applications,
@@ -193,15 +196,13 @@ def test_audits_encode_the_logged_rows_again(fitted, logged):
         rows = rows_of_window(
             window, manifest, "sex", by_label=False, rows=1_000, favourable=1, seed=0
         )
-        findings = audit_window(
-            window, ["permutation", "projection", "fliptest"], model=fitted.bundle
-        )
+        findings = audit_window(window, ["permutation"])
+        flips = flip_findings(window, model=fitted.bundle, n_resamples=20, n_bootstrap=20)
     assert len(rows.features) == len(SENT.label)
     assert {*map(bytes, rows.features)} == {*map(bytes, expected)}
-    assert {finding.audit for finding in findings} == {"permutation", "projection", "fliptest"}
-    assert "employment=" not in json.dumps(
-        [finding.to_dict()["evidence"] for finding in findings if finding.audit == "permutation"]
-    )
+    assert {finding.audit for finding in findings} == {"permutation"}
+    assert {finding.audit for finding in flips} == {"fliptest"}
+    assert "employment" in json.dumps([finding.to_dict() for finding in flips])
     (warning,) = (w for w in rows.warnings if "missing" in w)
     assert warning.startswith("5 rows")
 
@@ -213,7 +214,7 @@ def test_a_raw_file_is_encoded_for_flip_test(fitted):
 
 
 def test_a_protected_input_is_never_in_the_traffic_log(fitted, logged):
-    with pytest.raises(Exception, match="'sex' is not logged"):
+    with pytest.raises(TrafficError, match="'sex' is not logged"):
         read_logged_features(logged[0], Bundle.read(fitted.bundle).manifest, 100)
 
 
@@ -222,3 +223,45 @@ def test_the_audit_speaks_of_raw_inputs(fitted):
     text = json.dumps(audit)
     assert "employment" in text
     assert "employment=" not in json.dumps(audit["attributes"])
+
+
+def test_treatments_name_raw_inputs(fitted, tmp_path):
+    """A hashed category has one hash per text; a bucketed number its lower end."""
+    key = tmp_path / "key"
+    key.write_text("k" * 32)
+
+    async def use(server: Server):
+        async with grpc_client(server) as client:
+            await client.predict(SENT.columns)
+
+    features = {
+        "employment": "hash",
+        "income": "hash",
+        "education": "drop",
+        "age": {"treatment": "bucket", "width": 10},
+    }
+    traffic = {"path": tmp_path / "log", "key_path": key, "features": features}
+    served(fitted.bundle, use, traffic=traffic)
+    with Window.read(tmp_path / "log") as window:
+        table = window.table.to_pyarrow().sort_by("row")
+    assert "education" not in table.column_names
+    assert table["age"].to_pylist() == [10 * (age // 10) for age in SENT.columns["age"]]
+    for name in ("employment", "income"):
+        pairs = set(zip(SENT.columns[name], table[name].to_pylist(), strict=True))
+        assert len(pairs) == len({*SENT.columns[name]}) == len({hashed for _, hashed in pairs})
+        assert (None, None) in pairs
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        ({"employment=private": "drop"}, "no such feature; did you mean employment?"),
+        ({"employment": "bucket"}, "only numeric features can be bucketed"),
+        ({"income": "bucket"}, "no range for this feature; set a width"),
+    ],
+)
+def test_a_treatment_that_does_not_fit_an_input_is_refused(fitted, features, message):
+    treated = {name: FeatureTreatment.model_validate(value) for name, value in features.items()}
+    with pytest.raises(ConfigError) as raised:
+        treatments(Bundle.read(fitted.bundle).manifest, treated)
+    assert message in str(raised.value)
