@@ -35,7 +35,7 @@ class Applications:
 
     def frame(self) -> Any:
         """The raw columns as a data frame."""
-        import pandas as pd
+        import pandas as pd  # type: ignore[import-untyped]
 
         return pd.DataFrame(self.columns)
 

@@ -159,9 +159,8 @@ def _number_writers(
     alike: dict[tuple[str | bool, ...], list[int]] = {}
     for index, raw in enumerate(inputs):
         if isinstance(raw, RawNumber):
-            names = [raw.impute is not None]
-            key = (*names, *(step.function or next(iter(step.operation)) for step in raw.steps))
-            alike.setdefault(key, []).append(index)
+            names = [step.function or next(iter(step.operation)) for step in raw.steps]
+            alike.setdefault((raw.impute is not None, *names), []).append(index)
     return [_number_writer(inputs, indices, position) for indices in alike.values()]
 
 

@@ -134,9 +134,9 @@ class ProtectedFeatures:
     def outcomes(self, batch: Sequence[Waiting], features: NDArray[np.float32]) -> list[Outcome]:
         """Groups in the features `[n, d]` of a batch, as outcomes."""
         named = {name: self._named(name, features) for name in self._columns}
-        for name, groups in named.items():
-            for row in self._rows_not_given(batch, name):
-                groups[row] = None
+        for name, by_row in named.items():
+            for index in self._rows_not_given(batch, name):
+                by_row[index] = None
         outcomes: list[Outcome] = []
         start = 0
         for waiting in batch:

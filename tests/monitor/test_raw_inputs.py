@@ -106,7 +106,7 @@ def test_raw_rows_get_the_predictions_of_the_encoded_ones(fitted):
     assert card["properties"]["encoded_input"] == "features"
 
 
-REFUSED = [
+REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"sex": ["man", "secret", "woman"]}, "input 'sex' of row 1 is not one of its categories"),
     ({"sex": ["man", "", "woman"]}, "input 'sex' of row 1 is missing"),
     ({"age": [20.0, 30.0, None]}, "input 'age' of row 2 is missing"),
@@ -123,7 +123,10 @@ def test_a_refused_value_is_named_by_input_and_row_only(fitted):
 
     async def use(server: Server):
         async with rest(server) as http:
-            changes = [{"education": ["university", "secret", "school"]}, *(c for c, _ in REFUSED)]
+            changes: list[dict[str, Any]] = [
+                {"education": ["university", "secret", "school"]},
+                *(c for c, _ in REFUSED),
+            ]
             bodies = [rest_body(three, **changed) for changed in changes]
             return [await http.post("/v2/models/loans/infer", json=body) for body in bodies]
 

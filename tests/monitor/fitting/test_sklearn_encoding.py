@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
+import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 import pytest
 import yaml
@@ -262,7 +262,7 @@ def test_other_objects_are_refused():
     with pytest.raises(FitError, match="'count' is used by more than one transformer"):
         encoding_from_sklearn(twice)
 
-    class Custom(StandardScaler):
+    class Custom(StandardScaler):  # type: ignore[misc]
         """Might do anything."""
 
     custom = ColumnTransformer([("a", Custom(), ["count"])]).fit(frame)
@@ -289,4 +289,5 @@ def test_adult_is_encoded_bit_for_bit():
     ).fit(frame[:20_000])
     expected, declared = (f(transformer, frame[20_000:]) for f in (as_sklearn, as_declared))
     assert expected is not None
+    assert declared is not None
     assert np.array_equal(expected, declared)
