@@ -88,7 +88,8 @@ def _one_far_row(features: Float) -> Float:
 
 def _four_far_rows(features: Float) -> Float:
     rows = np.linspace(0, len(features) - 1, 4).astype(int)
-    features[np.ix_(rows, np.array(_COLUMNS))] *= np.array([[1e4], [-1e6], [1e9], [1e12]], np.float32)
+    factors = np.array([[1e4], [-1e6], [1e9], [1e12]], np.float32)
+    features[np.ix_(rows, np.array(_COLUMNS))] *= factors
     return features
 
 
