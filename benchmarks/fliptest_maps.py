@@ -94,7 +94,7 @@ def _rows(society: Society, method: str, n: int, seed: int) -> list[_Row]:
     for source, target in ((1, 0), (0, 1)):
         here, fresh_here = members[source][:n], members[source][n : 2 * n]
         there, fresh_there = members[target][:n], members[target][n : 2 * n]
-        twins = people.counterfactual(attribute.name, attribute.groups[target])  # type: ignore[attr-defined]
+        twins = people.counterfactual(attribute.name, attribute.groups[target])
         decided = DecidedRows(
             features=people.features[here], decisions=judge(people.features[here])
         )

@@ -64,6 +64,9 @@ class People(Protocol):
     def labels(self) -> NDArray[np.int8]:
         """Recorded labels, `[n]`."""
 
+    def counterfactual(self, attribute: str, group: str) -> Float:
+        """Features of everyone as a member of a group, with the same noise, `[n, d]`."""
+
     def true_flips(self, decide: Callable[[Float], Bool], attribute: str) -> Bool:
         """Whether each decision would change for at least one other group, `[n]`."""
 

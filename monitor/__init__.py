@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from monitor.bundle import ProtectedAttribute as ProtectedAttribute
     from monitor.bundle import write_bundle as write_bundle
     from monitor.bundle.classifier import export_classifier as export_classifier
+    from monitor.bundle.inputs import RawCategory as RawCategory
+    from monitor.bundle.inputs import RawNumber as RawNumber
     from monitor.client import AsyncClient as AsyncClient
     from monitor.client import Client as Client
     from monitor.drift.watch import Drift as Drift
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from monitor.fitting import read_spec as read_spec
     from monitor.fitting.run import FitResult as FitResult
     from monitor.fitting.run import fit as fit
+    from monitor.fitting.sklearn_encoding import SpecInputs as SpecInputs
+    from monitor.fitting.sklearn_encoding import encoding_from_sklearn as encoding_from_sklearn
     from monitor.fitting.update import UpdateResult as UpdateResult
     from monitor.fitting.update import update_bundle as update_bundle
     from monitor.scoring.judge import Judge as Judge
@@ -47,11 +51,13 @@ _MODULES = {
         *("Model", "OneHotGroup", "ProtectedAttribute", "write_bundle"),
     ),
     "monitor.bundle.classifier": ("export_classifier",),
+    "monitor.bundle.inputs": ("RawCategory", "RawNumber"),
     "monitor.client": ("AsyncClient", "Client"),
     "monitor.drift.watch": ("Drift",),
     "monitor.errors": ("EvenhandError",),
     "monitor.fitting": ("FitData", "FitSpec", "read_data", "read_spec"),
     "monitor.fitting.run": ("FitResult", "fit"),
+    "monitor.fitting.sklearn_encoding": ("SpecInputs", "encoding_from_sklearn"),
     "monitor.fitting.update": ("UpdateResult", "update_bundle"),
     "monitor.scoring.judge": ("Judge",),
     "monitor.world": ("Population", "World"),

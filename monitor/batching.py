@@ -24,6 +24,7 @@ from monitor.scoring.scorer import ScoringResult
 __all__ = ["Batcher", "Share", "Waiting"]
 
 Features = NDArray[np.float32]
+Raw = NDArray[np.float64]
 
 # Number of batches after which one waits for more requests than expected.
 _TRIAL = 16
@@ -48,13 +49,17 @@ class Share(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """A request, or a piece of a large one, that waits for its batch to run."""
+    """A request, or a piece of a large one, that waits for its batch to run.
+
+    `raw` are its rows of raw inputs, `[n, r]`; None if it has encoded features.
+    """
 
     request_id: str
     first_row: int
     features: Features
     since: float
     future: asyncio.Future[Share]
+    raw: Raw | None = None
 
 
 class Batcher:
@@ -87,25 +92,28 @@ class Batcher:
         self._batches_until_trial = _TRIAL
         self._next: asyncio.Handle | None = None
 
-    async def submit(self, request_id: str, features: Features, first_row: int = 0) -> Share:
+    async def submit(
+        self, request_id: str, features: Features, first_row: int = 0, raw: Raw | None = None
+    ) -> Share:
         """Result of a request's rows, `[n, d]`, once their batch has run.
 
         Args:
             request_id: Id of the request.
             features: Rows of the request.
             first_row: Index of the first of them in the request.
+            raw: Their raw inputs, `[n, r]`, for the log.
 
         Raises:
             OverloadedError: The request has waited for too long.
             PredictionError: The classifier fails on it.
         """
         if len(features) > self._max_rows:
-            return await self._in_pieces(request_id, features)
+            return await self._in_pieces(request_id, features, raw)
         future: asyncio.Future[Share] = self._loop.create_future()
         if self._rows + len(features) > self._max_rows:
             self._dispatch()
         since = time.monotonic()
-        self._waiting.append(Waiting(request_id, first_row, features, since, future))
+        self._waiting.append(Waiting(request_id, first_row, features, since, future, raw))
         self._rows += len(features)
         if self._rows >= self._max_rows:
             self._dispatch()
@@ -137,12 +145,13 @@ class Batcher:
         else:
             self._dispatch()
 
-    async def _in_pieces(self, request_id: str, features: Features) -> Share:
+    async def _in_pieces(self, request_id: str, features: Features, raw: Raw | None) -> Share:
         """A request larger than a batch: other requests run between its pieces."""
         pieces = []
         for start in range(0, len(features), self._max_rows):
             rows = features[start : start + self._max_rows]
-            part = await self.submit(request_id, rows, start)
+            part_raw = None if raw is None else raw[start : start + self._max_rows]
+            part = await self.submit(request_id, rows, start, part_raw)
             pieces.append(part.result.rows(part.start, part.stop))
             # A piece that fills a batch runs at once: let the loop serve others in between.
             await asyncio.sleep(0)

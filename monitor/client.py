@@ -18,11 +18,15 @@ import grpc
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from monitor.errors import EvenhandError
+from monitor.errors import BadRequestError, EvenhandError
+from monitor.frames import is_table, raw_tensors
 from monitor.wire import open_inference_pb2 as wire
 from monitor.wire import open_inference_pb2_grpc as services
 
 __all__ = ["AsyncClient", "Client", "EndpointError", "Predictions"]
+
+# Rows of features, or a table of raw inputs, which may be of any library.
+Rows = ArrayLike | Any
 
 _OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 _DTYPES = {"BOOL": "?", "FP16": "<f2", "FP32": "<f4", "FP64": "<f8"} | {
@@ -76,6 +80,7 @@ class _Endpoint:
     def __init__(self, model: str, version: str, timeout: float) -> None:
         self.model, self.version, self.timeout = model, version, timeout
         self.input_name, self.output_name = "", ""
+        self.raw_inputs: dict[str, str] = {}
         self.requested: list[str] = []
         self.attributes: list[str] = []
 
@@ -88,17 +93,31 @@ class _Endpoint:
             raise EndpointError("UNKNOWN", f"the metadata of {self.model!r} lists no tensors")
         outputs = [tensor.name for tensor in metadata.outputs]
         self.input_name, self.output_name = metadata.inputs[0].name, outputs[0]
+        # Tensors of one dimension are columns; a tensor of all features has two.
+        if all(len(tensor.shape) == 1 for tensor in metadata.inputs):
+            self.raw_inputs = {tensor.name: tensor.datatype for tensor in metadata.inputs}
+            self.input_name = metadata.properties.get("encoded_input", "")
         further = [n for n in ("decision", "action", "verdict", *_SIGNALS) if n in outputs[1:]]
         self.requested = [self.output_name, *further] if further else []
         self.attributes = json.loads(metadata.properties.get("protected_attributes", "[]"))
 
-    def request(self, features: ArrayLike, request_id: str) -> wire.ModelInferRequest:
-        rows = np.ascontiguousarray(features, "<f4")
+    def request(self, features: Rows, request_id: str) -> wire.ModelInferRequest:
         request = wire.ModelInferRequest(
             model_name=self.model, model_version=self.version, id=request_id
         )
-        request.inputs.add(name=self.input_name, datatype="FP32", shape=rows.shape)
-        request.raw_input_contents.append(rows.tobytes())
+        if self.raw_inputs and is_table(features):
+            for name, datatype, rows, data in raw_tensors(features, self.raw_inputs):
+                request.inputs.add(name=name, datatype=datatype, shape=[rows])
+                request.raw_input_contents.append(data)
+        else:
+            if not self.input_name:
+                raise BadRequestError(
+                    f"the model takes raw inputs only; send a table with the columns "
+                    f"{', '.join(self.raw_inputs)}"
+                )
+            encoded = np.ascontiguousarray(features, "<f4")
+            request.inputs.add(name=self.input_name, datatype="FP32", shape=encoded.shape)
+            request.raw_input_contents.append(encoded.tobytes())
         for name in self.requested:
             request.outputs.add(name=name)
         return request
@@ -145,10 +164,14 @@ class Client:
         self._stub = services.GRPCInferenceServiceStub(self._channel)  # type: ignore[no-untyped-call]
         self._endpoint = _Endpoint(model, version, timeout)
 
-    def predict(self, features: ArrayLike, *, request_id: str = "") -> Predictions:
+    def predict(self, features: Rows, *, request_id: str = "") -> Predictions:
         """Predictions for rows `[n, d]`, with verdicts and signals if the endpoint returns them.
 
+        If the model has raw inputs, the rows may be a table with a column per input: a data frame
+        of pandas or polars, a pyarrow table, or a mapping of columns. None and NaN are missing.
+
         Raises:
+            BadRequestError: The columns of a table are not the inputs of the model.
             EndpointError: The endpoint refuses the request, or does not respond.
         """
         endpoint, timeout = self._endpoint, self._endpoint.timeout
@@ -188,10 +211,11 @@ class AsyncClient:
         self._stub = services.GRPCInferenceServiceStub(self._channel)  # type: ignore[no-untyped-call]
         self._endpoint = _Endpoint(model, version, timeout)
 
-    async def predict(self, features: ArrayLike, *, request_id: str = "") -> Predictions:
-        """Predictions for rows `[n, d]`, with verdicts and signals if the endpoint returns them.
+    async def predict(self, features: Rows, *, request_id: str = "") -> Predictions:
+        """Predictions for rows `[n, d]` or a table, as of `Client.predict`.
 
         Raises:
+            BadRequestError: The columns of a table are not the inputs of the model.
             EndpointError: The endpoint refuses the request, or does not respond.
         """
         endpoint, timeout = self._endpoint, self._endpoint.timeout

@@ -2,6 +2,7 @@
 
     EvenhandError
     ├── ConfigError              a config file or environment variable is invalid
+    ├── EncodingError            a raw input has a value that its encoding refuses
     ├── FitError                 the data or the spec does not allow a fit
     ├── PopulationError          a synthetic population is not possible
     ├── ServeError               the sidecar cannot start or stop
@@ -36,6 +37,7 @@ __all__ = [
     "BundleTamperedError",
     "ClassifierError",
     "ConfigError",
+    "EncodingError",
     "EvenhandError",
     "FitError",
     "ForbiddenError",
@@ -69,6 +71,21 @@ class EvenhandError(Exception):
 
 class ConfigError(EvenhandError):
     """A config file or an environment variable is invalid."""
+
+
+class EncodingError(EvenhandError):
+    """A raw input has a missing or unseen value that its encoding refuses.
+
+    Attributes:
+        name: Name of the raw input.
+        reason: What is wrong, without the value.
+        row: First such row.
+        rows: Number of such rows.
+    """
+
+    def __init__(self, name: str, reason: str, row: int, rows: int) -> None:
+        super().__init__(f"input {name!r} of row {row} {reason}")
+        self.name, self.reason, self.row, self.rows = name, reason, row, rows
 
 
 class FitError(EvenhandError):

@@ -97,10 +97,10 @@ class Pipeline:
         self._admit(request)
         self.in_flight += 1
         try:
-            features = self._codec.features(request.inputs)
+            features, raw = self._codec.decode(request.inputs)
             request_id = self._ids.assign(request.id)
             # Of the whole batch: score, apply policy and log (`_process`) …
-            share = await self._batcher.submit(request_id, features)
+            share = await self._batcher.submit(request_id, features, raw=raw)
             # … and `_update_statistics` once its responses have left.
             return self._responses.build(request, request_id, share)
         finally:

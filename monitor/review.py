@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from monitor.bundle.encoding import Encoding
 from monitor.errors import ServeError
 from monitor.policy import Action
 from monitor.response import TopFeatures
@@ -41,6 +42,7 @@ class ReviewLog:
         self._top = TopFeatures(manifest)
         self._attributes = [attribute.name for attribute in manifest.protected_attributes]
         self._shown = _shown_features(manifest)
+        self._encoding = Encoding.of(manifest)
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._bytes = sum(file.stat().st_size for file in folder.glob("review-*.jsonl"))
@@ -79,8 +81,16 @@ class ReviewLog:
             "score": result.output[0].tolist(),
             "decision": self._manifest.decision.class_names[decided],
             "attributes": self._by_attribute(result),
-            "features": {name: features[index] for index, name in self._shown},
+            "features": self._inputs(waiting, row)
+            or {name: features[index] for index, name in self._shown},
         }
+
+    def _inputs(self, waiting: Waiting, row: int) -> dict[str, object]:
+        """The raw inputs of a row that are not protected; empty if it has encoded features."""
+        if self._encoding is None or waiting.raw is None:
+            return {}
+        given = self._encoding.as_given(waiting.raw[row])
+        return {n: v for n, v in given.items() if n not in self._manifest.protected_inputs}
 
     def _by_attribute(self, result: ScoringResult) -> dict[str, object]:
         attributes: dict[str, object] = {}

@@ -31,6 +31,7 @@ ONLY_IN = {
         "monitor.fitting.intervals",
         "monitor.fitting.run",
         "monitor.fitting.scored_rows",
+        "monitor.fitting.separability",
         "monitor.fitting.update",
         "monitor.scoring.judge",
         "monitor.scoring.scorer",
@@ -96,6 +97,7 @@ ONLY_IN = {
 NUMPY_ONLY = {
     "monitor.scoring.baseline",
     "monitor.drift.alarms",
+    "monitor.drift.bound",
     "monitor.drift.detector",
     "monitor.npz",
     "monitor.drift.reference",

@@ -6,7 +6,11 @@ import datetime as dt
 from importlib.metadata import version
 from typing import Annotated, Literal, Self
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AwareDatetime, BeforeValidator, Field, model_serializer, model_validator
+from pydantic_core.core_schema import SerializerFunctionWrapHandler
+
+from monitor.bundle.features import Feature, Name, OneHotGroup, Part
+from monitor.bundle.inputs import RawInput, derived_columns
 
 __all__ = [
     "DEFAULT_MAX_BYTES",
@@ -34,7 +38,6 @@ MANIFEST_FILE = "manifest.json"
 # Names of models and versions; safe in a path.
 MODEL_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 
-Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")]
 Text = Annotated[str, Field(max_length=2000, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 FileName = Annotated[
@@ -45,58 +48,14 @@ FileName = Annotated[
 ]
 
 
-# Below the largest float32.
-_LARGEST = 1e38
-
-
-class _Part(BaseModel):
-    """A frozen part of the manifest; unknown fields are errors."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class Model(_Part):
+class Model(Part):
     """Name and version of the deployed model."""
 
     name: Annotated[str, Field(pattern=MODEL_NAME)]
     version: Annotated[str, Field(pattern=MODEL_NAME)]
 
 
-class Feature(_Part):
-    """One encoded column of the classifier's input.
-
-    `low` and `high` bound most of the values in the training data (numeric and integer features
-    only); probe rows stay within them.
-    """
-
-    name: Name
-    kind: Literal["numeric", "integer", "binary", "onehot"]
-    low: Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)] | None = None
-    high: Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)] | None = None
-
-    @model_validator(mode="after")
-    def _range_is_valid(self) -> Self:
-        if (self.low is None) != (self.high is None):
-            raise ValueError(f"feature {self.name!r} needs both low and high, or neither")
-        if self.low is not None and self.high is not None and self.low > self.high:
-            raise ValueError(f"feature {self.name!r} has low {self.low} above high {self.high}")
-        if self.low is not None and self.kind not in ("numeric", "integer"):
-            raise ValueError(
-                f"feature {self.name!r} is {self.kind}; only numeric and integer features "
-                "have low and high"
-            )
-        return self
-
-
-class OneHotGroup(_Part):
-    """Columns of which exactly one is 1, or at most one if a category was dropped."""
-
-    name: Name
-    features: Annotated[tuple[Name, ...], Field(strict=False, min_length=1)]
-    dropped: Name | None = None
-
-
-class ProtectedAttribute(_Part):
+class ProtectedAttribute(Part):
     """An attribute such as sex, its groups, and its feature if the classifier uses it.
 
     `feature` is None if the attribute is not an input of the classifier; otherwise a binary
@@ -109,7 +68,7 @@ class ProtectedAttribute(_Part):
     feature: Name | None = None
 
 
-class Decision(_Part):
+class Decision(Part):
     """The decision rule: class 1 if P(class 1) ≥ threshold."""
 
     threshold: Annotated[float, Field(gt=0, lt=1)] = 0.5
@@ -123,7 +82,7 @@ class Decision(_Part):
         return self
 
 
-class ClassifierFile(_Part):
+class ClassifierFile(Part):
     """The classifier's file, and the kind of its output.
 
     `logit` and `probability` refer to class 1, shape `[n]` or `[n, 1]`; the two-column kinds have
@@ -140,7 +99,7 @@ def _refuse_numbers(value: object) -> object:
     return value
 
 
-class Fitted(_Part):
+class Fitted(Part):
     """How, when and by which versions the bundle was created."""
 
     at: Annotated[AwareDatetime, Field(strict=False), BeforeValidator(_refuse_numbers)]
@@ -163,20 +122,24 @@ class Fitted(_Part):
         )
 
 
-class FileEntry(_Part):
+class FileEntry(Part):
     """A file's hash and size."""
 
     sha256: Sha256
     bytes: Annotated[int, Field(ge=0)]
 
 
-class BundleSpec(_Part):
-    """The manifest without the list of files."""
+class BundleSpec(Part):
+    """The manifest without the list of files.
+
+    `inputs` are the raw inputs that write the features; empty if clients send encoded features.
+    """
 
     model: Model
     classifier: ClassifierFile
     features: Annotated[tuple[Feature, ...], Field(strict=False, min_length=1)]
     one_hot_groups: Annotated[tuple[OneHotGroup, ...], Field(strict=False)] = ()
+    inputs: Annotated[tuple[RawInput, ...], Field(strict=False)] = ()
     protected_attributes: Annotated[
         tuple[ProtectedAttribute, ...], Field(strict=False, min_length=1)
     ]
@@ -196,6 +159,12 @@ class BundleSpec(_Part):
             if group.name in named:
                 named |= set(group.features)
         return frozenset(named & {feature.name for feature in self.features})
+
+    @property
+    def protected_inputs(self) -> frozenset[str]:
+        """Names of the raw inputs that write a protected attribute."""
+        protected = self.protected_features
+        return frozenset(raw.name for raw in self.inputs if protected & {*raw.columns})
 
     @property
     def heads(self) -> dict[str, slice]:
@@ -249,6 +218,31 @@ class BundleSpec(_Part):
                     f"but feature {feature!r} has {size} values"
                 )
         return self
+
+    @model_validator(mode="after")
+    def _inputs_write_the_features(self) -> Self:
+        if not self.inputs:
+            return self
+        _refuse_duplicates("input", [raw.name for raw in self.inputs])
+        protected = frozenset(a.feature for a in self.protected_attributes if a.feature is not None)
+        names = [feature.name for feature in self.features]
+        features, groups = derived_columns(self.inputs, names, protected)
+        for written, listed in zip(features, self.features, strict=True):
+            if written.kind != listed.kind:
+                raise ValueError(
+                    f"feature {listed.name!r} is {listed.kind}, but its input writes {written.kind}"
+                )
+        if {group.name: group for group in groups} != {g.name: g for g in self.one_hot_groups}:
+            raise ValueError("one_hot_groups are not those that the inputs write")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_empty_inputs(self, dump: SerializerFunctionWrapHandler) -> dict[str, object]:
+        """Fields of the manifest; a bundle without raw inputs does not mention them."""
+        content: dict[str, object] = dump(self)
+        if not self.inputs:
+            content.pop("inputs", None)
+        return content
 
 
 class Manifest(BundleSpec):

@@ -270,6 +270,8 @@ def _description(manifest: Manifest) -> Iterator[tuple[str, str]]:
     yield "classifier", f"{classifier.file}, returns {classifier.output.replace('_', ' ')}"
     kinds = Counter(feature.kind for feature in manifest.features)
     yield "features", f"{manifest.width} columns: {', '.join(f'{n} {k}' for k, n in kinds.items())}"
+    for raw in manifest.inputs:
+        yield "raw input", f"{raw.name}, {raw.kind}, writes {', '.join(raw.columns)}"
     for group in manifest.one_hot_groups:
         dropped = f", dropped category: {group.dropped}" if group.dropped else ""
         yield "one-hot", f"{group.name}, {len(group.features)} columns{dropped}"

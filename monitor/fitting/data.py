@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,8 +12,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import csv, parquet
 
+from monitor.bundle.inputs import RawCategory, RawNumber
 from monitor.bundle.manifest import BundleSpec
 from monitor.errors import FitError
+from monitor.fitting.raw_table import csv_options, encoded_table
 from monitor.fitting.spec import FitSpec, ProtectedColumn
 
 __all__ = ["FEWEST_ROWS", "FitData", "check_features", "read_data", "read_features", "read_table"]
@@ -114,7 +116,7 @@ def read_data(path: Path | str, spec: FitSpec) -> FitData:
         FitError: The file or a column cannot be read, or a group is not one that the spec lists.
     """
     path = Path(path)
-    table = read_table(path)
+    table = read_table(path, spec.inputs)
     features = _features(table, spec, path)
     groups = {
         attribute.name: _groups(_column(table, attribute.column, path), attribute, path)
@@ -133,7 +135,7 @@ def read_features(path: Path | str, spec: BundleSpec) -> NDArray[np.float32]:
         FitError: The file or a column cannot be read, or a value is not of its feature's kind.
     """
     path = Path(path)
-    features = _features(read_table(path), spec, path)
+    features = _features(read_table(path, spec.inputs), spec, path)
     try:
         check_features(features, spec)
     except FitError as error:
@@ -142,14 +144,19 @@ def read_features(path: Path | str, spec: BundleSpec) -> NDArray[np.float32]:
 
 
 def _features(table: pa.Table, spec: FitSpec | BundleSpec, path: Path) -> NDArray[np.float32]:
+    if spec.inputs:
+        try:
+            return encoded_table(table, spec.inputs, [feature.name for feature in spec.features])
+        except FitError as error:
+            raise FitError(f"{path}: {error}") from None
     features = np.empty((table.num_rows, len(spec.features)), np.float32)
     for index, feature in enumerate(spec.features):
         features[:, index] = _numbers(_column(table, feature.name, path), feature.name, path)
     return features
 
 
-def read_table(path: Path) -> pa.Table:
-    """Read a Parquet or CSV file.
+def read_table(path: Path, inputs: Sequence[RawNumber | RawCategory] = ()) -> pa.Table:
+    """Read a Parquet or CSV file; the categories of raw inputs in a CSV file are text.
 
     Raises:
         FitError: The file cannot be read.
@@ -158,8 +165,7 @@ def read_table(path: Path) -> pa.Table:
         if path.suffix == ".parquet":
             return parquet.read_table(path)
         if path.suffix == ".csv":
-            options = csv.ConvertOptions(strings_can_be_null=True)
-            return csv.read_csv(path, convert_options=options)
+            return csv.read_csv(path, convert_options=csv_options(inputs))
     except FileNotFoundError:
         raise FitError(f"{path}: no such file") from None
     except (OSError, pa.ArrowException):

@@ -34,6 +34,7 @@ from monitor.fitting.data import FitData
 from monitor.fitting.draws import with_chosen_draws
 from monitor.fitting.intervals import FlipShareInterval, flip_share_interval
 from monitor.fitting.scored_rows import MOST_SCORED, baseline_of, finite_logits, score_rows
+from monitor.fitting.separability import separability
 from monitor.fitting.spec import FitSpec
 from monitor.scoring.compiling import compile_kernel
 from monitor.scoring.counterfactual import TransportMaps, fit_transport_maps
@@ -317,7 +318,7 @@ def _intervals(
             refit,
             data.features,
             data.groups[attribute.name],
-            attribute.name,
+            attribute,
             n_refits=n_refits,
             seed=seed,
             progress=lambda done, total: report(
@@ -359,6 +360,13 @@ def _audit(
             sensitivity.feature_shares(explained, attribute.name),
             intervals.get(attribute.name),
             _dependence(sensitivity.maps[attribute.name], spec),
+            separability(
+                sensitivity.maps[attribute.name],
+                attribute,
+                (training, data.groups[attribute.name][parts["training"]]),
+                (data.features[rows], groups),
+                seed=spec.fitted.seed,
+            ),
         )
     return FitAudit(
         model=f"{spec.model.name} version {spec.model.version}",
@@ -382,7 +390,7 @@ def _dependence(maps: TransportMaps, spec: BundleSpec) -> tuple[dict[str, tuple[
         given: dict[str, tuple[str, ...]] = {}
         for repair in repairs:
             for index, column in enumerate(repair.free.tolist()):
-                used = repair.weight[:, :, index].any(0)
+                used = repair.weight[:, : len(repair.columns), index].any(0)
                 read = [names[i] for i in repair.columns[used].tolist()]
                 given[names[column]] = tuple(dict.fromkeys(groups.get(n, n) for n in read))
         orders.append(given)

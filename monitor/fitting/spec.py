@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
+from monitor.bundle.inputs import RawCategory, RawInput, RawNumber, derived_columns
 from monitor.bundle.manifest import (
     BundleSpec,
     ClassifierFile,
@@ -43,8 +44,15 @@ class Output(BaseModel):
     output: Annotated[str, Field(pattern=r"^(two_logits|two_probabilities|logit|probability)$")]
 
 
+_INPUTS: TypeAdapter[tuple[RawNumber | RawCategory, ...]] = TypeAdapter(tuple[RawInput, ...])
+
+
 class FitSpec(BaseModel):
-    """Description of the model, its features and the protected attributes."""
+    """Description of the model, its features or raw inputs, and the protected attributes.
+
+    With `inputs`, features and one-hot groups are derived from them; `columns` is the order of
+    the encoded columns in the classifier's input, by default that of the inputs.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -52,10 +60,35 @@ class FitSpec(BaseModel):
     classifier: Output
     features: Annotated[tuple[Feature, ...], Field(min_length=1)]
     one_hot_groups: tuple[OneHotGroup, ...] = ()
+    inputs: tuple[RawInput, ...] = ()
+    columns: tuple[str, ...] = ()
     protected_attributes: Annotated[tuple[ProtectedColumn, ...], Field(min_length=1)]
     decision: Decision = Decision()
     # Features and one-hot groups, causes first; may be incomplete.
     order: tuple[str, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _derive_features(cls, value: Any) -> Any:
+        """Derive features and one-hot groups from raw inputs."""
+        if not isinstance(value, dict) or not value.get("inputs"):
+            return value
+        try:
+            inputs = _INPUTS.validate_python(value["inputs"])
+        except ValidationError:
+            # The field `inputs` reports what is wrong.
+            return value | {"features": ({"name": "-", "kind": "numeric"},), "columns": ()}
+        attributes = value.get("protected_attributes", ())
+        protected = frozenset(
+            str(a.get("feature") if isinstance(a, dict) else getattr(a, "feature", None))
+            for a in (attributes if isinstance(attributes, list | tuple) else ())
+        )
+        features, groups = derived_columns(inputs, value.get("columns") or (), protected)
+        derived = {"features": features, "one_hot_groups": groups}
+        for name, parts in derived.items():
+            if value.get(name) and tuple(value[name]) != parts:
+                raise ValueError(f"{name} are derived from inputs; remove {name}")
+        return value | derived | {"inputs": inputs}
 
     @model_validator(mode="after")
     def _check_order(self) -> Self:
@@ -80,6 +113,7 @@ class FitSpec(BaseModel):
             ),
             features=features,
             one_hot_groups=self.one_hot_groups,
+            inputs=self.inputs,
             protected_attributes=tuple(column.attribute for column in self.protected_attributes),
             decision=self.decision,
             fitted=fitted,

@@ -1,9 +1,10 @@
 """The columns of the log, for analysts and audits.
 
-Per prediction: request_id, row, time; the features by name; score (the probability of class 1),
-logit, decision (0 or 1), boundary_distance; per protected attribute prediction_sensitivity_…,
-flip_probability_…, expected_change_…, p_value_…, verdict_…; action. Model, version, date and hour
-are in the path. A protected attribute that is itself a feature is stored with the outcomes instead.
+Per prediction: request_id, row, time; the features, or raw inputs, by name; score (the probability
+of class 1), logit, decision (0 or 1), boundary_distance; per protected attribute
+prediction_sensitivity_…, flip_probability_…, expected_change_…, p_value_…, verdict_…; action.
+Model, version, date and hour are in the path. A protected attribute that is itself a feature is
+stored with the outcomes instead.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from typing import Any, Literal, Self
 
 import pyarrow as pa
 
+from monitor.bundle.inputs import UNSEEN, RawCategory, RawNumber
 from monitor.bundle.manifest import BundleSpec, Feature
 
 __all__ = [
+    "ENCODED_REQUEST",
     "FORMAT",
     "METADATA_KEY",
     "SIGNALS",
@@ -32,6 +35,8 @@ __all__ = [
 ]
 
 FORMAT = 1
+# Whether a request had encoded features instead of raw inputs, which are null then.
+ENCODED_REQUEST = "encoded_request"
 # Key of the JSON in the metadata of every Parquet file that describes its columns.
 METADATA_KEY = b"evenhand"
 TIME = pa.timestamp("us", tz="UTC")
@@ -49,14 +54,15 @@ Treatment = Literal["keep", "hash", "drop", "bucket"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureColumn:
-    """A column of the log that contains a feature.
+    """A column of the log that contains a feature or a raw input.
 
     Attributes:
         name: Name of the column.
-        feature: Name of the feature in the manifest.
-        index: Index of the feature in the classifier's input.
-        kind: Kind of the feature.
+        feature: Name of the feature or raw input in the manifest.
+        index: Index of the feature in the classifier's input, or of the raw input.
+        kind: Kind of the feature; `number` or `category` for a raw input.
         treatment: What is written for the feature.
+        categories: Categories of a raw input, in the order of their codes.
     """
 
     name: str
@@ -64,11 +70,20 @@ class FeatureColumn:
     index: int
     kind: str
     treatment: Treatment
+    categories: tuple[str, ...] = ()
 
     @property
     def type(self) -> pa.DataType:
         """Arrow type of the column."""
-        return pa.string() if self.treatment == "hash" else pa.float32()
+        if self.treatment == "hash":
+            return pa.string()
+        return {"category": WORD, "number": pa.float64()}.get(self.kind, pa.float32())
+
+    @property
+    def words(self) -> list[str]:
+        """Text of every category's code; the last one stands for categories that are not listed."""
+        unlisted = UNSEEN if UNSEEN not in self.categories else f"({UNSEEN})"
+        return [*self.categories, unlisted]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,21 +93,27 @@ class TrafficColumns:
     Attributes:
         features: Columns of features in the manifest's order, without dropped ones.
         attributes: Names of the protected attributes.
+        raw: Whether the features are raw inputs.
     """
 
     features: tuple[FeatureColumn, ...]
     attributes: tuple[str, ...]
+    raw: bool = False
 
     @classmethod
     def of(cls, spec: BundleSpec, treatments: Mapping[str, Treatment] | None = None) -> Self:
         """Columns for a bundle; features without a treatment are kept."""
         attributes = tuple(attribute.name for attribute in spec.protected_attributes)
         treatments, protected = treatments or {}, spec.protected_features
+        sources: tuple[Feature | RawNumber | RawCategory, ...] = spec.features
+        if spec.inputs:
+            sources, protected = spec.inputs, spec.protected_inputs
         # Query engines ignore the case of names.
-        joined = ("label", *map(group_column, attributes), *_IN_WINDOWS)
+        joined = ("label", *map(group_column, attributes), *_IN_WINDOWS, ENCODED_REQUEST)
+        joined = joined if spec.inputs else joined[:-1]
         taken = {n.casefold() for n in (*_own_names(attributes), *_IN_PATH, *joined)}
         columns = []
-        for index, feature in enumerate(spec.features):
+        for index, feature in enumerate(sources):
             treatment = treatments.get(feature.name, "keep")
             if feature.name not in protected and treatment != "drop":
                 name = _free_name(feature, taken)
@@ -103,15 +124,17 @@ class TrafficColumns:
                         index=index,
                         kind=feature.kind,
                         treatment=treatment,
+                        categories=getattr(feature, "categories", ()),
                     )
                 )
-        return cls(features=tuple(columns), attributes=attributes)
+        return cls(features=tuple(columns), attributes=attributes, raw=bool(spec.inputs))
 
     @property
     def schema(self) -> pa.Schema:
         """Arrow schema of the columns, in order."""
         fields = [("request_id", pa.string()), ("row", pa.int32()), ("time", TIME)]
         fields += [(column.name, column.type) for column in self.features]
+        fields += [(ENCODED_REQUEST, pa.bool_())] if self.raw else []
         fields += [("score", pa.float32()), ("logit", pa.float32()), ("decision", pa.int8())]
         fields += [("boundary_distance", pa.float32())]
         for attribute in self.attributes:
@@ -124,14 +147,22 @@ class TrafficColumns:
             {name: getattr(c, name) for name in ("name", "feature", "index", "kind", "treatment")}
             for c in self.features
         ]
-        return {"features": features, "attributes": list(self.attributes)}
+        for written, column in zip(features, self.features, strict=True):
+            if column.categories:
+                written["categories"] = list(column.categories)
+        content = {"features": features, "attributes": list(self.attributes)}
+        return content | ({"raw": True} if self.raw else {})
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Self:
         """Columns from the JSON of `to_json`."""
         return cls(
-            features=tuple(FeatureColumn(**column) for column in content["features"]),
+            features=tuple(
+                FeatureColumn(**column | {"categories": tuple(column.get("categories", ()))})
+                for column in content["features"]
+            ),
             attributes=tuple(content["attributes"]),
+            raw=content.get("raw", False),
         )
 
 
@@ -200,7 +231,7 @@ def _own_names(attributes: tuple[str, ...]) -> list[str]:
     ]
 
 
-def _free_name(feature: Feature, taken: set[str]) -> str:
+def _free_name(feature: Feature | RawNumber | RawCategory, taken: set[str]) -> str:
     """Name of a feature's column: the feature's own name, changed if it is already taken."""
     name = feature.name if feature.name.casefold() not in taken else f"feature_{feature.name}"
     unique, suffix = name, 2

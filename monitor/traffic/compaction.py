@@ -151,7 +151,11 @@ def parquet_options(schema: pa.Schema) -> Mapping[str, Any]:
     types = pa.types
     words = [f.name for f in schema if types.is_dictionary(f.type) or types.is_integer(f.type)]
     columns = log_metadata(schema).get("columns", {"features": []})["features"]
-    few = [c["name"] for c in columns if c["kind"] != "numeric" or c["treatment"] == "bucket"]
+    few = [
+        c["name"]
+        for c in columns
+        if c["kind"] not in ("numeric", "number") or c["treatment"] == "bucket"
+    ]
     return {
         "compression": "zstd",
         "use_dictionary": [*words, *few],

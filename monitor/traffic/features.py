@@ -11,9 +11,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import parquet as pq
 
+from monitor.bundle.encoding import Encoding
 from monitor.bundle.manifest import BundleSpec
-from monitor.errors import TrafficError
-from monitor.traffic.columns import TrafficColumns, log_metadata
+from monitor.errors import EncodingError, TrafficError
+from monitor.traffic.columns import ENCODED_REQUEST, TrafficColumns, log_metadata
+from monitor.traffic.raw_columns import encoded_rows
 from monitor.traffic.store import Store
 
 __all__ = ["LoggedFeatures", "read_logged_features"]
@@ -25,7 +27,8 @@ class LoggedFeatures:
 
     Attributes:
         features: Features in manifest order, float32 `[n, d]`, all finite.
-        skipped: Number of rows with a feature that is not finite, which are left out.
+        skipped: Number of rows with a feature that is not finite, or without raw inputs, which
+            are left out.
         since: Time of the first row.
         until: Time of the last row.
     """
@@ -67,7 +70,7 @@ def read_logged_features(log: Store | Path | str, spec: BundleSpec, most: int) -
     if table is None or not len(table):
         raise TrafficError(f"{store.location}: contains no predictions of {model}")
     table = table.sort_by("time").slice(max(len(table) - most, 0))
-    features = np.stack([column.to_numpy() for column in table.columns[1:]], 1)
+    features = _features(table, spec, store.location)
     finite = np.isfinite(features).all(1)
     return LoggedFeatures(
         features=np.ascontiguousarray(features[finite]),
@@ -75,6 +78,20 @@ def read_logged_features(log: Store | Path | str, spec: BundleSpec, most: int) -
         since=table["time"][0].as_py(),
         until=table["time"][-1].as_py(),
     )
+
+
+def _features(table: pa.Table, spec: BundleSpec, location: str) -> NDArray[np.float32]:
+    """Encoded features `[n, d]`; NaN where a request had no raw inputs."""
+    encoding = Encoding.of(spec)
+    if encoding is None:
+        return np.stack([column.to_numpy() for column in table.columns[1:]], 1)
+    try:
+        return encoded_rows(table, encoding, encoding.names)
+    except EncodingError as error:
+        raise TrafficError(
+            f"{location}: input {error.name!r} {error.reason} in {error.rows} rows, which this "
+            "bundle refuses; use the bundle that was deployed"
+        ) from None
 
 
 def _read(store: Store, path: str, spec: BundleSpec) -> pa.Table:
@@ -86,15 +103,18 @@ def _read(store: Store, path: str, spec: BundleSpec) -> pa.Table:
             raise TrafficError(f"{store.location}: {path} is not a file of a traffic log")
         columns = {c.feature: c for c in TrafficColumns.from_json(content).features}
         names = []
-        for feature in spec.features:
-            column = columns.get(feature.name)
+        sources = [raw.name for raw in spec.inputs] or [feature.name for feature in spec.features]
+        for source in sources:
+            column = columns.get(source)
             if column is None or column.treatment != "keep":
                 state = "not logged" if column is None else f"logged with {column.treatment!r}"
                 raise TrafficError(
-                    f"{store.location}: feature {feature.name!r} is {state}, so the classifier "
+                    f"{store.location}: feature {source!r} is {state}, so the classifier "
                     "cannot be run on logged rows; use --data with the rows of a table"
                 )
             names.append(column.name)
-        table = file.read(columns=["time", *names]).select(["time", *names])
+        further = [ENCODED_REQUEST] if spec.inputs else []
+        chosen = ["time", *names, *further]
+        table = file.read(columns=chosen).select(chosen)
         # Names of columns may differ between files, for example after a rename.
-        return table.rename_columns(["time", *(feature.name for feature in spec.features)])
+        return table.rename_columns(["time", *sources, *further])

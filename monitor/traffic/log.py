@@ -12,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from monitor.bundle.encoding import Encoding
 from monitor.errors import ConfigError, NotReadyError, OverloadedError
 from monitor.logs import without_values
 from monitor.traffic.appender import BoundedAppender
@@ -187,7 +188,9 @@ class TrafficLog:
         self._outcomes = outcomes
         self._warn_if_not_recorded(ProtectedFeatures(manifest))
         guard = FeatureGuard(columns, treated, pseudonyms)
-        self._encoder = TrafficEncoder(columns, scores, guard, pseudonyms, scorer)
+        encoding = Encoding.of(manifest)
+        empty = None if encoding is None else encoding.empty_row
+        self._encoder = TrafficEncoder(columns, scores, guard, pseudonyms, scorer, empty)
         local_store = Store.open(settings.path)
         about = {
             **_file_metadata(bundle, "traffic", pseudonyms),

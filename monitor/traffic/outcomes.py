@@ -117,6 +117,16 @@ class ProtectedFeatures:
             elif attribute.feature in onehot:
                 columns = [column_of[name] for name in onehot[attribute.feature].features]
                 self._columns[attribute.name] = (columns, attribute.groups)
+        self._inputs = {
+            attribute: next(
+                index
+                for index, raw in enumerate(spec.inputs)
+                if spec.features[columns[0]].name in raw.columns
+            )
+            for attribute, (columns, _) in self._columns.items()
+            if spec.inputs
+        }
+        self._is_category = [raw.kind == "category" for raw in spec.inputs]
 
     def __bool__(self) -> bool:
         return bool(self._columns)
@@ -124,6 +134,9 @@ class ProtectedFeatures:
     def outcomes(self, batch: Sequence[Waiting], features: NDArray[np.float32]) -> list[Outcome]:
         """Groups in the features `[n, d]` of a batch, as outcomes."""
         named = {name: self._named(name, features) for name in self._columns}
+        for name, by_row in named.items():
+            for index in self._rows_not_given(batch, name):
+                by_row[index] = None
         outcomes: list[Outcome] = []
         start = 0
         for waiting in batch:
@@ -140,6 +153,21 @@ class ProtectedFeatures:
                     )
             start += len(waiting.features)
         return outcomes
+
+    def _rows_not_given(self, batch: Sequence[Waiting], attribute: str) -> list[int]:
+        """Rows in which the raw input of an attribute is missing or unseen, so imputed."""
+        if attribute not in self._inputs:
+            return []
+        index = self._inputs[attribute]
+        given: list[NDArray[np.bool_]] = []
+        for waiting in batch:
+            if waiting.raw is None:
+                given.append(np.ones(len(waiting.features), bool))
+            else:
+                values = waiting.raw[:, index]
+                given.append(values >= 0 if self._is_category[index] else ~np.isnan(values))
+        rows: list[int] = np.flatnonzero(~np.concatenate(given)).tolist()
+        return rows
 
     def _named(self, attribute: str, features: NDArray[np.float32]) -> list[str | None]:
         columns, groups = self._columns[attribute]

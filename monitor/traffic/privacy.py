@@ -12,9 +12,11 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from monitor.bundle.encoding import MISSING, NOT_LISTED
+from monitor.bundle.inputs import RawCategory, RawNumber
 from monitor.bundle.manifest import BundleSpec, Feature
 from monitor.errors import ConfigError
-from monitor.traffic.columns import TrafficColumns
+from monitor.traffic.columns import FeatureColumn, TrafficColumns
 from monitor.traffic.settings import FeatureTreatment
 
 __all__ = ["FeatureGuard", "Pseudonyms", "treatments"]
@@ -68,11 +70,13 @@ class Pseudonyms:
 
     def of_value(self, feature: str, value: float) -> int:
         """Keyed hash of a feature's value."""
-        name = hashlib.blake2b(feature.encode(), digest_size=8).digest()
         # Adding 0.0 turns -0.0 into 0.0.
-        digest = hashlib.blake2b(
-            np.float32(value + 0.0).tobytes(), digest_size=8, key=self._key or b"", salt=name
-        )
+        return self.of_bytes(feature, np.float32(value + 0.0).tobytes())
+
+    def of_bytes(self, feature: str, data: bytes) -> int:
+        """Keyed hash of a feature's value as bytes."""
+        name = hashlib.blake2b(feature.encode(), digest_size=8).digest()
+        digest = hashlib.blake2b(data, digest_size=8, key=self._key or b"", salt=name)
         return int.from_bytes(digest.digest(), "little")
 
     def _hash(self, data: bytes, size: int) -> str:
@@ -82,13 +86,17 @@ class Pseudonyms:
 def treatments(
     spec: BundleSpec, configured: Mapping[str, FeatureTreatment]
 ) -> dict[str, FeatureTreatment]:
-    """Treatments by encoded feature; the name of a one-hot group covers all its columns.
+    """Treatments by raw input, or by encoded feature if the bundle has no raw inputs.
+
+    The name of a one-hot group covers all its columns.
 
     Raises:
         ConfigError: A feature is unknown, or cannot be bucketed.
     """
     groups = {group.name: group.features for group in spec.one_hot_groups}
-    features = {feature.name: feature for feature in spec.features}
+    features: dict[str, Feature | None] = {feature.name: feature for feature in spec.features}
+    if spec.inputs:
+        groups, features = {}, {raw.name: _as_feature(raw, features) for raw in spec.inputs}
     by_feature: dict[str, FeatureTreatment] = {}
     for name, treatment in configured.items():
         if name not in features and name not in groups:
@@ -100,6 +108,18 @@ def treatments(
         if treatment.treatment == "bucket":
             by_feature[name] = _bucket(name, features.get(name), treatment)
     return by_feature
+
+
+def _as_feature(
+    raw: RawNumber | RawCategory, features: Mapping[str, Feature | None]
+) -> Feature | None:
+    """A raw number as a numeric feature, with a range if it is not changed by the encoding."""
+    if isinstance(raw, RawCategory):
+        return None
+    own = features[raw.columns[0]]
+    if raw.steps or own is None:
+        return Feature(name=raw.name, kind="numeric")
+    return Feature(name=raw.name, kind="numeric", low=own.low, high=own.high)
 
 
 def _bucket(name: str, feature: Feature | None, treatment: FeatureTreatment) -> FeatureTreatment:
@@ -139,9 +159,9 @@ class FeatureGuard:
         self._pseudonyms = pseudonyms
         self._known: dict[tuple[str, float], int] = {}
 
-    def treated(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Written values of encoded features `[n, d]`, without hashed columns."""
-        treated: NDArray[np.float32] = features[:, self._columns]
+    def treated(self, features: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Written values of encoded features or raw rows `[n, d]`, without hashed columns."""
+        treated: NDArray[np.floating] = features[:, self._columns]
         if len(self._buckets):
             widths = self._widths[self._buckets]
             steps = treated[:, self._buckets].astype(np.float64) / widths
@@ -149,20 +169,39 @@ class FeatureGuard:
             treated[:, self._buckets] = np.floor(steps + _ROUNDING * np.abs(steps)) * widths
         return treated
 
-    def hashed(self, features: NDArray[np.float32]) -> NDArray[np.uint64]:
+    def hashed(self, features: NDArray[np.floating]) -> NDArray[np.uint64]:
         """Hashed values, `[n, h]`."""
         hashes = np.empty((len(features), len(self._hashed)), np.uint64)
         for index, column in enumerate(self._hashed):
             values = features[:, column.index].tolist()
-            hashes[:, index] = [self._number(column.feature, value) for value in values]
+            read = self._raw_number if column.kind in ("number", "category") else self._number
+            hashes[:, index] = [read(column, value) for value in values]
         return hashes
 
-    def _number(self, feature: str, value: float) -> int:
+    def _raw_number(self, column: FeatureColumn, value: float) -> int:
+        """Hash of a raw input: of a number in float64, or of the text of a category."""
+        is_category = column.kind == "category"
+        if math.isnan(value) or (is_category and value == MISSING):
+            return 0
+        key = (column.feature, value)
+        if (number := self._known.get(key)) is None:
+            if is_category:
+                data = column.words[-1 if value == NOT_LISTED else int(value)].encode()
+            else:
+                data = np.float64(value + 0.0).tobytes()
+            number = self._remember(key, self._pseudonyms.of_bytes(column.feature, data))
+        return number
+
+    def _number(self, column: FeatureColumn, value: float) -> int:
         if math.isnan(value):
             return 0
-        key = (feature, value)
+        key = (column.feature, value)
         if (number := self._known.get(key)) is None:
-            if len(self._known) >= _CACHED_HASHES:
-                self._known.clear()
-            number = self._known[key] = self._pseudonyms.of_value(feature, value)
+            number = self._remember(key, self._pseudonyms.of_value(*key))
+        return number
+
+    def _remember(self, key: tuple[str, float], number: int) -> int:
+        if len(self._known) >= _CACHED_HASHES:
+            self._known.clear()
+        self._known[key] = number
         return number

@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from monitor.bundle.encoding import MISSING, NOT_LISTED
 from monitor.policy import ACTION_NAMES, VERDICT_NAMES, Action
-from monitor.traffic.columns import SIGNALS, TIME, WORD, TrafficColumns
+from monitor.traffic.columns import SIGNALS, TIME, WORD, FeatureColumn, TrafficColumns
 from monitor.traffic.privacy import FeatureGuard, Pseudonyms
 from monitor.traffic.segment import Records
 
@@ -43,9 +44,12 @@ class TrafficEncoder:
         guard: FeatureGuard,
         pseudonyms: Pseudonyms,
         scorer: Scorer,
+        empty_row: NDArray[np.float64] | None = None,
     ) -> None:
         self._guard, self._pseudonyms, self._scorer = guard, pseudonyms, scorer
         self._dtype = _row_dtype(columns)
+        self._raw = columns.raw
+        self._empty_row = empty_row
         self._hashes = "hashed" in (self._dtype.names or ())
         used = [scores.logit, scores.boundary_distance]
         for name in columns.attributes:
@@ -60,9 +64,16 @@ class TrafficEncoder:
         """Payload of a batch with features `[n, d]`."""
         rows = np.zeros(len(features), self._dtype)
         self._set_requests(rows, batch)
-        rows["features"] = self._guard.treated(features)
+        written: NDArray[np.floating] = features
+        if self._raw:
+            written = self._raw_rows(batch)
+            rows["encoded"] = np.repeat(
+                [waiting.raw is None for waiting in batch],
+                [len(waiting.features) for waiting in batch],
+            )
+        rows["features"] = self._guard.treated(written)
         if self._hashes:
-            rows["hashed"] = self._guard.hashed(features)
+            rows["hashed"] = self._guard.hashed(written)
         if result.scores is None:
             rows["scores"] = np.nan
             rows["scores"][:, 0] = self._scorer.logits(result.output)
@@ -77,6 +88,17 @@ class TrafficEncoder:
         name = self._pseudonyms.of
         ids = "\n".join([name(waiting.request_id) for waiting in batch]).encode()
         return b"".join((_IDS.pack(len(batch), len(ids)), ids, rows.tobytes()))
+
+    def _raw_rows(self, batch: Sequence[Waiting]) -> NDArray[np.float64]:
+        """Raw rows of a batch, `[n, r]`; all missing where a request has encoded features."""
+        assert self._empty_row is not None
+        parts = [
+            np.tile(self._empty_row, (len(waiting.features), 1))
+            if waiting.raw is None
+            else waiting.raw
+            for waiting in batch
+        ]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _set_requests(self, rows: NDArray[np.void], batch: Sequence[Waiting]) -> None:
         """Set the index of the request in the batch, and the row in the request."""
@@ -115,6 +137,8 @@ def traffic_table(records: Records, columns: TrafficColumns) -> pa.Table:
     times = np.repeat(np.array(records.times) // 1000, per_record)
     arrays = [names, pa.array(rows["row"].copy()), pa.array(times).cast(TIME)]
     arrays += _feature_arrays(rows, columns)
+    if columns.raw:
+        arrays.append(pa.array(rows["encoded"] != 0))
     arrays += _score_arrays(rows, columns)
     arrays.append(_dictionary_column(rows["action"], _ACTIONS))
     return pa.table(arrays, schema=columns.schema)
@@ -141,13 +165,15 @@ def _row_dtype(columns: TrafficColumns) -> np.dtype[np.void]:
     fields: list[tuple[str, str, tuple[int, ...]]] = [
         ("request", "<u4", ()),
         ("row", "<i4", ()),
-        ("features", "<f4", (len(columns.features) - hashed,)),
+        ("features", "<f8" if columns.raw else "<f4", (len(columns.features) - hashed,)),
         ("scores", "<f4", (2 + _SIGNALS_PER_ATTRIBUTE * attributes,)),
         ("p_values", "<f8", (attributes,)),
         ("verdicts", "i1", (attributes,)),
         ("decision", "i1", ()),
         ("action", "i1", ()),
     ]
+    if columns.raw:
+        fields.append(("encoded", "i1", ()))
     if hashed:
         fields.insert(2, ("hashed", "<u8", (hashed,)))
     return np.dtype(fields)
@@ -168,8 +194,10 @@ def _feature_arrays(rows: NDArray[np.void], columns: TrafficColumns) -> list[pa.
             arrays.append(pa.array([f"{n:016x}" if n else None for n in numbers], pa.string()))
             hashed += 1
         else:
-            arrays.append(_numbers(rows["features"][:, plain]))
+            values = rows["features"][:, plain]
             plain += 1
+            is_word = column.kind == "category"
+            arrays.append(_words(values, column) if is_word else _numbers(values))
     return arrays
 
 
@@ -201,6 +229,14 @@ def _score_arrays(rows: NDArray[np.void], columns: TrafficColumns) -> list[pa.Ar
 def _numbers(values: NDArray[np.floating]) -> pa.Array:
     """A column of numbers; NaN becomes null."""
     return pa.array(np.ascontiguousarray(values), from_pandas=True)
+
+
+def _words(values: NDArray[np.floating], column: FeatureColumn) -> pa.Array:
+    """Categories of a raw input from their codes; a missing one becomes null."""
+    codes = values.astype(np.int32)
+    codes[codes == NOT_LISTED] = len(column.categories)
+    indices = pa.array(codes, mask=codes == MISSING)
+    return pa.DictionaryArray.from_arrays(indices, pa.array(column.words))
 
 
 def _dictionary_column(codes: NDArray[np.int8], words: pa.Array) -> pa.Array:

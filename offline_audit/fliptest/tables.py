@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,7 +14,9 @@ from pyarrow import csv
 from pyarrow import parquet as pq
 
 from monitor.bundle import BundleSpec, ProtectedAttribute
+from monitor.bundle.encoding import Encoding, EncodingError
 from monitor.traffic.columns import TrafficColumns, group_column
+from monitor.traffic.raw_columns import encoded_rows
 from offline_audit.errors import AuditInputError, UnknownColumnError
 from offline_audit.fliptest.sample import LARGEST, fits_kind
 from offline_audit.maps.columns import Columns
@@ -89,9 +91,9 @@ def rows_of_file(
 ) -> TableRows:
     """Read all rows of a Parquet or CSV file, or of an Arrow table.
 
-    Columns: the features, by the manifest's names; the protected attribute, as `group_NAME` or
-    `NAME`; optionally `label`. A feature that is a protected attribute may be absent, or hold the
-    names of its groups.
+    Columns: the raw inputs, or the features, by the manifest's names; the protected attribute, as
+    `group_NAME` or `NAME`; optionally `label`. A feature that is a protected attribute may be
+    absent, or hold the names of its groups.
 
     Raises:
         AuditInputError: The file cannot be read, or a column is missing.
@@ -111,9 +113,18 @@ def rows_of_file(
     numeric = {field.name for field in table.schema if not _is_text(field)}
     protected = manifest.protected_features - numeric
     names = [feature.name for feature in manifest.features if feature.name not in protected]
+    if manifest.inputs and _has_raw_inputs(table, manifest):
+        present = {r.name: r.name for r in manifest.inputs if r.name in table.column_names}
+        return _read(table, manifest, attribute, present, favourable)
     if missing := [name for name in names if name not in table.column_names]:
         raise AuditInputError(f"features missing from the file: {some(missing)}")
     return _read(table, manifest, attribute, {name: name for name in names}, favourable)
+
+
+def _has_raw_inputs(table: pa.Table, manifest: BundleSpec) -> bool:
+    """Whether a table has a column per raw input; protected ones may be absent."""
+    required = {raw.name for raw in manifest.inputs} - manifest.protected_inputs
+    return required <= {*table.column_names}
 
 
 def _table(path: Path) -> pa.Table:
@@ -156,8 +167,11 @@ def _read(
     groups = np.array(_group_names(table, attribute, attributes.get(attribute)), object)
     columns, incomplete = [], np.zeros(len(groups), bool)
     protected = [known for known in attributes.values() if known.feature is not None]
+    encoded = _encoded(table, manifest, names)
     for feature in manifest.features:
-        if feature.name in names:
+        if feature.name in encoded:
+            values = encoded[feature.name]
+        elif feature.name in names:
             values = _numbers(table[names[feature.name]], feature.name)
         else:
             values = _from_groups(table, manifest, feature.name, protected)
@@ -183,6 +197,31 @@ def _read(
         labels=labels[chosen],
         warnings=tuple(f"{count(n, 'row')} {why} {are(n)} excluded." for n, why in counts if n),
     )
+
+
+def _encoded(
+    table: pa.Table, manifest: BundleSpec, names: Mapping[str, str]
+) -> dict[str, NDArray[np.float64]]:
+    """Encoded columns of the raw inputs that the table has; NaN where they are unknown."""
+    encoding = Encoding.of(manifest)
+    if encoding is None or not all(
+        raw.name in names or raw.name in manifest.protected_inputs for raw in encoding.inputs
+    ):
+        return {}
+    try:
+        features = encoded_rows(table, encoding, [names.get(name) for name in encoding.names])
+    except EncodingError as error:
+        raise AuditInputError(
+            f"raw input {error.name!r} {error.reason} in {count(error.rows, 'row')}; the bundle "
+            "refuses such rows: exclude them, or use the bundle that was deployed"
+        ) from None
+    except pa.ArrowException:
+        raise AuditInputError("a raw input is not a column of numbers or text") from None
+    return {
+        feature.name: features[:, index].astype(np.float64)
+        for index, feature in enumerate(manifest.features)
+        if encoding.input_of(index) in names
+    }
 
 
 def _fitting(features: Features, manifest: BundleSpec) -> NDArray[np.bool_]:
