@@ -512,9 +512,7 @@ def test_selective_labels_cannot_be_determined_and_more_rows_do_not_help(tmp_pat
     """The reason must not read as if there were too few rows."""
     folder = write_log(tmp_path, selective=True)
     within_labels = (
-        {"metrics": ["tpr"]}
-        if audit == "permutation"
-        else {"criteria": ["equal_opportunity"]}
+        {"metrics": ["tpr"]} if audit == "permutation" else {"criteria": ["equal_opportunity"]}
     )
     with Window.read(folder / "log", folder / "outcomes") as window:
         options = {audit: {**QUICK.get(audit, {}), **within_labels}}
