@@ -136,6 +136,13 @@ class Stream:
                     "drift alarm: %s of %s at prediction %d, likely %s: %s",
                     *(alarm.watcher.kind, alarm.watcher.attribute or "all", alarm.at, alarm.cause),
                     self.description(alarm),
+                    extra={
+                        "detector": alarm.watcher.kind,
+                        "attribute": alarm.watcher.attribute,
+                        "cause": alarm.cause,
+                        "pages": alarm.pages,
+                        "prediction": alarm.at,
+                    },
                 )
 
     def description(self, alarm: Alarm) -> str:
@@ -159,7 +166,11 @@ class Stream:
             raise NotFoundError("there is no such alarm")
         self._drift.acknowledge(watcher)
         self._logged_alarms.pop(watcher, None)
-        _LOG.warning("alarm acknowledged: %s of %s", watcher.kind, watcher.attribute or "all")
+        _LOG.warning(
+            "alarm acknowledged: %s of %s",
+            *(watcher.kind, watcher.attribute or "all"),
+            extra={"detector": watcher.kind, "attribute": watcher.attribute},
+        )
 
     def _add_exemplars(self, batch: Sequence[Waiting], result: ScoringResult) -> None:
         """Keep the request ids of some predictions above the baseline, as exemplars.
