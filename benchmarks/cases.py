@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from benchmarks.alarms import alarms
 from benchmarks.rival_scores import linear_change
 from benchmarks.subject import People, Society, Subject, fit_subject, train_classifier
+from monitor.fitting.bound import flip_share_bound
 from monitor.scoring.baseline import Signal
 from monitor.scoring.scores import Scores
 
@@ -43,6 +44,7 @@ class Case:
         rankings: Scores by name, higher for likelier flips, `[n]` each; may be empty.
         flip_probability: Flip probability, `[n]`.
         flip_share: Estimated share of decisions that flip.
+        bound: Lower bound on the share for any map, from the groups' rates of decisions.
         false_alarms: Number of alarms on traffic like the baseline's, by signal and level.
     """
 
@@ -51,6 +53,7 @@ class Case:
     rankings: dict[str, Floats]
     flip_probability: Floats
     flip_share: float
+    bound: float
     false_alarms: dict[Signal, list[int]]
 
     @property
@@ -114,8 +117,14 @@ def judge(
             rankings=ranking,
             flip_probability=_floats(own.flip_probability),
             flip_share=float(own.hard_flips.mean()),
+            bound=_bound(scores, fresh, attribute),
             false_alarms=alarms(before, scores, attribute),
         )
+
+
+def _bound(scores: Scores, fresh: People, attribute: str) -> float:
+    bound = flip_share_bound(scores.decision.bool().numpy(), fresh.groups[attribute])
+    return bound.share if bound else 0.0
 
 
 def _rankings(

@@ -2,12 +2,12 @@
 
 The truth is known in structural causal models. The interval should contain it in 95% of fits, over
 people and seeds. Intervals of different fit seeds on the same people should contain each other's
-estimates.
+estimates. The same holds for the share of each ordered pair of groups, and for its two directions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import combinations
@@ -40,6 +40,11 @@ _SMALL = 1_000
 _REFITS = 20
 
 
+# Shares of decisions about members of a group that would become favourable, and unfavourable, as
+# members of another, by both groups.
+_Directions = dict[tuple[str, str], tuple[float, float]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sizes:
     """Number of societies, fits by number of rows, samples and seeds of pairs, and people."""
@@ -67,17 +72,29 @@ class _Fit:
         rows: Number of people.
         interval: Estimate and interval.
         truth: True share of flips.
+        directions: True shares that gain and lose, by source and target.
     """
 
     setting: str
     rows: int
     interval: FlipShareInterval
     truth: float
+    directions: _Directions
 
     @property
     def covered(self) -> bool:
         """Whether the interval contains the truth."""
         return self.interval.low <= self.truth <= self.interval.high
+
+    @property
+    def pairs_covered(self) -> list[bool]:
+        """Whether the intervals of each pair contain the truth: changed, gained, lost."""
+        covered = []
+        for pair in self.interval.pairs:
+            gained, lost = self.directions[pair.source, pair.target]
+            truths = (pair.changed, gained + lost), (pair.gained, gained), (pair.lost, lost)
+            covered += [share.low <= truth <= share.high for share, truth in truths]
+        return covered
 
 
 def measure(scale: Scale, say: Say) -> list[Claim]:
@@ -94,20 +111,21 @@ def measure(scale: Scale, say: Say) -> list[Claim]:
             say(f"{name}: pairs of seeds, {sample + 1} of {sizes.samples}")
             pairs += _pairs(name, sample, sizes)
     Console().print(_table(fits))
-    return [_coverage_claim(fits), _pairs_claim(pairs, sizes)]
+    return [_coverage_claim(fits), _groups_claim(fits), _pairs_claim(pairs, sizes)]
 
 
 def _fits(name: str, rows: int, number: int, truth: int, *, seed: int) -> Iterator[_Fit]:
     """The intervals of every attribute for one sample of people."""
     society = _SOCIETIES[name]
-    classifier, shares = _classifier(name, number % _CLASSIFIERS, truth)
+    classifier, truths = _classifier(name, number % _CLASSIFIERS, truth)
     people = society.people(rows, seed=_SEED + 100 + 7 * number + rows)
     for attribute in society.attributes:
         yield _Fit(
             setting=f"{name}: {attribute.name}",
             rows=rows,
             interval=_interval(society, classifier, people, attribute, seed),
-            truth=shares[attribute.name],
+            truth=truths[attribute.name][0],
+            directions=truths[attribute.name][1],
         )
 
 
@@ -123,14 +141,34 @@ def _pairs(name: str, sample: int, sizes: _Sizes) -> Iterator[bool]:
 
 
 @cache
-def _classifier(name: str, number: int, truth: int) -> tuple[nn.Module, dict[str, float]]:
-    """A classifier, and its true share of flips by attribute."""
+def _classifier(
+    name: str, number: int, truth: int
+) -> tuple[nn.Module, dict[str, tuple[float, _Directions]]]:
+    """A classifier; its true share of flips, and those of pairs of groups, by attribute."""
     society, seed = _SOCIETIES[name], _SEED + 10 * number
     classifier = train_classifier(society.people(_TRAINING, seed=seed), seed=seed)
     fresh = society.people(truth, seed=seed + 1)
     decision = partial(decide, classifier)
-    shares = {a.name: float(fresh.true_flips(decision, a.name).mean()) for a in society.attributes}
-    return classifier, shares
+    truths = {
+        a.name: (float(fresh.true_flips(decision, a.name).mean()), _directions(fresh, decision, a))
+        for a in society.attributes
+    }
+    return classifier, truths
+
+
+def _directions(
+    people: People,
+    decision: Callable[[NDArray[np.float32]], NDArray[np.bool_]],
+    attribute: ProtectedAttribute,
+) -> _Directions:
+    decisions = [decision(people.counterfactual(attribute.name, g)) for g in attribute.groups]
+    result = {}
+    for s, source in enumerate(attribute.groups):
+        members = people.groups[attribute.name] == s
+        for t, target in enumerate(attribute.groups):
+            now, then = decisions[s][members], decisions[t][members]
+            result[source, target] = float((~now & then).mean()), float((now & ~then).mean())
+    return result
 
 
 def _interval(
@@ -148,7 +186,7 @@ def _interval(
         refit,
         people.features,
         people.groups[attribute.name],
-        attribute.name,
+        attribute,
         n_refits=_REFITS,
         seed=seed,
     )
@@ -185,6 +223,23 @@ def _coverage_claim(fits: list[_Fit]) -> Claim:
         bar=0.93,
         rounds=len(fits),
         details={key: f"{sum(covered)} of {len(covered)}" for key, covered in groups.items()},
+    )
+
+
+def _groups_claim(fits: list[_Fit]) -> Claim:
+    by_setting: dict[str, list[bool]] = {}
+    for fit in fits:
+        by_setting.setdefault(fit.setting, []).extend(fit.pairs_covered)
+    covered = [hit for hits in by_setting.values() for hit in hits]
+    return Claim(
+        claim="95% intervals of shares of pairs of groups that contain the true share",
+        figure=float(np.mean(covered)),
+        unit="of intervals",
+        side="at least",
+        bar=0.93,
+        rounds=len(covered),
+        details={key: f"{sum(hits)} of {len(hits)}" for key, hits in by_setting.items()}
+        | {"pairs not established": sum(p.unexplained for f in fits for p in f.interval.pairs)},
     )
 
 

@@ -6,6 +6,11 @@ THREE_GROUPS      shares 80%, 15% and 5%; mixed kinds of features
 ONE_SIDED         proxies that vary in one group only: the others all have the value zero
 HEAVY_TAILS       skewed amounts of money with very long tails, shifted by the group
 CATEGORY_RELATION a category and a count whose relation depends on the group
+EXCLUSIVE_OR      a number follows the exclusive or of two flags, in the other direction in one
+                  group; no pair of features differs
+MEDIATOR_CHAIN    the group shifts the first feature of a chain, which ends in a square
+FOLDED            a number rises with the distance of another from its median in one group, and
+                  falls in the other; no correlation differs
 """
 
 from __future__ import annotations
@@ -20,8 +25,11 @@ from monitor.world.structure import Noise
 __all__ = [
     "CATEGORY_RELATION",
     "CORRELATION_ONLY",
+    "EXCLUSIVE_OR",
+    "FOLDED",
     "HEAVY_TAILS",
     "INTERACTION",
+    "MEDIATOR_CHAIN",
     "ONE_SIDED",
     "THREE_GROUPS",
 ]
@@ -171,6 +179,51 @@ def _category_relation_merit(noise: Noise, columns: Float) -> Float:
     return logit
 
 
+def _exclusive_or(noise: Noise, group: Float) -> Float:
+    """Ratings of shared accounts: one adult of two earns more in one group, less in the other."""
+    first, second = noise.normal("partner") > 0, noise.normal("children") > 0
+    columns = np.empty((4, noise.rows), np.float32)
+    columns[0], columns[1] = first, second
+    columns[2] = (1 - 2 * group) * (2.0 * (first ^ second) - 1) + 0.6 * noise.normal("rating")
+    columns[3] = noise.normal("history")
+    return columns
+
+
+def _exclusive_or_merit(noise: Noise, columns: Float) -> Float:
+    logit: Float = 1.6 * columns[2] + 0.6 * columns[3] + 0.3 * noise.normal("talent")
+    return logit
+
+
+def _mediator_chain(noise: Noise, group: Float) -> Float:
+    columns = np.empty((4, noise.rows), np.float32)
+    columns[0] = noise.normal("distance") + 0.9 * group
+    columns[1] = 0.8 * columns[0] + 0.6 * noise.normal("hours")
+    columns[2] = 0.5 * columns[1] ** 2 + 0.5 * noise.normal("strain")
+    columns[3] = noise.normal("score")
+    return columns
+
+
+def _mediator_merit(noise: Noise, columns: Float) -> Float:
+    logit: Float = (
+        1.2 * columns[2] + 0.5 * columns[1] + 0.8 * columns[3] - 1 + 0.3 * noise.normal("talent")
+    )
+    return logit
+
+
+def _folded(noise: Noise, group: Float) -> Float:
+    fold = np.abs(2 * noise.uniform("age") - 1)
+    columns = np.empty((3, noise.rows), np.float32)
+    columns[0] = 20 + 50 * noise.uniform("age")
+    columns[1] = np.where(group == 1, 1 - fold, fold) + 0.35 * noise.uniform("claims")
+    columns[2] = noise.normal("score")
+    return columns
+
+
+def _folded_merit(noise: Noise, columns: Float) -> Float:
+    logit: Float = 6 * (columns[1] - 0.65) + 0.8 * columns[2] + 0.3 * noise.normal("talent")
+    return logit
+
+
 _BINARY = ProtectedAttribute(name="group", groups=("one", "other"))
 
 
@@ -251,4 +304,17 @@ CATEGORY_RELATION = _model(
     ),
     _category_relation,
     _category_relation_merit,
+)
+EXCLUSIVE_OR = _model(
+    columns_of(partner="binary", children="binary", rating="numeric", history="numeric"),
+    _exclusive_or,
+    _exclusive_or_merit,
+)
+MEDIATOR_CHAIN = _model(
+    columns_of(distance="numeric", hours="numeric", strain="numeric", score="numeric"),
+    _mediator_chain,
+    _mediator_merit,
+)
+FOLDED = _model(
+    columns_of(age="numeric", claims="numeric", score="numeric"), _folded, _folded_merit
 )

@@ -24,13 +24,17 @@ from benchmarks.claims import Claim, Say, Scale, report
 from benchmarks.dependence_models import (
     CATEGORY_RELATION,
     CORRELATION_ONLY,
+    EXCLUSIVE_OR,
+    FOLDED,
     HEAVY_TAILS,
     INTERACTION,
+    MEDIATOR_CHAIN,
     ONE_SIDED,
     THREE_GROUPS,
 )
 from benchmarks.structural_models import HIRING, INSURANCE
 from benchmarks.subject import Society
+from benchmarks.wild_rows import bound_claims, wild_rows_claim
 from monitor import World
 
 # Development used seeds below 100 only.
@@ -50,7 +54,11 @@ _HARD: dict[str, Society] = {
     "one-sided proxies": ONE_SIDED,
     "heavy tails": HEAVY_TAILS,
     "category relation": CATEGORY_RELATION,
+    "exclusive or": EXCLUSIVE_OR,
+    "mediator chain": MEDIATOR_CHAIN,
+    "folded": FOLDED,
 }
+_WITHIN_3_POINTS = ("one-sided proxies", "exclusive or", "mediator chain", "folded")
 # Labels are unbiased here, but some features are proxies, so a few decisions flip.
 _NEARLY_FAIR = World(label_bias=0.0)
 
@@ -74,10 +82,10 @@ class _Sizes:
 
 
 _FULL = _Sizes(
-    settings=5, hard=6, learn=60_000, baseline=10_000, judged=30_000, limit=250_000, rounds=3
+    settings=5, hard=9, learn=60_000, baseline=10_000, judged=30_000, limit=250_000, rounds=3
 )
 _QUICK = _Sizes(
-    settings=2, hard=6, learn=36_000, baseline=4_000, judged=10_000, limit=60_000, rounds=1
+    settings=2, hard=9, learn=36_000, baseline=4_000, judged=10_000, limit=60_000, rounds=1
 )
 _SMOKE = _Sizes(settings=2, hard=2, learn=3_000, baseline=500, judged=600, limit=1_000, rounds=1)
 
@@ -113,6 +121,8 @@ def measure(scale: Scale, say: Say) -> list[Claim]:
     return [
         *_ranking_claims(biased, sizes),
         *_hard_claims(hard),
+        *bound_claims([*biased, *hard, *fair]),
+        wild_rows_claim(sizes.learn, sizes.judged),
         *_probability_claims(biased, fair),
         _false_alarm_claim([*biased, *fair], sizes),
         *_change_claims(changed),
@@ -247,7 +257,10 @@ def _hard_claims(cases: list[Case]) -> list[Claim]:
             lambda case: case.auc(LIMIT) - case.auc(FLIP),
             bar=bar,
         )
-        for name, bar in (("three groups", 0.01), ("one-sided proxies", 0.03))
+        for name, bar in (
+            ("three groups", 0.01),
+            *((name, 0.03) for name in _WITHIN_3_POINTS),
+        )
         if name in by_name
     ]
     return [

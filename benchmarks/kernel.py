@@ -1,5 +1,7 @@
 """Cost of scoring a prediction relative to the prediction: compiled pass, peers, lower bound.
 
+The last section compares the pass with and without repair of dependence in the transport maps.
+
 One thread. Every implementation is timed once per round, in alternating order. Figures are medians
 over rounds, and ratios are taken within a round.
 """
@@ -22,14 +24,25 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from benchmarks.claims import Claim, Say, Scale, report
-from benchmarks.kernel_subjects import LARGE, SMALL, KernelSubject, compiled_kernel, make_subject
+from benchmarks.dependence_models import CATEGORY_RELATION
+from benchmarks.kernel_subjects import (
+    LARGE,
+    SMALL,
+    KernelSubject,
+    compiled_kernel,
+    make_repaired,
+    make_subject,
+)
 from benchmarks.peers import PeerUnavailableError, peer_python
+from benchmarks.structural_models import HIRING
 from monitor.scoring.kernel import Target, load_kernel
 
 _BATCHES = (1, 8, 32, 256)
 FORWARD = "eager forward of F alone"
 COMPILED = "compiled joint pass"
 EAGER = "eager joint pass"
+UNREPAIRED = "compiled joint pass without repair"
+REPAIRED = "compiled joint pass with repair"
 CAPTUM = "Captum, prediction sensitivity alone"
 TORCH_COMPILE = "torch.compile, prediction sensitivity alone"
 NUMPY = "NumPy closed form, prediction sensitivity alone"
@@ -77,8 +90,44 @@ def measure(scale: Scale, say: Say) -> list[Claim]:
             subject = make_subject(SMALL, **options)
             joint = {FORWARD: _forward(subject), COMPILED: _joint(subject), EAGER: _eager(subject)}
             timings[f"{SMALL.name}, {title}"] = _time(subject, joint, None, rounds)
-    Console().print(_table(timings))
-    return _claims(timings, rounds, captum=captum is not None)
+    repaired = _repaired(scale, say, rounds)
+    Console().print(_table(timings | repaired))
+    claims = _claims(timings, rounds, captum=captum is not None)
+    return [*claims, *_repaired_claims(repaired, rounds)]
+
+
+def _repaired(scale: Scale, say: Say, rounds: int) -> dict[str, dict[int, Timing]]:
+    """The compiled pass with and without repair of dependence, on the same network and rows."""
+    models = {"one repaired feature": CATEGORY_RELATION, "two causal orders": HIRING}
+    if scale is Scale.SMOKE:
+        del models["two causal orders"]
+    timings = {}
+    for title, model in models.items():
+        say(f"compiling for repaired maps, {title}")
+        with_repair, without = (make_repaired(model, repair=repair) for repair in (True, False))
+        passes = {
+            FORWARD: _forward(without),
+            # A smoke run saves a compilation.
+            UNREPAIRED: (_eager if scale is Scale.SMOKE else _joint)(without),
+            REPAIRED: _joint(with_repair),
+        }
+        timings[f"repaired maps, {title}"] = _time(without, passes, None, rounds)
+    return timings
+
+
+def _repaired_claims(timings: dict[str, dict[int, Timing]], rounds: int) -> list[Claim]:
+    return [
+        Claim(
+            claim=f"{REPAIRED}, {title}, batch {batch}",
+            figure=by_batch[batch].ratio(REPAIRED, UNREPAIRED),
+            unit="× the pass without repair",
+            side="at most",
+            bar=3,
+            rounds=rounds,
+        )
+        for title, by_batch in timings.items()
+        for batch in (1, 32)
+    ]
 
 
 def _implementations(subject: KernelSubject, *, all_peers: bool) -> dict[str, Implementation]:

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from benchmarks.structural_models import StructuralModel
 from monitor import (
     BundleSpec,
     ClassifierFile,
@@ -30,7 +31,7 @@ from monitor import (
 )
 from monitor.bundle.classifier import load_classifier
 from monitor.scoring.compiling import compile_kernel
-from monitor.scoring.counterfactual import fit_transport_maps
+from monitor.scoring.counterfactual import TransportMaps, fit_transport_maps
 from monitor.scoring.first_layer import first_layer
 from monitor.scoring.kernel import Target
 from monitor.scoring.sensitivity import Sensitivity
@@ -42,16 +43,20 @@ __all__ = [
     "KernelSubject",
     "Shape",
     "compiled_kernel",
+    "make_repaired",
     "make_subject",
     "sources_key",
 ]
 
 _ROWS = 8_000
+# Enough to find all pairs that differ in dependence.
+_REPAIRED_ROWS = 30_000
 _ROOT = Path(__file__).parents[1]
 _CACHE = _ROOT / ".cache" / "kernels"
 # Files that determine a compiled kernel.
 _SOURCES = (
     "benchmarks/kernel_subjects.py",
+    "benchmarks/*_models.py",
     "monitor/bundle/*.py",
     "monitor/scoring/*.py",
     "monitor/scoring/counterfactual/*.py",
@@ -96,6 +101,7 @@ class KernelSubject:
         status: Status model.
         sensitivity: Scoring of the exported classifier.
         rows: Synthetic rows, `[n, d]`.
+        maps: What distinguishes the transport maps of subjects of the same shape.
     """
 
     shape: Shape
@@ -103,6 +109,7 @@ class KernelSubject:
     status: StatusModel
     sensitivity: Sensitivity
     rows: Tensor
+    maps: str = ""
 
 
 def make_subject(shape: Shape, *, attributes: int = 1, groups: int = 2) -> KernelSubject:
@@ -113,31 +120,75 @@ def make_subject(shape: Shape, *, attributes: int = 1, groups: int = 2) -> Kerne
         for number in range(attributes)
     }
     rows, features, one_hot_groups = _table(shape, members, rng)
+    protected = tuple(
+        ProtectedAttribute(name=name, groups=tuple(f"group {g}" for g in range(groups)))
+        for name in members
+    )
+    maps = {
+        name: fit_transport_maps(rows, group, features, one_hot_groups, groups)
+        for name, group in members.items()
+    }
+    return _subject(shape, rows, features, one_hot_groups, protected, maps)
+
+
+def make_repaired(model: StructuralModel, *, repair: bool) -> KernelSubject:
+    """A small network on the columns of a structural model whose groups differ in dependence.
+
+    Args:
+        model: The structural model.
+        repair: Whether its maps transport features given others.
+    """
+    people = model.people(_REPAIRED_ROWS, seed=3)
+    attribute, width = model.attributes[0], len(model.features)
+    maps = fit_transport_maps(
+        people.features,
+        people.groups[attribute.name],
+        model.features,
+        model.one_hot_groups,
+        len(attribute.groups),
+        repair=repair,
+    )
+    count = sum(map(len, maps.repairs))
+    shape = Shape(widths=(width, 32, 1), numeric=width, integer=0, binary=0, one_hot=(0, 0))
+    return _subject(
+        shape,
+        people.features,
+        model.features,
+        model.one_hot_groups,
+        (attribute,),
+        {attribute.name: maps},
+        f"{model.features[0].name}, orders: {maps.orders}, repairs in all: {count}",
+    )
+
+
+def _subject(
+    shape: Shape,
+    rows: NDArray[np.float32],
+    features: tuple[Feature, ...],
+    one_hot_groups: tuple[OneHotGroup, ...],
+    attributes: tuple[ProtectedAttribute, ...],
+    maps: dict[str, TransportMaps],
+    name: str = "",
+) -> KernelSubject:
     spec = BundleSpec(
         model=Model(name="judged", version="1"),
         classifier=ClassifierFile(output="logit"),
         features=features,
         one_hot_groups=one_hot_groups,
-        protected_attributes=tuple(
-            ProtectedAttribute(name=name, groups=tuple(f"group {g}" for g in range(groups)))
-            for name in members
-        ),
+        protected_attributes=attributes,
         decision=Decision(),
         fitted=Fitted.now(seed=0, rows=0),
     )
     torch.manual_seed(0)
     network = _network(shape.widths)
-    status = StatusModel(torch.from_numpy(rows), [groups] * attributes).eval()
+    status = StatusModel(torch.from_numpy(rows), [len(a.groups) for a in attributes]).eval()
     classifier = load_classifier(export_classifier(network, shape.widths[0]), spec)
     with torch.no_grad():
         spread = float(network(torch.from_numpy(rows)).std())
     sensitivity = Sensitivity(
         logit=classifier.logit,
         status=status,
-        maps={
-            name: fit_transport_maps(rows, group, features, one_hot_groups, groups)
-            for name, group in members.items()
-        },
+        maps=maps,
         spec=spec,
         logit_spread=spread,
         first_layer=first_layer(classifier),
@@ -148,13 +199,14 @@ def make_subject(shape: Shape, *, attributes: int = 1, groups: int = 2) -> Kerne
         status=status,
         sensitivity=sensitivity,
         rows=torch.from_numpy(rows),
+        maps=name,
     )
 
 
 def compiled_kernel(subject: KernelSubject, target: Target) -> bytes:
     """The compiled joint pass of a subject, from the cache or newly compiled."""
     groups = [len(a.groups) for a in subject.sensitivity.spec.protected_attributes]
-    file = _CACHE / f"{sources_key(_SOURCES, subject.shape, groups, target)}.pt2"
+    file = _CACHE / f"{sources_key(_SOURCES, subject.shape, subject.maps, groups, target)}.pt2"
     if not file.exists():
         _CACHE.mkdir(parents=True, exist_ok=True)
         draft = file.with_suffix(f".{os.getpid()}")

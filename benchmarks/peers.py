@@ -28,6 +28,8 @@ PEERS = {
         "protobuf==7.36.2",
         "uvloop==0.23.0",
     ),
+    # Clemont passes row ids as a list, which later versions of faiss reject.
+    "clemont": ("clemont==0.1.0", "faiss-cpu==1.11.0"),
     "mlserver": ("torch==2.13.0", "mlserver==1.7.1"),
     "kserve": ("torch==2.13.0", "kserve==0.21.0"),
     "schemathesis": ("schemathesis==4.32.5",),

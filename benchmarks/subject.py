@@ -24,6 +24,7 @@ from monitor import (
     ProtectedAttribute,
     decide,
 )
+from monitor.fitting.draws import with_chosen_draws
 from monitor.scoring.counterfactual import fit_transport_maps
 from monitor.scoring.robust import robust_spread
 from monitor.scoring.scores import Scores
@@ -62,6 +63,9 @@ class People(Protocol):
     @property
     def labels(self) -> NDArray[np.int8]:
         """Recorded labels, `[n]`."""
+
+    def counterfactual(self, attribute: str, group: str) -> Float:
+        """Features of everyone as a member of a group, with the same noise, `[n, d]`."""
 
     def true_flips(self, decide: Callable[[Float], Bool], attribute: str) -> Bool:
         """Whether each decision would change for at least one other group, `[n]`."""
@@ -164,6 +168,7 @@ def fit_subject(
         spec=_spec(society, protected),
         logit_spread=spread,
     )
+    sensitivity = with_chosen_draws(sensitivity, people.features[cut:], last, seed=seed)
     return Subject(classifier=classifier, sensitivity=sensitivity)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from monitor.drift.wording import description
+from monitor.drift.wording import below_bound, description
 from monitor.errors import NotFoundError
 from monitor.logs import without_values
 from monitor.policy import Action, Verdict
@@ -38,6 +38,8 @@ Float = NDArray[np.floating]
 _LOG = logging.getLogger(__name__)
 _FLUSH_ROWS = 256
 _FLUSH_SECONDS = 0.25
+# Number of predictions between two comparisons of flip shares with their lower bounds.
+_BOUND_EVERY = 1_000
 # Number of request ids per batch that are shown as exemplars of histograms.
 _MAX_EXEMPLARS = 4
 
@@ -70,6 +72,8 @@ class Stream:
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self._logged_alarms: dict[DetectorId, Cause] = {}
+        self._logged_bounds: set[str] = set()
+        self._compare_at = 0
 
     def add(self, batch: Sequence[Waiting], result: ScoringResult) -> None:
         """Add a batch whose responses have left."""
@@ -144,6 +148,25 @@ class Stream:
                         "prediction": alarm.at,
                     },
                 )
+        if self._drift.seen >= self._compare_at:
+            self._compare_at = self._drift.seen + _BOUND_EVERY
+            self._compare_with_bounds(self._drift)
+
+    def _compare_with_bounds(self, drift: Drift) -> None:
+        """Log every attribute once whose flip share is below its lower bound."""
+        for name in drift.reference.shares:
+            if name not in self._logged_bounds and drift.is_below_bound(name):
+                self._logged_bounds.add(name)
+                share, bound = drift.share(name), drift.share_bound(name)
+                _LOG.warning("%s", below_bound(name, share, bound))
+
+    def is_below_bound(self, attribute: str | None) -> bool:
+        """Whether the flip share of an attribute is below its lower bound; false without one."""
+        return (
+            self._drift is not None
+            and attribute is not None
+            and self._drift.is_below_bound(attribute)
+        )
 
     def description(self, alarm: Alarm) -> str:
         """What an alarm has shown, in words."""
@@ -166,6 +189,8 @@ class Stream:
             raise NotFoundError("there is no such alarm")
         self._drift.acknowledge(watcher)
         self._logged_alarms.pop(watcher, None)
+        if watcher.kind == "share":
+            self._logged_bounds.discard(str(watcher.attribute))
         _LOG.warning(
             "alarm acknowledged: %s of %s",
             *(watcher.kind, watcher.attribute or "all"),

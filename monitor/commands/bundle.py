@@ -16,6 +16,7 @@ from monitor.bundle.manifest import BundleSpec, Manifest
 from monitor.bundle.reader import Bundle
 from monitor.config import load_config
 from monitor.errors import ClassifierError, KernelError
+from monitor.npz import read_npz
 from monitor.settings import Config
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def inspect(path: Path | None, pin: str | None, file: Path | None) -> None:
     Checks all hashes, and runs no code of the bundle.
     """
     _, loaded = _open(path, pin, file)
-    for name, text in _description(loaded.manifest):
+    for name, text in [*_description(loaded.manifest), *_draws(loaded)]:
         click.echo(f"{name:<12}{text}")
     click.echo(f"{'digest':<12}{loaded.manifest_sha256}")
 
@@ -247,6 +248,19 @@ def _open(path: Path | None, pin: str | None, file: Path | None) -> tuple[Config
         settings.path, manifest_sha256=settings.manifest_sha256, max_bytes=settings.max_bytes
     )
     return config.model_copy(update={"bundle": settings}), loaded
+
+
+def _draws(loaded: Bundle) -> Iterator[tuple[str, str]]:
+    """Number of draws of each attribute's transport maps, as `fit` chose it."""
+    if "maps.npz" not in loaded.files:
+        return
+    try:
+        header, _ = read_npz(loaded.files["maps.npz"])
+        named = zip(loaded.manifest.protected_attributes, header["draws"], strict=True)
+        text = ", ".join(f"{attribute.name} {number:d}" for attribute, number in named)
+    except Exception:  # noqa: BLE001 - damaged bytes can raise nearly any exception
+        text = "not stored in maps.npz"
+    yield "draws", text
 
 
 def _description(manifest: Manifest) -> Iterator[tuple[str, str]]:

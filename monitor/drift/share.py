@@ -20,7 +20,16 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Band", "FlipShare", "ShareSums", "directions", "log_evidence", "sums_of", "usable_sums"]
+__all__ = [
+    "Band",
+    "FlipShare",
+    "ShareSums",
+    "directions",
+    "log_evidence",
+    "sums_of",
+    "usable_sums",
+    "usable_values",
+]
 
 Float = NDArray[np.float64]
 
@@ -73,6 +82,13 @@ class ShareSums:
         rest = _lower(self.count, self.count - self.total, self.variation, math.log(2 / alpha))
         return Band(low, 1 - rest)
 
+    def is_below(self, mean: float, alpha: float) -> bool:
+        """Whether the band of level α is entirely below a mean, without solving for the band."""
+        target = math.log(2 / alpha)
+        sums = np.array([[[self.count, self.count - self.total, self.variation]]])
+        evidence = log_evidence(sums, directions(np.array([1 - mean])), target)
+        return evidence is not None and float(evidence[0, 0]) > target
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlipShare:
@@ -118,6 +134,12 @@ def sums_of(values: list[float], count: float, total: float) -> tuple[int, float
             added += value
             n += 1
     return n, added, variation
+
+
+def usable_values(values: Float) -> NDArray[np.bool_]:
+    """Whether values `[n]` are in [0, 1], up to rounding, so that `sums_of` counts them."""
+    usable: NDArray[np.bool_] = (values >= -_TOLERANCE) & (values <= 1 + _TOLERANCE)
+    return usable
 
 
 def usable_sums(sums: Float) -> NDArray[np.bool_]:

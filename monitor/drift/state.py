@@ -17,6 +17,7 @@ from typing import Any, get_args
 import numpy as np
 
 from monitor.drift.alarms import Alarm, Alarms, Cause
+from monitor.drift.bound import ShareBounds
 from monitor.drift.detector import LEAST_STEP, MOST_STEP, NOTHING, Detectors
 from monitor.drift.effect import Effects
 from monitor.drift.reference import DetectorId, DriftReference, Layout
@@ -34,7 +35,7 @@ __all__ = [
     "write_state_file",
 ]
 
-_VERSION = 2
+_VERSION = 3
 # Number of replicas per state. Their names, at four bytes per letter, dominate a large header.
 MOST_STREAMS = 10_000
 _MOST_HEAD = 1 << 20
@@ -42,7 +43,7 @@ _STREAM = re.compile(r"[0-9a-f]{16}")
 # Largest number of predictions that float64 counts exactly.
 _MOST_SEEN = 1 << 53
 _LATEST = 1 << 62
-Parts = tuple[Detectors, Separation, Alarms, Effects]
+Parts = tuple[Detectors, Separation, Alarms, Effects, ShareBounds]
 
 
 class StateError(Exception):
@@ -51,7 +52,7 @@ class StateError(Exception):
 
 def write_state(parts: Parts, *, bundle_digest: str, window: int, streams: frozenset[str]) -> bytes:
     """State as bytes, without the reference, which is in the bundle."""
-    _, separation, alarms, _ = parts
+    _, separation, alarms, _, _ = parts
     header = {
         "version": _VERSION,
         "bundle_digest": bundle_digest,
@@ -89,6 +90,7 @@ def read_state(
         _check_detectors(arrays, reference, seen)
         _check_shares(arrays, seen)
         _check_effects(arrays, reference.layout, alarms, seen)
+        _check_bounds(arrays, reference.layout)
         raised = arrays["raised_for"]
         _require(((raised >= 0) & (raised <= seen)).all(), "has invalid raised_for")
     except StateError:
@@ -100,7 +102,8 @@ def read_state(
 
 
 def _arrays(parts: Parts) -> Arrays:
-    detectors, separation, alarms, effects = parts
+    detectors, separation, alarms, effects, bounds = parts
+    bounds.flush()
     return {
         "counts": detectors.counts,
         "based": detectors.based,
@@ -112,6 +115,8 @@ def _arrays(parts: Parts) -> Arrays:
         "effect_totals": effects.totals,
         "effect_changes": effects.changes,
         "effect_rose": effects.rose,
+        "bound_sums": bounds.sums,
+        "bound_guesses": bounds.guesses,
     }
 
 
@@ -121,7 +126,7 @@ def _size(arrays: Arrays) -> int:
 
 
 def _restore(parts: Parts, arrays: Arrays, alarms: list[Alarm], *, seen: int, tested: int) -> None:
-    detectors, separation, board, effects = parts
+    detectors, separation, board, effects, bounds = parts
     for name in ("counts", "based", "log_sr", "log_product"):
         setattr(detectors, name, arrays[name])
     separation.seen, separation.totals = seen, arrays["totals"].tolist()
@@ -130,6 +135,7 @@ def _restore(parts: Parts, arrays: Arrays, alarms: list[Alarm], *, seen: int, te
     board.latched = {alarm.watcher: alarm for alarm in alarms}
     for name in ("totals", "changes", "rose"):
         setattr(effects, name, arrays[f"effect_{name}"])
+    bounds.sums, bounds.guesses = arrays["bound_sums"], arrays["bound_guesses"]
 
 
 def _check_origin(header: dict[str, Any], *, bundle_digest: str, window: int) -> None:
@@ -184,6 +190,18 @@ def _check_effects(arrays: Arrays, layout: Layout, alarms: list[Alarm], seen: in
     counted |= np.logical_or.reduceat(changes.any(1), np.cumsum([0, *layout.groups.values()])[:-1])
     _require(not (counted & ~followed).any(), "has effects without an alarm")
     _require((totals[:, 0] >= rose).all(), "has effects without predictions")
+
+
+def _check_bounds(arrays: Arrays, layout: Layout) -> None:
+    """Check that all sums of an attribute have one count, at most that of its flip share."""
+    sums, guesses = arrays["bound_sums"], arrays["bound_guesses"]
+    sizes = list(layout.groups.values())
+    counts = sums[np.cumsum([0, *sizes[:-1]]), 0, 0]
+    same = sums[..., 0] == np.repeat(counts, sizes)[:, None]
+    _require(usable_sums(sums).all() and same.all(), "has invalid bounds of flip shares")
+    _require((counts <= arrays["totals"][:, 0]).all(), "has invalid bounds of flip shares")
+    # Allow for rounding of the posteriors.
+    _require(((guesses >= -0.001) & (guesses <= 1.001)).all(), "has invalid guesses")
 
 
 def _streams(saved: Any) -> frozenset[str]:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitor.drift.alarms import HINT, Alarm, Alarms
+from monitor.drift.bound import ShareBound, ShareBounds
 from monitor.drift.detector import CHUNK, Detectors, Evidence
 from monitor.drift.effect import Effects
 from monitor.drift.reference import DetectorId, DriftReference
@@ -63,6 +64,7 @@ class Drift:
             [reference.changes.get(name) for name in self._names],
             alpha=level,
         )
+        self._bounds = ShareBounds(self._layout, alpha=level)
         self._separation = Separation(
             tuple(reference.shares.values()), alpha=level, run_length=run_length, window=window
         )
@@ -115,6 +117,7 @@ class Drift:
         """
         columns = self._layout.columns(batch)
         seen, n = self._separation.seen, columns.shape[1]
+        self._bounds.add(seen, batch)
         flips = [batch.attributes[name].hard_flips.tolist() for name in self._names]
         for at, index, value in self._separation.update(flips):
             self._alarms.latch(DetectorId("share", self._names[index]), at, value)
@@ -134,7 +137,7 @@ class Drift:
     def alarms(self) -> tuple[Alarm, ...]:
         """Unacknowledged alarms, the earliest first."""
         alarms = [
-            replace(alarm, effect=self._effects.read(self._names.index(str(watcher.attribute))))
+            replace(alarm, effect=self._effects.read(self._index(watcher.attribute)))
             if watcher.kind == "change"
             else alarm
             for watcher, alarm in self._alarms.latched.items()
@@ -147,11 +150,7 @@ class Drift:
         Raises:
             ValueError: The attribute is unknown.
         """
-        if attribute not in self._names:
-            raise ValueError(
-                f"attribute {attribute!r} is unknown; known are {', '.join(self._names)}"
-            )
-        index = self._names.index(attribute)
+        index = self._index(attribute)
         all_time, rolling = self._separation.all_time(index), self._separation.rolling(index)
         return FlipShare(
             n=int(all_time.count),
@@ -162,6 +161,23 @@ class Drift:
             rolling_band=rolling.band(self.level),
             baseline=self.reference.shares[attribute].band(self.level),
         )
+
+    def share_bound(self, attribute: str) -> ShareBound:
+        """Lower bound on the flip share of an attribute, for the predictions of its all-time band.
+
+        Raises:
+            ValueError: The attribute is unknown.
+        """
+        return self._bounds.read(self._index(attribute))
+
+    def is_below_bound(self, attribute: str) -> bool:
+        """Whether the all-time band of a flip share is entirely below the bound's lower end.
+
+        Raises:
+            ValueError: The attribute is unknown.
+        """
+        index = self._index(attribute)
+        return self._bounds.exceeds(index, self._separation.all_time(index))
 
     @property
     def evidence(self) -> dict[DetectorId, Evidence]:
@@ -181,8 +197,8 @@ class Drift:
         """Clear an alarm and restart its watcher; other alarms stay.
 
         A change detector drops its evidence and its counts: predictions from now on are its new
-        reference. A flip share is counted again against the same baseline: if it is still above,
-        the alarm is raised again, until the bundle gets a new baseline.
+        reference. A flip share and its lower bound are counted again, against the same baseline: if
+        the share is still above, the alarm is raised again, until the bundle gets a new baseline.
 
         Raises:
             ValueError: There is no such alarm.
@@ -191,11 +207,12 @@ class Drift:
             raise ValueError(f"there is no alarm {watcher.kind} {watcher.attribute or ''}".rstrip())
         del self._alarms.latched[watcher]
         if watcher.kind == "share":
-            self._separation.restart(self._names.index(str(watcher.attribute)))
+            self._separation.restart(self._index(watcher.attribute))
+            self._bounds.restart(self._index(watcher.attribute))
         else:
             self._detectors.restart(self._layout.detectors.index(watcher))
         if watcher.kind == "change":
-            self._effects.restart(self._names.index(str(watcher.attribute)))
+            self._effects.restart(self._index(watcher.attribute))
 
     def to_npz(self) -> bytes:
         """State of the watch as bytes, without the reference."""
@@ -276,16 +293,24 @@ class Drift:
         both.streams |= other.streams
         both._detectors.merge(other._detectors)
         both._separation.merge(other._separation)
+        both._bounds.merge(other._bounds)
         taken = both._alarms.merge(other._alarms, seen=self.seen, other_seen=other.seen)
         for watcher in taken:
             if watcher.kind == "change":
-                both._effects.take(self._names.index(str(watcher.attribute)), other._effects)
+                both._effects.take(self._index(watcher.attribute), other._effects)
         both._latch_merged()
         return both
 
     @property
-    def _parts(self) -> tuple[Detectors, Separation, Alarms, Effects]:
-        return self._detectors, self._separation, self._alarms, self._effects
+    def _parts(self) -> tuple[Detectors, Separation, Alarms, Effects, ShareBounds]:
+        return self._detectors, self._separation, self._alarms, self._effects, self._bounds
+
+    def _index(self, attribute: str | None) -> int:
+        if attribute is None or attribute not in self._names:
+            raise ValueError(
+                f"attribute {attribute!r} is unknown; known are {', '.join(self._names)}"
+            )
+        return self._names.index(attribute)
 
     @property
     def _parameters(self) -> tuple[str, float, float, int]:

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from monitor.drift.alarms import Alarm
+    from monitor.drift.bound import ShareBound
     from monitor.drift.effect import Effect
+    from monitor.drift.share import FlipShare
 
-__all__ = ["description", "group_names"]
+__all__ = ["below_bound", "description", "group_names"]
 
 _CHANGES = {
     "covariates": "the population of requests has probably changed",
@@ -18,7 +20,10 @@ _CHANGES = {
     "unclear": "the expected change for another group has risen; the cause is not decided yet",
 }
 _OTHERS = {
-    "share": "the share of decisions that would flip for another group is above the baseline's",
+    "share": (
+        "the share of decisions that would flip for at least one other group is above the "
+        "baseline's"
+    ),
     "margin": "scores have moved up or down",
     "status": "the population has changed in features that predict the group",
 }
@@ -37,6 +42,17 @@ def description(alarm: Alarm, groups: Sequence[str]) -> str:
     if ratios := _ratios(alarm.effect, groups):
         sentences.append(f"expected change in units of the baseline's, by likely group: {ratios}")
     return ". ".join(sentences)
+
+
+def below_bound(attribute: str, share: FlipShare, bound: ShareBound) -> str:
+    """What it means that a flip share is below its lower bound, in two sentences."""
+    return (
+        f"the flip share of {attribute} is not established: {share.share or 0:.1%} of decisions "
+        f"would flip by estimate (at most {share.band.high:.1%}), and by the rates of decisions of "
+        f"likely groups at least {bound.share or 0:.1%} would (at least {bound.low:.1%}), "
+        f"{bound.n:,} predictions. Either the maps do not explain the difference between the "
+        "groups, or the status posterior is not calibrated on this stream"
+    )
 
 
 def group_names(names: Sequence[str] | None, effect: Effect) -> tuple[str, ...]:

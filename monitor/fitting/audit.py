@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
@@ -12,16 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitor.bundle.manifest import Decision, ProtectedAttribute
+from monitor.fitting.audit_text import attribute_lines, wrapped
 from monitor.fitting.bound import FlipShareBound, flip_share_bound
-from monitor.fitting.intervals import LOW, MODERATE, FlipShareInterval
+from monitor.fitting.intervals import FlipShareInterval
+from monitor.fitting.pairs import PairShare
+from monitor.fitting.separability import Separability
 from monitor.scoring.baseline import Level
 from monitor.scoring.scores import Scores
 from monitor.scoring.status_model import StatusReport
 
 __all__ = ["AttributeAudit", "FitAudit", "WildRows", "audit_attribute"]
 
-_TOP = 5
-_LEAST_SHARE = 0.02
 _ABSOLUTE_BOUND = 0.5
 
 
@@ -32,6 +32,7 @@ class AttributeAudit:
     Attributes:
         groups: Number of rows by group.
         favourable: Name of the favourable decision.
+        unfavourable: Name of the other decision.
         favoured: Rate of the favourable decision by group; None for a group without rows.
         unknown: Number of rows with an unknown group.
         level: Share of decisions that would flip by the fitted maps, with hidden groups and an
@@ -42,15 +43,18 @@ class AttributeAudit:
             change of group on the score, largest first.
         status: How well the groups can be predicted from the features.
         flip_histogram: Counts of flip probabilities in ten bins from 0 to 1.
-        interval: Flip share with its interval over data and fit, the headline; None without
-            refits, the headline is then the level's.
+        interval: Flip share with its interval over data and fit, the headline, and the shares of
+            pairs of groups; None without refits, the headline is then the level's.
         bound: Lower bound on the share of flips that holds for every map; None without two groups.
         dependence: Features that are transported given others, with these others, for each causal
             order that scores average over; empty if groups do not differ in dependence.
+        separability: How well a classifier tells transported rows from real ones, for every
+            ordered pair of groups with enough rows.
     """
 
     groups: Mapping[str, int]
     favourable: str
+    unfavourable: str
     favoured: Mapping[str, float | None]
     unknown: int
     level: Level
@@ -61,9 +65,25 @@ class AttributeAudit:
     interval: FlipShareInterval | None
     bound: FlipShareBound | None
     dependence: tuple[Mapping[str, tuple[str, ...]], ...]
+    separability: tuple[Separability, ...]
 
     @property
     def established(self) -> bool:
+        """Whether the maps explain how the groups' rates of decisions differ.
+
+        The share is compatible with the lower bound, up to the sampling of rows, and the maps of
+        no pair of groups miss the rate of decisions of the target group.
+        """
+        return self.reaches_bound and not self.unexplained
+
+    @property
+    def unexplained(self) -> tuple[PairShare, ...]:
+        """Pairs whose maps miss the rate of the target group, the largest miss first."""
+        pairs = self.interval.pairs if self.interval else ()
+        return tuple(sorted((p for p in pairs if p.unexplained), key=lambda p: -abs(p.miss)))
+
+    @property
+    def reaches_bound(self) -> bool:
         """Whether the share is compatible with the lower bound, up to the sampling of rows."""
         if self.bound is None:
             return True
@@ -140,18 +160,28 @@ class FitAudit:
 
     def to_dict(self) -> dict[str, Any]:
         """The audit as a JSON-serializable dict."""
-        return asdict(self)
+        result = asdict(self)
+        for name, audit in self.attributes.items():
+            attribute = result["attributes"][name]
+            attribute["established"] = audit.established
+            if audit.interval is not None:
+                for of, pair in zip(
+                    attribute["interval"]["pairs"], audit.interval.pairs, strict=True
+                ):
+                    of |= {"miss": pair.miss, "established": pair.established}
+                    of |= {"balance": pair.balance}
+        return result
 
     def text(self) -> str:
         """The audit as text for readers who do not know the method."""
         parts = ", ".join(f"{count:,} {what}" for what, count in self.rows.items())
         lines = [f"Training-time audit of {self.model}", f"Rows: {parts}.", ""]
         for name, audit in self.attributes.items():
-            lines += [f"{name} ({', '.join(audit.groups)})", *_attribute_lines(name, audit), ""]
+            lines += [f"{name} ({', '.join(audit.groups)})", *attribute_lines(name, audit), ""]
         if self.missing:
-            lines += _wrapped("Not computed", f"{self.missing}."), ""
+            lines += wrapped("Not computed", f"{self.missing}."), ""
         if self.wild.in_words:
-            lines += _wrapped("Wild values", self.wild.in_words), ""
+            lines += wrapped("Wild values", self.wild.in_words), ""
         return "\n".join(lines)
 
     def png(self) -> bytes:
@@ -174,6 +204,7 @@ def audit_attribute(
     level: Level, status: StatusReport, feature_shares: Mapping[str, float],
     interval: FlipShareInterval | None,
     dependence: tuple[Mapping[str, tuple[str, ...]], ...],
+    separability: tuple[Separability, ...],
 ) -> AttributeAudit:  # fmt: skip
     """The audit of one attribute, from scores and groups `[n]` of held-out rows."""
     favoured = scores.decision.numpy() == bool(decision.favourable)
@@ -181,6 +212,7 @@ def audit_attribute(
     return AttributeAudit(
         groups={g: int((groups == i).sum()) for i, g in enumerate(attribute.groups)},
         favourable=decision.class_names[decision.favourable],
+        unfavourable=decision.class_names[1 - decision.favourable],
         favoured={
             g: float(favoured[groups == i].mean()) if (groups == i).any() else None
             for i, g in enumerate(attribute.groups)
@@ -194,136 +226,7 @@ def audit_attribute(
         interval=interval,
         bound=flip_share_bound(favoured, groups),
         dependence=dependence,
-    )
-
-
-def _attribute_lines(name: str, audit: AttributeAudit) -> list[str]:
-    level, status = audit.level, audit.status
-    share, low, high = audit.headline
-    lines = [
-        _wrapped(
-            "Share of flips",
-            f"About {share:.1%} of decisions (95% interval {_covered(audit.interval)}: "
-            f"{low:.1%} to {high:.1%}) would change for the "
-            f"same person with another {name}. {_verdict(audit)} Verdicts in production are "
-            "relative to this baseline: unfairness present at fit time does not raise verdicts.",
-        ),
-        _wrapped("Decisions", _decisions(audit)),
-        *([_wrapped("Lower bound", _bound(name, audit.bound))] if audit.bound else []),
-        _wrapped(
-            "Likely flips",
-            f"{audit.likely_flips:.1%} of decisions have a flip probability above one half.",
-        ),
-        _wrapped("Predictability", _predictability(name, status)),
-    ]
-    top = [
-        (feature, share) for feature, share in audit.feature_shares[:_TOP] if share >= _LEAST_SHARE
-    ]
-    if top:
-        features = ", ".join(f"{feature} {share:.0%}" for feature, share in top)
-        lines.insert(
-            -1,
-            _wrapped("Main features", f"Share of the effect of {name} on the score: {features}."),
-        )
-    if level.mean is not None and level.variance is not None and level.outliers is not None:
-        lines.append(
-            _wrapped(
-                "Prediction sensitivity",
-                f"mean {level.mean:.3g}, variance {level.variance:.3g}; {level.outliers:.2%} of "
-                "rows are more than five standard deviations above the mean.",
-            )
-        )
-    if audit.dependence:
-        lines.append(_wrapped("Assumptions", _assumptions(name, audit.dependence)))
-    if audit.unknown:
-        lines.append(_wrapped("Unknown groups", f"{audit.unknown:,} audited rows have no group."))
-    return lines
-
-
-def _covered(interval: FlipShareInterval | None) -> str:
-    return "over data and fit" if interval else "over sampling only, not the fit"
-
-
-def _verdict(audit: AttributeAudit) -> str:
-    """The level in words, or the reason why it is not known."""
-    interval, bound = audit.interval, audit.bound
-    if bound is not None and not audit.established:
-        return (
-            f"The share is not established: by the rates of decisions at least {bound.share:.1%} "
-            f"({bound.low:.1%} to {bound.high:.1%}) must change, more than estimated. The "
-            "transport maps do not explain the difference between the groups, and flip "
-            "probabilities are too low."
-        )
-    if interval is None or interval.enough_rows:
-        return f"That is {_size(audit.headline[0])}."
-    return (
-        f"Not enough rows to tell a low share (at most {LOW:.0%}) from a high one (above "
-        f"{MODERATE:.0%}): {interval.rows:,} were used, about {interval.rows_needed:,} would do."
-    )
-
-
-def _bound(name: str, bound: FlipShareBound) -> str:
-    return (
-        f"At least {bound.share:.1%} of decisions (95% interval over rows: {bound.low:.1%} to "
-        f"{bound.high:.1%}) must change for any map between the groups of {name}, since their "
-        "rates of decisions differ."
-    )
-
-
-def _assumptions(name: str, dependence: tuple[Mapping[str, tuple[str, ...]], ...]) -> str:
-    orders = [
-        ", ".join(f"{moved} given {' and '.join(given)}" for moved, given in order.items())
-        for order in dependence
-    ]
-    text = f"Groups of {name} differ in how features depend on each other. Transported: {orders[0]}"
-    if len(orders) == 1:
-        return f"{text}."
-    return (
-        f"{text}; or {orders[1]}. The data do not identify which is right, so scores average over "
-        "both. A causal order in the spec (`order`) decides it."
-    )
-
-
-def _size(flip_share: float) -> str:
-    """Level of a flip share in words, with its threshold."""
-    if flip_share <= LOW:
-        return f"low (at most {LOW:.0%})"
-    if flip_share <= MODERATE:
-        return f"moderate ({LOW:.0%} to {MODERATE:.0%})"
-    return f"high (above {MODERATE:.0%})"
-
-
-def _decisions(audit: AttributeAudit) -> str:
-    shares = {g: share for g, share in audit.favoured.items() if share is not None}
-    rates = ", ".join(f"{group} {share:.1%}" for group, share in shares.items())
-    text = f"Decision {audit.favourable!r}: {rates}."
-    if set(shares.values()) in ({0.0}, {1.0}):
-        text += (
-            " All rows get the same decision, so none can flip. Check that the spec lists the "
-            "features in the order of the classifier's input."
-        )
-    return text
-
-
-def _predictability(name: str, status: StatusReport) -> str:
-    text = (
-        f"The group is predicted correctly from the features for {status.accuracy:.0%} of rows; "
-        f"always predicting the largest group would reach {status.majority:.0%}. The calibration "
-        f"error is {status.calibration_error:.1%} on average."
-    )
-    if status.predictable:
-        return text
-    if not status.conclusive:
-        return f"{text} There are too few rows to tell whether that is better than chance."
-    return (
-        f"{text} That is hardly better than chance: the features contain no proxies of {name}, so "
-        "its scores are not informative."
-    )
-
-
-def _wrapped(title: str, text: str) -> str:
-    return textwrap.fill(
-        text, width=96, initial_indent=f"  {title:<26}", subsequent_indent=" " * 28
+        separability=separability,
     )
 
 

@@ -3,9 +3,11 @@
     point      2 × 5-fold cross-fitting: maps fitted on four fifths of the rows, flips of the rest
     spread     maps refitted on random halves of the rows (delete-half jackknife)
     map error  rate of decisions after transport, compared with the rate of the target group
+    orders     shares in the causal orders that the data do not tell apart
 
 Groups are known at fit time, so each row is transported from its own group and the status model,
-which only replaces unknown groups, is not involved.
+which only replaces unknown groups, is not involved. The shares of ordered pairs of groups come
+from the same fits.
 """
 
 from __future__ import annotations
@@ -19,6 +21,14 @@ import torch
 from numpy.typing import NDArray
 from scipy import stats
 
+from monitor.bundle.manifest import ProtectedAttribute
+from monitor.fitting.pairs import (
+    PairShare,
+    ShareInterval,
+    group_means,
+    pair_shares,
+    row_changes,
+)
 from monitor.scoring.counterfactual import row_uniforms
 from monitor.scoring.sensitivity import Sensitivity
 
@@ -57,6 +67,10 @@ class FlipShareInterval:
             transport; negative if the maps seem to cause too many. It extends one end.
         rows: Number of rows with a known group that were used.
         refits: Number of refits on random halves.
+        lowest_order: Smallest share in any causal order that the data do not tell apart. The low
+            end is as far below it as it would be below the estimate if that were the only order.
+        highest_order: Largest such share, and likewise for the high end.
+        pairs: Shares for every ordered pair of groups.
     """
 
     share: float
@@ -66,18 +80,32 @@ class FlipShareInterval:
     map_error: float
     rows: int
     refits: int
+    lowest_order: float
+    highest_order: float
+    pairs: tuple[PairShare, ...]
+
+    @property
+    def identified(self) -> bool:
+        """Whether all causal orders that the data do not tell apart have the same level."""
+        levels = [(share > LOW) + (share > MODERATE) for share in self._by_order]
+        return levels[0] == levels[1]
 
     @property
     def enough_rows(self) -> bool:
-        """Whether the interval distinguishes a low level from a high one."""
-        return self.low > LOW or self.high <= MODERATE
+        """Whether the interval, without the orders, distinguishes a low level from a high one."""
+        low, high = self._by_order
+        return self.low + self.share - low > LOW or self.high + self.share - high <= MODERATE
+
+    @property
+    def _by_order(self) -> tuple[float, float]:
+        return self.lowest_order, self.highest_order
 
     @property
     def rows_needed(self) -> int:
         """Number of rows with which it would, rounded up; widths shrink with √rows."""
         if self.enough_rows:
             return self.rows
-        down, up = self.share - self.low, self.high - self.share
+        down, up = self.lowest_order - self.low, self.high - self.highest_order
         factors = []
         if self.share > LOW:
             factors.append(down / (self.share - LOW))
@@ -92,7 +120,7 @@ def flip_share_interval(
     refit: Refit,
     features: NDArray[np.float32],
     groups: NDArray[np.int8],
-    attribute: str,
+    attribute: ProtectedAttribute,
     *,
     n_refits: int,
     seed: int,
@@ -109,12 +137,13 @@ def flip_share_interval(
 
     If transported rows of a group do not get the decisions of the target group at its rate, that
     share of their decisions is wrong. The interval is extended by it, on the side of the error.
+    It is also extended to the shares in all causal orders that the data do not tell apart.
 
     Args:
         refit: Fits the maps to rows, given by their indices.
         features: Rows, `[n, d]`.
         groups: Group of each row, `[n]`; rows with a negative one are ignored.
-        attribute: Name of the protected attribute.
+        attribute: Protected attribute.
         n_refits: Number of refits on random halves, at least 2.
         seed: Seed of the random generator.
         progress: Called after every refit.
@@ -126,39 +155,58 @@ def flip_share_interval(
     x, own = torch.from_numpy(features[rows]), groups[rows].astype(np.int64)
     total, done = _REPEATS * _FOLDS + n_refits, 0
 
-    def evaluate(learn: _Rows, held_out: _Rows) -> tuple[_Floats, _Floats]:
+    def evaluate(learn: _Rows, held_out: _Rows) -> tuple[_Floats, _Floats, _Floats]:
         nonlocal done
         sensitivity = refit(rows[np.sort(learn)])
-        result = _flips(sensitivity, attribute, x[held_out], own[held_out])
+        result = _flips(sensitivity, attribute.name, x[held_out], own[held_out])
         done += 1
         if progress is not None:
             progress(done, total)
         return result
 
     flips = np.zeros(len(rows))
-    decisions = np.zeros((len(rows), int(own.max()) + 1))
+    count = len(attribute.groups)
+    decisions = np.zeros((len(rows), count))
+    # Refits may differ in their orders, so that only the extremes of each can be averaged.
+    extremes = np.zeros(2)
     for learn, held_out in _folds(own, rng):
-        own_flips, own_decisions = evaluate(learn, held_out)
+        own_flips, own_decisions, by_order = evaluate(learn, held_out)
+        gaps = np.array([by_order.min(), by_order.max()]) - own_flips.mean()
+        extremes += gaps * len(held_out) / len(rows) / _REPEATS
         flips[held_out] += own_flips / _REPEATS
         decisions[held_out] += own_decisions / _REPEATS
-    deviations = []
+    changes = row_changes(decisions, own)
+    deviations, halves = [], []
     for _ in range(n_refits):
         half = _parts(own, rng, 2) == 0
         learn, held_out = np.flatnonzero(half), np.flatnonzero(~half)
-        change = (evaluate(learn, held_out)[0] - flips[held_out]).mean()
-        deviations.append(flips[learn].mean() + change)
-    share = float(flips.mean())
+        other_flips, other_decisions, _ = evaluate(learn, held_out)
+        deviations.append(flips[learn].mean() + (other_flips - flips[held_out]).mean())
+        other = row_changes(other_decisions, own[held_out]) - changes[held_out]
+        halves.append(
+            group_means(changes[learn], own[learn], count)
+            + group_means(other, own[held_out], count)
+        )
     error = math.sqrt(np.var(deviations, ddof=1) + _between_groups(flips, own))
     map_error = _map_error(decisions, own)
-    low, high = _wilson(share, error, len(rows), float(stats.t.ppf(0.975, n_refits - 1)))
+    quantile = float(stats.t.ppf(0.975, n_refits - 1))
+    whole = ShareInterval.of(float(flips.mean()), error, len(rows), quantile, map_error)
     return FlipShareInterval(
-        share=share,
-        low=max(low + min(map_error, 0.0), 0.0),
-        high=min(high + max(map_error, 0.0), 1.0),
+        share=whole.share,
+        low=max(whole.low + extremes[0], 0.0),
+        high=min(whole.high + extremes[1], 1.0),
         standard_error=error,
         map_error=map_error,
         rows=len(rows),
         refits=n_refits,
+        lowest_order=max(whole.share + float(extremes[0]), 0.0),
+        highest_order=min(whole.share + float(extremes[1]), 1.0),
+        pairs=pair_shares(
+            attribute.groups,
+            np.bincount(own, minlength=count),
+            group_means(changes, own, count),
+            np.stack(halves),
+        ),
     )
 
 
@@ -193,13 +241,17 @@ def _folds(own: _Rows, rng: np.random.Generator) -> Iterator[tuple[_Rows, _Rows]
 
 def _flips(
     sensitivity: Sensitivity, attribute: str, features: torch.Tensor, own: _Rows
-) -> tuple[_Floats, _Floats]:
-    """Share of causal orders in which decisions flip `[n]`, or are positive in a group `[n, k]`."""
-    maps = sensitivity.maps[attribute]
-    flips, positive = np.zeros(len(own)), np.zeros((len(own), maps.groups))
+) -> tuple[_Floats, _Floats, _Floats]:
+    """Flips of decisions `[n]`, favourable ones by group `[n, k]`, flip share by order `[o]`.
+
+    The first two are shares of causal orders.
+    """
+    maps, favourable = sensitivity.maps[attribute], sensitivity.spec.decision.favourable
+    flips, favoured = np.zeros(len(own)), np.zeros((len(own), maps.groups))
     with torch.no_grad():
         before = sensitivity.shifted(sensitivity.logit(features.clone()))
     decided = (before >= 0).numpy()
+    by_order = np.zeros(maps.orders)
     for order in range(maps.orders):
         decisions = np.repeat(decided[:, None], maps.groups, axis=1)
         for source in np.unique(own):
@@ -215,9 +267,11 @@ def _flips(
                 change = (after - before[members]).abs()
                 real = (change > _ROUNDING * sensitivity.logit_spread).numpy()
                 decisions[members, target] ^= ((after >= 0).numpy() != decided[members]) & real
-        flips += (decisions != decided[:, None]).any(1) / maps.orders
-        positive += decisions / maps.orders
-    return flips, positive
+        changed = (decisions != decided[:, None]).any(1)
+        by_order[order] = changed.mean()
+        flips += changed / maps.orders
+        favoured += (decisions == bool(favourable)) / maps.orders
+    return flips, favoured, by_order
 
 
 def _between_groups(flips: _Floats, own: _Rows) -> float:
@@ -243,16 +297,3 @@ def _map_error(decisions: _Floats, own: _Rows) -> float:
         ]
         total += (own == source).mean() * float(np.mean(missing))
     return total
-
-
-def _wilson(share: float, error: float, rows: int, quantile: float) -> tuple[float, float]:
-    """Wilson's interval with the number of rows that would have this standard error.
-
-    That is at most the number of rows, so that a share of zero has a positive upper end.
-    """
-    binary, q2 = share * (1 - share), quantile**2
-    n = min(binary / error**2, rows) if error > 0 and binary > 0 else float(rows)
-    centre = (share + q2 / (2 * n)) / (1 + q2 / n)
-    half = math.sqrt(q2 * binary / n + q2**2 / (4 * n**2)) / (1 + q2 / n)
-    # Rounding may exclude a share of exactly 0 or 1.
-    return min(centre - half, share), max(centre + half, share)

@@ -1,7 +1,7 @@
 """Fit a bundle: status model, transport maps, baseline and audit, from data with known groups.
 
     rows ─┬─ 50%  training: status model and transport maps
-          ├─ 10%  calibration: temperatures of the status model
+          ├─ 10%  calibration: temperatures of the status model, number of draws
           ├─ 20%  baseline: scores that production is compared with
           └─ 20%  evaluation: the audit
 
@@ -32,8 +32,10 @@ from monitor.drift.reference import DriftReference
 from monitor.errors import FitError, KernelError
 from monitor.fitting.audit import FitAudit, WildRows, audit_attribute
 from monitor.fitting.data import FitData
+from monitor.fitting.draws import with_chosen_draws
 from monitor.fitting.intervals import FlipShareInterval, flip_share_interval
 from monitor.fitting.scored_rows import MOST_SCORED, baseline_of, finite_logits, score_rows
+from monitor.fitting.separability import separability
 from monitor.fitting.spec import FitSpec
 from monitor.scoring.compiling import compile_kernel
 from monitor.scoring.counterfactual import TransportMaps, fit_transport_maps
@@ -162,6 +164,13 @@ def _fit(
         logit_spread=robust_spread(logits),
         first_layer=first_layer(loaded),
     )
+    sensitivity = with_chosen_draws(
+        sensitivity,
+        data.features[calibration],
+        _rows(data.groups, calibration),
+        seed=seed,
+        progress=lambda done, total: report("choosing the number of draws", done, total),
+    )
     baseline_scores = score_rows(
         sensitivity, data.features[baseline_rows], report, "scoring the baseline"
     )
@@ -171,7 +180,7 @@ def _fit(
     files = {
         file: contents,
         "status.pt2": export_classifier(status, bundle_spec.width),
-        "maps.npz": maps_to_npz(maps, sensitivity.logit_spread),
+        "maps.npz": maps_to_npz(sensitivity.maps, sensitivity.logit_spread),
         "baseline.npz": baseline_of(baseline_scores).to_npz(),
         "drift.npz": _drift(baseline_scores, seed).to_npz(),
         "audit.txt": audit.text().encode(),
@@ -307,7 +316,7 @@ def _intervals(
             refit,
             data.features,
             data.groups[attribute.name],
-            attribute.name,
+            attribute,
             n_refits=n_refits,
             seed=seed,
             progress=lambda done, total: report(
@@ -349,6 +358,13 @@ def _audit(
             sensitivity.feature_shares(explained, attribute.name),
             intervals.get(attribute.name),
             _dependence(sensitivity.maps[attribute.name], spec),
+            separability(
+                sensitivity.maps[attribute.name],
+                attribute,
+                (training, data.groups[attribute.name][parts["training"]]),
+                (data.features[rows], groups),
+                seed=spec.fitted.seed,
+            ),
         )
     return FitAudit(
         model=f"{spec.model.name} version {spec.model.version}",
@@ -372,7 +388,7 @@ def _dependence(maps: TransportMaps, spec: BundleSpec) -> tuple[dict[str, tuple[
         given: dict[str, tuple[str, ...]] = {}
         for repair in repairs:
             for index, column in enumerate(repair.free.tolist()):
-                used = repair.weight[:, :, index].any(0)
+                used = repair.weight[:, : len(repair.columns), index].any(0)
                 read = [names[i] for i in repair.columns[used].tolist()]
                 given[names[column]] = tuple(dict.fromkeys(groups.get(n, n) for n in read))
         orders.append(given)

@@ -31,6 +31,7 @@ class DriftGauges(Collector):
         """All metric families, after a flush of the stream statistics."""
         self._flush()
         yield from self._shares()
+        yield from self._bounds()
         yield from self._evidence()
         yield from self._alarms()
         yield GaugeMetricFamily(
@@ -43,8 +44,8 @@ class DriftGauges(Collector):
         labels = ("attribute", "window")
         share = GaugeMetricFamily(
             "evenhand_flip_share_ratio",
-            "Estimated share of decisions that would flip for another group: over all predictions, "
-            "over the rolling window, since an alarm change, and in the baseline.",
+            "Estimated share of decisions that would flip for at least one other group: over all "
+            "predictions, over the rolling window, since an alarm change, and in the baseline.",
             labels=labels,
         )
         low, high = (
@@ -75,6 +76,32 @@ class DriftGauges(Collector):
             low.add_metric(labels_of, effect.band.low)
             high.add_metric(labels_of, effect.band.high)
         yield from (share, low, high)
+
+    def _bounds(self) -> Iterable[Metric]:
+        bound = GaugeMetricFamily(
+            "evenhand_flip_share_lower_bound_ratio",
+            "Estimated lower bound on the flip share, which the rates of decisions by likely group "
+            "imply for any maps.",
+            labels=("attribute", "window"),
+        )
+        low = GaugeMetricFamily(
+            "evenhand_flip_share_lower_bound_low_ratio",
+            "Lower end of the confidence sequence of the lower bound on the flip share.",
+            labels=("attribute", "window"),
+        )
+        below = GaugeMetricFamily(
+            "evenhand_flip_share_below_bound",
+            "1 if the band of the flip share is entirely below the lower end of its lower bound: "
+            "the flip share is not established.",
+            labels=("attribute",),
+        )
+        for name in self._attributes:
+            share_bound = self._drift.share_bound(name)
+            if share_bound.share is not None:
+                bound.add_metric((name, "all"), share_bound.share)
+            low.add_metric((name, "all"), share_bound.low)
+            below.add_metric((name,), float(self._drift.is_below_bound(name)))
+        yield from (bound, low, below)
 
     def _evidence(self) -> Iterable[Metric]:
         labels = ("detector", "attribute")

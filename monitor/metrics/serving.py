@@ -31,8 +31,8 @@ _BOUNDS: dict[Signal, tuple[float, ...]] = {
     "prediction_sensitivity": tuple(10.0**power for power in range(-12, 1)),
 }
 _WORDS: dict[Signal, str] = {
-    "expected_change": "Expected change of the classifier's logit for another group.",
-    "flip_probability": "Probability that the decision flips for another group.",
+    "expected_change": "Largest expected change of the classifier's logit over the other groups.",
+    "flip_probability": "Probability that the decision flips for at least one other group.",
     "prediction_sensitivity": "Prediction sensitivity (Definition 3.2 of the paper).",
 }
 _QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)

@@ -31,7 +31,7 @@ class Level:
 
     Attributes:
         rows: Number of calibration rows.
-        flip_share: Estimated share of decisions that would flip for another group.
+        flip_share: Estimated share of decisions that would flip for at least one other group.
         flip_share_low: Lower end of its 95% interval.
         flip_share_high: Upper end.
         mean: Mean prediction sensitivity (section 4 of the paper); None without gradients.

@@ -20,6 +20,7 @@ from monitor.errors import BundleError, KernelError, first_line
 from monitor.npz import damaged_file, read_npz, write_npz
 from monitor.scoring.baseline import Baseline, Signal
 from monitor.scoring.counterfactual import TransportMaps
+from monitor.scoring.counterfactual.draws import MOST_DRAWS
 from monitor.scoring.first_layer import first_layer
 from monitor.scoring.kernel import Kernel, Target, load_kernel, matching_targets
 from monitor.scoring.sensitivity import Sensitivity
@@ -216,11 +217,15 @@ def signal_values(scores: AttributeScores) -> dict[Signal, NDArray[np.float64]]:
 
 
 def maps_to_npz(maps: Mapping[str, TransportMaps], logit_spread: float) -> bytes:
-    """Contents of `maps.npz`; attributes are numbered as in the manifest."""
+    """Contents of `maps.npz`; attributes are numbered as in the manifest.
+
+    The header has the spread of the logits and the number of draws of each attribute's maps.
+    """
     arrays: dict[str, NDArray[Any]] = {}
     for index, attribute in enumerate(maps.values()):
         arrays |= {f"{index}/{name}": array for name, array in attribute.to_arrays().items()}
-    return write_npz({"logit_spread": float(logit_spread)}, arrays)
+    draws = [attribute.draws for attribute in maps.values()]
+    return write_npz({"logit_spread": float(logit_spread), "draws": draws}, arrays)
 
 
 def with_logit_spread(data: bytes, logit_spread: float) -> bytes:
@@ -239,13 +244,15 @@ def with_logit_spread(data: bytes, logit_spread: float) -> bytes:
 def _maps_from_npz(data: bytes, manifest: Manifest) -> tuple[dict[str, TransportMaps], float]:
     try:
         header, arrays = read_npz(data)
+        draws = _draws(header, len(manifest.protected_attributes))
         maps = {
             attribute.name: TransportMaps.from_arrays(
                 {
                     key.removeprefix(f"{index}/"): array
                     for key, array in arrays.items()
                     if key.startswith(f"{index}/")
-                }
+                },
+                draws[index],
             )
             for index, attribute in enumerate(manifest.protected_attributes)
         }
@@ -267,3 +274,23 @@ def _maps_from_npz(data: bytes, manifest: Manifest) -> tuple[dict[str, Transport
                 "features"
             )
     return maps, spread
+
+
+def _draws(header: Mapping[str, Any], attributes: int) -> list[int | None]:
+    """Number of draws of each attribute's maps; None if the file is older than the choice.
+
+    Raises:
+        ValueError: The numbers are not usable.
+    """
+    draws = header.get("draws")
+    if draws is None:
+        return [None] * attributes
+    # A bool is an int, too.
+    usable = isinstance(draws, list) and all(
+        type(number) is int and 1 <= number <= MOST_DRAWS for number in draws
+    )
+    if not usable or len(draws) != attributes:
+        raise ValueError(
+            f"draws must be {attributes} numbers between 1 and {MOST_DRAWS}, got {draws!r:.40}"
+        )
+    return list(draws)

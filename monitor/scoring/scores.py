@@ -124,7 +124,7 @@ class AttributeScores:
         log_prediction_sensitivity: log Σⱼ |∂A/∂xⱼ|·|∂F/∂xⱼ| (Definition 3.2 of the paper), of the
             group for which it is largest, `[n]`; None where no gradient can be taken.
         contributions: Share of every feature in that sum, `[n, d]`; zeros where the sum is zero.
-        flip_probability: Probability that the decision flips for another group, `[n]`.
+        flip_probability: Probability that the decision flips for at least one other group, `[n]`.
         hard_flips: The same with a hard threshold; its mean over a stream is the flip share, `[n]`.
         expected_change: E|f(G(x)) − f(x)|, the largest over the other groups, `[n]`.
     """

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,12 +18,8 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from monitor.errors import first_line
-from monitor.scoring.counterfactual import (
-    LayerWeight,
-    TransportMaps,
-    row_uniforms,
-    shifted_uniforms,
-)
+from monitor.scoring.counterfactual import LayerWeight, TransportMaps, row_uniforms
+from monitor.scoring.counterfactual.draws import spread_draws
 from monitor.scoring.scores import ScoreColumns, Scores
 
 if TYPE_CHECKING:
@@ -42,9 +38,6 @@ _SHARPNESS = 48.0
 # A margin below this is a tie; converting probabilities to logits has errors of this size.
 _TIE = 1e-5
 _MAX_COUNTERFACTUALS = 16_384
-# Draws of the maps for the most likely group of a row; every other group has one draw. If scores
-# average over several causal orders, each order has the second number.
-_DRAWS, _DRAWS_PER_ORDER = 3, 2
 # Rounding error of a logit between batches, relative to the standard deviation of the logits.
 _ROUNDING = 1e-4
 
@@ -90,10 +83,7 @@ class Sensitivity:
         no_logit_gradient = _why_no_gradient(self.logit, zeros, "the classifier")
         self._logit_has_gradient = not no_logit_gradient
         self.missing = no_logit_gradient or _why_no_gradient(self.status, zeros, "the status model")
-        self._most_counterfactuals = max(
-            maps.orders * (maps.groups + _draws_of(maps) - 1) * (maps.groups - 1)
-            for maps in self.maps.values()
-        )
+        self._most_counterfactuals = max(maps.counterfactuals for maps in self.maps.values())
         self._layer_weights = {}
         if self.first_layer is not None:
             weight = self.first_layer.weight
@@ -175,6 +165,38 @@ class Sensitivity:
         shifted = logit - (math.log(threshold) - math.log1p(-threshold))
         return torch.where(shifted.abs() < _TIE, 0.0, shifted)
 
+    def flip_probability(self, features: Tensor, attribute: str, draws: int) -> Tensor:
+        """Flip probability `[n]` of rows `[n, d]` with another number of draws."""
+        maps = replace(self.maps[attribute], draws=draws)
+        one = replace(self, maps={**self.maps, attribute: maps})
+        with torch.no_grad():
+            return torch.cat(
+                [one._flip_probability(rows, attribute) for rows in features.split(one.max_rows)]
+            )
+
+    def _flip_probability(self, features: Tensor, attribute: str) -> Tensor:
+        logit, hidden = self._logit_and_hidden(features)
+        posterior = self.status(features)[:, self._heads[attribute]].softmax(1)
+        shifted = self.shifted(logit)
+        return self._counterfactuals(features, hidden, attribute, posterior, shifted)[0]
+
+    def simulated_flips(
+        self, features: Tensor, attribute: str, groups: Tensor, uniforms: Tensor
+    ) -> Tensor:
+        """Whether decisions flip for another group than the known one, bool `[r, n]`.
+
+        Args:
+            features: Rows, `[n, d]`.
+            attribute: Name of the protected attribute.
+            groups: Group of each row, int64 `[n]`.
+            uniforms: Uniform numbers of the one draw of each row, `[n, u]`.
+        """
+        with torch.no_grad():
+            logit, hidden = self._logit_and_hidden(features)
+            return self._changes(
+                features, hidden, attribute, groups[None], uniforms[None], self.shifted(logit)
+            )[1][:, 0]
+
     def _counterfactuals(
         self,
         features: Tensor,
@@ -185,51 +207,56 @@ class Sensitivity:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Flip probability, hard flips and expected change, `[n]` each.
 
-        flip(x) = Σ_s P(s|x) · mean over draws of max_t h(f(x), f(G_{s→t}(x))), where h is the
-        smoothed indicator of a flip, the indicator, or the absolute change of the logit.
+        flip(x) = Σ_s P(s|x) · mean over draws from s of max_t h(f(x), f(G_{s→t}(x))), where h is
+        the smoothed indicator of a flip, the indicator, or the absolute change of the logit; and
+        the mean of that over causal orders.
+        """
+        maps = self.maps[attribute]
+        draws = spread_draws(features, posterior, maps.n_uniforms, maps.draws)
+        changes = self._changes(features, hidden, attribute, draws.sources, draws.uniforms, shifted)
+        flip, hard_flips, expected = (
+            (draws.weights * value).sum((0, 1)) / maps.orders for value in changes
+        )
+        return flip, hard_flips, expected
 
-        Every source group s has one draw; the likeliest, which has the largest weight, has more.
+    def _changes(
+        self,
+        features: Tensor,
+        hidden: Tensor | None,
+        attribute: str,
+        sources: Tensor,
+        uniforms: Tensor,
+        shifted: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Smoothed flip, flip and change of the logit of e draws in r orders, `[r, e, n]` each.
+
         All target groups t of a draw share their uniforms, since counterfactuals of one person
         share that person's noise. The maximum over t is then the event that the decision flips for
         at least one other group.
         """
         maps, n = self.maps[attribute], features.shape[0]
-        sources, uniforms, weights = _draws(
-            features, posterior, maps.n_uniforms, _draws_of(maps), maps.orders
-        )
         # The k − 1 target groups of every draw, `[e, k − 1, n]`.
         step = torch.arange(1, maps.groups)[:, None]
         targets = (sources[:, None] + step) % maps.groups
-        parts = []
-        for order in range(maps.orders):
-            # Draws of one causal order are adjacent.
-            size = len(sources) // maps.orders
-            own = slice(order * size, (order + 1) * size)
-            pairs = size * (maps.groups - 1)
-            transported = maps.transport(
-                features,
-                sources[own, None].expand_as(targets[own]).reshape(pairs, n),
-                targets[own].reshape(pairs, n),
-                uniforms[own].repeat_interleave(maps.groups - 1, 0),
-                order,
-            )
-            parts.append((self._logits_of(transported, hidden, attribute), transported.moved))
-        logits, moves = (
-            part[0] if len(part) == 1 else torch.cat(part) for part in zip(*parts, strict=True)
+        pairs = len(sources) * (maps.groups - 1)
+        transported = maps.transport(
+            features,
+            sources[:, None].expand_as(targets).reshape(pairs, n),
+            targets.reshape(pairs, n),
+            uniforms.repeat_interleave(maps.groups - 1, 0),
         )
-        counterfactual_logits = self.shifted(logits).reshape(targets.shape)
+        shape = (maps.orders, *targets.shape)
+        logits = self._logits_of(transported, hidden, attribute)
+        counterfactual_logits = self.shifted(logits).reshape(shape)
         # A row that the map does not move, or moves by no more than rounding, does not flip even
         # if its logit is next to the threshold.
         change = (counterfactual_logits - shifted).abs()
-        moved = moves.reshape(targets.shape) & (change > _ROUNDING * self.logit_spread)
+        moved = transported.moved.reshape(shape) & (change > _ROUNDING * self.logit_spread)
         sharpness = _SHARPNESS / max(self.logit_spread, 1e-12)
         side = torch.where(shifted >= 0, sharpness, -sharpness)
-        soft = (torch.sigmoid(-side * counterfactual_logits) * moved).amax(1)
-        hard = (((counterfactual_logits >= 0) != (shifted >= 0)) & moved).any(1)
-        flip, hard_flips, expected = (
-            (weights * value).sum(0) for value in (soft, hard, (change * moved).amax(1))
-        )
-        return flip, hard_flips, expected
+        soft = (torch.sigmoid(-side * counterfactual_logits) * moved).amax(2)
+        hard = (((counterfactual_logits >= 0) != (shifted >= 0)) & moved).any(2)
+        return soft, hard, (change * moved).amax(2)
 
     def _logits_of(self, transported: Transported, hidden: Tensor | None, attribute: str) -> Tensor:
         """Logits of e counterfactuals for each of n rows, `[e · n]`."""
@@ -293,30 +320,6 @@ class Sensitivity:
                         totals[name] += float((posterior[:, source] * change).sum())
         whole = sum(totals.values())
         return {name: total / whole if whole > 0 else 0.0 for name, total in totals.items()}
-
-
-def _draws_of(maps: TransportMaps) -> int:
-    """Draws for the likeliest group of a row, in each causal order."""
-    return _DRAWS if maps.orders == 1 else _DRAWS_PER_ORDER
-
-
-def _draws(
-    features: Tensor, posterior: Tensor, uniforms: int, draws: int, orders: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Source groups `[e, n]`, their uniforms `[e, n, u]` and weights `[e, n]`, which sum to 1.
-
-    Draws of the same causal order are adjacent.
-    """
-    groups = posterior.shape[1]
-    number = torch.arange(groups + draws - 1)[:, None].repeat(orders, 1)
-    likeliest = posterior.argmax(1)
-    sources = torch.where(number < groups, number, likeliest)
-    first = row_uniforms(features, uniforms)
-    # Arithmetic instead of stacking, which would be compiled part by part.
-    shifts = (number - (groups - 1)).clamp_min(0)[:, :, None] / draws
-    shared = torch.where(sources == likeliest, 1 / draws, 1.0) / orders
-    weights = posterior.T.gather(0, sources) * shared
-    return sources, shifted_uniforms(first, shifts), weights
 
 
 def gradient_of(value: Tensor, tracked: Tensor) -> Tensor:

@@ -121,18 +121,25 @@ class EffectReply(BaseModel):
 
 
 class AlarmReply(BaseModel):
-    """An unacknowledged alarm of the drift watch."""
+    """An unacknowledged alarm of the drift watch.
+
+    If `flip_share_below_bound` is true, the maps do not explain the difference between the groups,
+    or the status posterior is not calibrated: do not rely on figures of flips.
+    """
 
     detector: Literal["share", "change", "margin", "status"]
     attribute: str | None
     at_prediction: int
     cause: Literal["covariates", "model", "treatment", "unclear"]
     pages: bool
+    flip_share_below_bound: bool
     text: str
     since_alarm: EffectReply | None
 
     @classmethod
-    def of(cls, alarm: Alarm, text: str, groups: Sequence[str] | None) -> Self:
+    def of(
+        cls, alarm: Alarm, text: str, groups: Sequence[str] | None, *, below_bound: bool
+    ) -> Self:
         """The reply for an alarm, with its description and the names of the groups."""
         effect = alarm.effect
         return cls(
@@ -141,6 +148,7 @@ class AlarmReply(BaseModel):
             at_prediction=alarm.at,
             cause=alarm.cause,
             pages=alarm.pages,
+            flip_share_below_bound=below_bound,
             text=text,
             since_alarm=None if effect is None else EffectReply.of(effect, groups),
         )

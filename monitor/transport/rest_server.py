@@ -221,6 +221,7 @@ class RestTransport:
                 alarm,
                 self._stream.description(alarm),
                 self._stream.groups.get(alarm.watcher.attribute or ""),
+                below_bound=self._stream.is_below_bound(alarm.watcher.attribute),
             )
             for alarm in self._stream.alarms
         ]

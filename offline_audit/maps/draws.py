@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from monitor.scoring.counterfactual.transport import row_uniforms, shifted_uniforms
+from monitor.scoring.counterfactual.draws import row_uniforms, shifted_uniforms
 from offline_audit.maps.columns import Features
 from offline_audit.maps.transport_map import TransportMap
 

@@ -13,9 +13,9 @@ from tests.monitor.fitting.shifted_group import TRUE_SHARE, draw, fitted, interv
 SIMULATIONS, ROWS = 60, 600
 
 
-def least_covered():
+def least_covered(intervals=SIMULATIONS):
     """Number of intervals that a level of 95% exceeds with probability 0.9999."""
-    return stats.binom.ppf(1e-4, SIMULATIONS, 0.95)
+    return stats.binom.ppf(1e-4, intervals, 0.95)
 
 
 def sampling_only(features, groups):
@@ -38,6 +38,24 @@ def results(samples):
 
 def test_intervals_over_data_and_fit_cover_the_true_share(results):
     assert sum(r.low <= TRUE_SHARE <= r.high for r in results) >= least_covered()
+
+
+@pytest.mark.parametrize(("source", "direction"), [("man", "gained"), ("woman", "lost")])
+def test_intervals_of_pairs_and_directions_cover_the_true_share(results, source, direction):
+    """A woman's logit is shifted upwards: as women men only gain, as men women only lose."""
+    pairs = [pair for r in results for pair in r.pairs if pair.source == source]
+    other = "lost" if direction == "gained" else "gained"
+    for name, truth in {"changed": TRUE_SHARE, direction: TRUE_SHARE, other: 0.0}.items():
+        shares = [getattr(pair, name) for pair in pairs]
+        assert sum(s.low <= truth <= s.high for s in shares) >= least_covered()
+    # Not by their width alone: without flips of any kind they would be excluded.
+    assert sum(pair.changed.low > 0.05 for pair in pairs) >= least_covered()
+
+
+def test_right_maps_are_rarely_said_to_miss_the_rate_of_decisions(results):
+    missed = sum(any(pair.misses for pair in r.pairs) for r in results)
+    assert missed <= stats.binom.isf(1e-4, SIMULATIONS, 0.05)
+    assert not any(pair.unexplained for r in results for pair in r.pairs)
 
 
 def test_standard_errors_equal_the_deviation_of_estimates(results):

@@ -100,6 +100,9 @@ def test_metrics_count_requests_and_predictions(lending):
         'evenhand_kernel_info{code="uncompiled",level=""} 1.0',
         'evenhand_flip_share_ratio{attribute="sex",window="all"}',
         'evenhand_flip_share_low_ratio{attribute="sex",window="baseline"}',
+        'evenhand_flip_share_lower_bound_ratio{attribute="sex",window="all"}',
+        'evenhand_flip_share_lower_bound_low_ratio{attribute="sex",window="all"}',
+        'evenhand_flip_share_below_bound{attribute="sex"} 0.0',
         'evenhand_baseline_quantile{attribute="sex",quantile="0.99",signal="expected_change"}',
         'evenhand_drift_alarm{attribute="sex",cause="",detector="share"} 0.0',
         "evenhand_requests_in_flight 0.0",
@@ -241,6 +244,7 @@ def test_drift_state_and_alarms_persist_across_a_restart(lending, tmp_path):
     assert seen == 300
     assert [(a["detector"], a["attribute"]) for a in alarms] == [("change", "sex")]
     assert (alarms[0]["cause"], alarms[0]["pages"]) == ("unclear", False)
+    assert alarms[0]["flip_share_below_bound"] is False
     assert "too few predictions since the alarm" in alarms[0]["text"]
     assert alarms[0]["since_alarm"]["flip_share"] is None
     assert set(alarms[0]["since_alarm"]["expected_change_by_group"].values()) == {None}

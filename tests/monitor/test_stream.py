@@ -129,6 +129,26 @@ def test_a_fault_of_the_drift_watch_is_counted_and_does_not_raise(
     assert "secret" not in caplog.text
 
 
+def test_a_share_below_its_bound_is_logged_once_without_values_of_people(judge, result, caplog):
+    """Without flips, and with decisions that depend on the likely group."""
+    columns, drift = judge.sensitivity.columns.attributes["sex"], new_drift(judge)
+    scores = result.scores.copy()
+    scores[:, columns.hard_flips] = 0.0
+    scores[:, columns.posterior] = np.eye(2)[(scores[:, 1] >= 0).astype(int)]
+    wrong = type(result)(output=result.output, scores=scores, verdicts=result.verdicts,
+                         actions=result.actions)  # fmt: skip
+    stream = feed(judge, wrong, drift, None, 600)
+    assert stream.is_below_bound("sex")
+    assert not stream.is_below_bound("ethnicity")
+    assert not stream.is_below_bound(None)
+    for _ in range(4):
+        stream._watch([scores])
+    lines = [r.getMessage() for r in caplog.records if "not established" in r.getMessage()]
+    assert len(lines) == 1
+    assert "the flip share of sex is not established: 0.0% of decisions" in lines[0]
+    assert "at least 100.0% would (at least " in lines[0]
+
+
 def test_alarms_are_logged_and_acknowledged(judge, result, caplog):
     drift = Drift.start(
         judge.drift, bundle_digest="d", run_length=1e4, rng=np.random.default_rng(4)

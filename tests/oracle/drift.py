@@ -67,3 +67,26 @@ def share_band(values: Sequence[float], alpha: float, grid: int = 20_001) -> tup
         down += weight / sum(weights) * np.exp(-excess - cost)
     inside = means[(up < 2 / alpha) & (down < 2 / alpha)]
     return float(inside.min()), float(inside.max())
+
+
+def share_bound(posterior: Sequence[Sequence[float]], positive: Sequence[bool]) -> float:
+    """Σ_s P(s) · max_t |rate(s) − rate(t)|, from posteriors of every prediction and group."""
+    groups, n = range(len(posterior[0])), len(posterior)
+    weight = [sum(row[s] for row in posterior) for s in groups]
+    rate = [
+        sum(row[s] for row, d in zip(posterior, positive, strict=True) if d) / weight[s]
+        for s in groups
+    ]
+    return sum(weight[s] / n * max(abs(rate[s] - rate[t]) for t in groups) for s in groups)
+
+
+def least_share_bound(
+    low: Sequence[Sequence[float]], high: Sequence[Sequence[float]], rng: np.random.Generator
+) -> float:
+    """Least bound over random corners of the box of P(s, d), `[k][2]` each: positive, negative."""
+    least, ends = math.inf, (np.array(low), np.array(high))
+    for _ in range(2_000):
+        p, n = np.where(rng.random(ends[0].shape) < 0.5, *ends).T
+        gaps = np.abs(np.subtract.outer(p / (p + n), p / (p + n))).max(1)
+        least = min(least, float((p + n) @ gaps))
+    return least

@@ -12,13 +12,9 @@ alone or in any batch.
 fitting ─► transport ─► lookup
 """
 
+from monitor.scoring.counterfactual.draws import row_uniforms, shifted_uniforms
 from monitor.scoring.counterfactual.fitting import FeatureDifferences, fit_transport_maps
-from monitor.scoring.counterfactual.transport import (
-    LayerWeight,
-    TransportMaps,
-    row_uniforms,
-    shifted_uniforms,
-)
+from monitor.scoring.counterfactual.transport import LayerWeight, TransportMaps
 
 __all__ = [
     "FeatureDifferences",

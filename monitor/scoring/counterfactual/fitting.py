@@ -15,8 +15,11 @@ from scipy import stats
 
 from monitor.bundle.manifest import Feature, OneHotGroup
 from monitor.errors import FitError
-from monitor.scoring.counterfactual.dependence import ROWS, Variables, fit_repair
-from monitor.scoring.counterfactual.lookup import GRID, OrderedLookup
+from monitor.scoring.counterfactual.dependence import ROWS, Rules
+from monitor.scoring.counterfactual.draws import fewest_draws
+from monitor.scoring.counterfactual.lookup import GRID
+from monitor.scoring.counterfactual.orders import repaired_orders
+from monitor.scoring.counterfactual.pairs import Variables
 from monitor.scoring.counterfactual.transport import TransportMaps
 from monitor.scoring.robust import OrdinaryRange
 
@@ -88,8 +91,9 @@ def fit_transport_maps(
     # Which of two features moves given the other must not depend on a chance difference.
     surely = _moves(members, ordered, continuous, categories, level * _SURER)
     names = [kinds[column].name for column in ordered] + [group.name for group in one_hot_groups]
+    binary = frozenset(i for i, column in enumerate(ordered) if kinds[column].kind == "binary")
     positions = [order.index(name) if name in order else np.nan for name in names]
-    return _repaired(maps, members, np.concatenate(surely, 2), positions, seed)
+    return _repaired(maps, members, np.concatenate(surely, 2), positions, binary, seed)
 
 
 def _repaired(
@@ -97,6 +101,7 @@ def _repaired(
     members: list[NDArray[np.float32]],
     differs: NDArray[np.bool_],
     order: Sequence[float],
+    binary: frozenset[int],
     seed: int,
 ) -> TransportMaps:
     """The maps with a repair of the dependence between features, if any differs."""
@@ -105,37 +110,14 @@ def _repaired(
         rows[np.sort(rng.choice(len(rows), ROWS, replace=False))] if len(rows) > ROWS else rows
         for rows in members
     ]
-    count, transported = len(sample), {}
-    for source, rows in enumerate(sample):
-        # Random numbers instead of a hash of the row: duplicates must spread, too.
-        uniforms = torch.from_numpy(rng.random((len(rows), maps.n_uniforms), np.float32))
-        for target in range(count):
-            if target != source:
-                moved = maps.apply(torch.from_numpy(rows), source, target, uniforms)
-                transported[source, target] = moved.numpy()
     variables = Variables(
         ordered=maps.ordered.tolist(), categories=[c.tolist() for c in maps.categories]
     )
-    ranks = _own_ranks(maps, sample, rng)
-    repairs = fit_repair(sample, transported, ranks, variables, differs, order)
-    return replace(maps, repairs=repairs)
-
-
-def _own_ranks(
-    maps: TransportMaps, sample: list[NDArray[np.float32]], rng: np.random.Generator
-) -> list[NDArray[np.float64]]:
-    """Rank in [0, 1] of each row's ordered features in its own group, `[n, o]`."""
-    everything = torch.ones_like(maps.ordered_moves)
-    lookup = OrderedLookup.of(maps.ordered, maps.continuous, maps.quantiles, everything, maps.width)
-    position = lookup.position[maps.ordered]
-    ranks = []
-    for group, rows in enumerate(sample):
-        uniforms = torch.from_numpy(rng.random((1, len(rows), lookup.size), np.float32))
-        sources = torch.full((1, len(rows)), group)
-        values = torch.from_numpy(rows)[:, lookup.columns]
-        own = lookup.ranks(values, sources, uniforms)[0][:, position] / (GRID - 1)
-        ranks.append(own.double().numpy())
-    return ranks
+    rules = Rules(
+        variables=variables, differs=differs, order=np.asarray(order, float), binary=binary
+    )
+    repairs = repaired_orders(maps, sample, rules, rng)
+    return replace(maps, repairs=repairs, draws=fewest_draws(len(repairs)))
 
 
 def _quantiles(

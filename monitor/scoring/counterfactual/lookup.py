@@ -124,34 +124,45 @@ class OrderedLookup:
         low, high = low.gather(0, pick), high.gather(0, pick)
         return low + uniforms * (high - low)
 
-    def at_ranks(
-        self,
-        ranks: Tensor,
-        values: Tensor,
-        sources: Tensor,
-        targets: Tensor,
-        repaired: Tensor | None = None,
-    ) -> Tensor:
+    @property
+    def shares_values(self) -> bool:
+        """Whether several ranks share a value, so that draws differ."""
+        return any(block.mass is not None for block in self.blocks)
+
+    def at_ranks(self, ranks: Tensor, values: Tensor, sources: Tensor, targets: Tensor) -> Tensor:
         """Values of rank `[e, n, o]` in the target group, for rows with `values` `[n, o]`.
 
-        Features that do not move keep their value, unless they are `repaired`, bool `[e, n, o]`.
+        Features that do not move keep their value.
         """
         if self.size == 0:
             return ranks
+        transported = self.values_at(ranks, values, sources, targets, torch.arange(self.size))
+        return torch.where(self.moves[sources, targets], transported, values)
+
+    def values_at(
+        self, ranks: Tensor, values: Tensor, sources: Tensor, targets: Tensor, index: Tensor
+    ) -> Tensor:
+        """Values of rank `[e, n, m]` in the target group of m features that move or not.
+
+        Args:
+            ranks: Ranks in units of the grid.
+            values: Values of the rows, `[n, m]`.
+            sources: Index of the source group, int64 `[e, n]`.
+            targets: Index of the target group, int64 `[e, n]`.
+            index: Indices of the features, int64 `[m]`.
+        """
         # Clamped as integers, because a rank that is NaN must not index outside the table.
         below = ranks.long().clamp(0, GRID - 1)
         above = (below + 1).clamp_max(GRID - 1)
-        row = (targets[:, :, None] * self.size + torch.arange(self.size)) * GRID
+        row = (targets[:, :, None] * self.size + index) * GRID
         table = self.quantiles.reshape(-1)
         lower, upper = table[row + below], table[row + above]
         # Values outside the observed range keep their distance from it.
-        lowest, highest = self.ends[0][sources], self.ends[1][sources]
-        inside = torch.minimum(torch.maximum(values, lowest), highest)
+        ends = self.ends.reshape(2, -1)
+        own = sources[:, :, None] * self.size + index
+        inside = torch.minimum(torch.maximum(values, ends[0][own]), ends[1][own])
         between = lower + (ranks - below) * (upper - lower) + (values - inside)
-        transported = torch.where(self.smooth, between, lower)
-        moves = self.moves[sources, targets]
-        moves = moves if repaired is None else moves | repaired
-        return torch.where(moves, transported, values)
+        return torch.where(self.smooth[index], between, lower)
 
     def _ranks(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """Lowest and highest rank of values `[n, o]` in each group, `[k, n, o]` each."""

@@ -1,10 +1,9 @@
-"""Transport maps between all groups of one attribute, and the uniform numbers of their draws."""
+"""Transport maps between all groups of one attribute."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -14,13 +13,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
+from monitor.scoring.counterfactual.draws import fewest_draws
 from monitor.scoring.counterfactual.lookup import GRID, CategoryLookup, OrderedLookup
 from monitor.scoring.counterfactual.repair import Repair
+from monitor.scoring.counterfactual.steps import RepairStep, Rows
 
-__all__ = ["LayerWeight", "TransportMaps", "Transported", "row_uniforms", "shifted_uniforms"]
+__all__ = ["LayerWeight", "TransportMaps", "Transported"]
 
 _TENSORS = ("ordered", "continuous", "quantiles", "ordered_moves", "category_moves")
-_LOW_32 = 0xFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +38,8 @@ class TransportMaps:
         category_moves: Whether a one-hot group moves from group s to group t, bool `[k, k, g]`.
         repairs: Repairs of the dependence between features, applied one after the other, for each
             causal order that scores average over; empty if none is needed.
+        draws: Number of draws d of a row. In each causal order every group has one draw, and
+            d − 1 more are spread over the groups; see `spread_draws`.
     """
 
     ordered: Tensor
@@ -48,9 +50,10 @@ class TransportMaps:
     shares: tuple[Tensor, ...]
     category_moves: Tensor
     repairs: tuple[tuple[Repair, ...], ...] = ()
+    draws: int = 3
     _ordered: OrderedLookup = field(init=False, repr=False, compare=False)
     _category: CategoryLookup = field(init=False, repr=False, compare=False)
-    _predictors_move: bool = field(init=False, repr=False, compare=False)
+    _steps: tuple[tuple[RepairStep, ...], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         ordered_moves = self._moves_or_is_repaired()
@@ -67,7 +70,21 @@ class TransportMaps:
             self.categories, self.shares, self.category_moves, self.width
         )
         object.__setattr__(self, "_category", categories)
-        object.__setattr__(self, "_predictors_move", self._predictors_that_move(ordered_moves))
+        moving = torch.cat(
+            [
+                self.ordered[moves],
+                *(
+                    c
+                    for c, m in zip(self.categories, self.category_moves.unbind(2), strict=True)
+                    if m.any()
+                ),
+            ]
+        )
+        steps = tuple(
+            tuple(RepairStep.of(repair, lookup, categories, moving) for repair in repairs)
+            for repairs in self.repairs
+        )
+        object.__setattr__(self, "_steps", steps)
 
     def _moves_or_is_repaired(self) -> Tensor:
         """Whether an ordered feature moves from s to t, by itself or in a repair, `[k, k, o]`."""
@@ -76,14 +93,6 @@ class TransportMaps:
             for column, repaired in zip(repair.free, repair.repaired.unbind(2), strict=True):
                 moves[:, :, self.ordered == column] |= repaired[:, :, None]
         return moves
-
-    def _predictors_that_move(self, ordered_moves: Tensor) -> bool:
-        """Whether any predictor of a repair moves itself."""
-        moved = [self.ordered[ordered_moves.any(0).any(0)]]
-        for columns, moves in zip(self.categories, self.category_moves.unbind(2), strict=True):
-            moved += [columns] if moves.any() else []
-        read = [repair.columns for repair in chain.from_iterable(self.repairs)]
-        return bool(read) and bool(torch.isin(torch.cat(read), torch.cat(moved)).any())
 
     @property
     def orders(self) -> int:
@@ -99,6 +108,16 @@ class TransportMaps:
     def width(self) -> int:
         """Number of columns, d."""
         return len(self.ordered) + sum(map(len, self.categories))
+
+    @property
+    def counterfactuals(self) -> int:
+        """Number of counterfactuals per row, (k + d − 1)(k − 1) in each causal order."""
+        return self.orders * (self.groups + self.draws - 1) * (self.groups - 1)
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether all draws are equal: no feature that moves has a shared value."""
+        return self._category.size == 0 and not self._ordered.shares_values
 
     @property
     def n_uniforms(self) -> int:
@@ -118,8 +137,10 @@ class TransportMaps:
         return arrays
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> TransportMaps:
-        """The maps stored by `to_arrays`.
+    def from_arrays(
+        cls, arrays: Mapping[str, NDArray[Any]], draws: int | None = None
+    ) -> TransportMaps:
+        """The maps stored by `to_arrays`, with a number of draws; None for the fewest.
 
         Raises:
             ValueError: The arrays are not consistent.
@@ -128,11 +149,13 @@ class TransportMaps:
         categories = [arrays[f"categories_{i}"] for i in range(count)]
         shares = [arrays[f"shares_{i}"] for i in range(count)]
         _check({name: arrays[name] for name in _TENSORS}, categories, shares)
+        repairs = _repairs(arrays, len(arrays["ordered"]) + sum(map(len, categories)))
         return cls(
             **{name: torch.from_numpy(arrays[name]) for name in _TENSORS},
             categories=tuple(map(torch.from_numpy, categories)),
             shares=tuple(map(torch.from_numpy, shares)),
-            repairs=_repairs(arrays, len(arrays["ordered"]) + sum(map(len, categories))),
+            repairs=repairs,
+            draws=fewest_draws(len(repairs)) if draws is None else draws,
         )
 
     def apply(
@@ -148,7 +171,7 @@ class TransportMaps:
             order: Index of the causal order, below `orders`.
         """
         sources, targets = (torch.full((1, len(features)), group) for group in (source, target))
-        return self.transport(features, sources, targets, uniforms[None], order).features[0]
+        return self.transport(features, sources, targets, uniforms[None], (order,)).features[0]
 
     def transport(
         self,
@@ -156,48 +179,43 @@ class TransportMaps:
         sources: Tensor,
         targets: Tensor,
         uniforms: Tensor,
-        order: int = 0,
+        orders: Sequence[int] | None = None,
     ) -> Transported:
-        """Transport each of n rows by e maps.
+        """Transport each of n rows by e maps, in each of r causal orders.
+
+        The orders share everything but the repairs, and follow one another in the result.
 
         Args:
             features: Rows, float32 `[n, d]`; not modified.
             sources: Index of the group to which each row is assumed to belong, int64 `[e, n]`.
             targets: Index of the group to which it is transported, int64 `[e, n]`.
             uniforms: Ranks of the rows within shared values, `[e, n, u]`.
-            order: Index of the causal order, below `orders`.
+            orders: Indices of the causal orders; None for all.
         """
         split = self._ordered.size
         values = features[:, self._ordered.columns]
         current = self._category.read(features)
         ranks = self._ordered.ranks(values, sources, uniforms[:, :, :split])
-        transported = Transported(
+        transported = self._ordered.at_ranks(ranks, values, sources, targets)
+        drawn = self._category.transport(current, sources, targets, uniforms[:, :, split:])
+        if self.repairs:
+            rows = Rows(features, values, current, drawn)
+            by_order = []
+            for order in range(self.orders) if orders is None else orders:
+                moved, own = transported, ranks
+                for step in self._steps[order]:
+                    moved, own = step.apply(rows, moved, own, self._ordered, sources, targets)
+                by_order.append(moved)
+            transported = by_order[0] if len(by_order) == 1 else torch.cat(by_order)
+        return Transported(
             rows=features,
             values=values,
             current=current,
-            transported=self._ordered.at_ranks(ranks, values, sources, targets),
-            drawn=self._category.transport(current, sources, targets, uniforms[:, :, split:]),
+            transported=transported,
+            drawn=drawn,
             ordered=self._ordered,
             category=self._category,
         )
-        if not self.repairs:
-            return transported
-        repaired = torch.zeros_like(ranks, dtype=torch.bool)
-        for repair in self.repairs[order]:
-            after = transported.features if self._predictors_move else None
-            position = self._ordered.position[repair.free]
-            given = repair.ranks(
-                ranks[:, :, position] / (GRID - 1), features, after, sources, targets
-            )
-            # Index of each ordered feature among those of the repair, −1 if it is not there.
-            index = torch.full((self._ordered.size,), -1)
-            index[position] = torch.arange(repair.size)
-            own, pick = index >= 0, index.clamp_min(0)
-            ranks = torch.where(own, given[:, :, pick] * (GRID - 1), ranks)
-            repaired = repaired | (own & repair.repaired[sources, targets][:, :, pick])
-            moved = self._ordered.at_ranks(ranks, values, sources, targets, repaired)
-            transported = replace(transported, transported=moved)
-        return transported
 
     def layer_weight(self, weight: Tensor) -> LayerWeight:
         """Weights `[d, h]` of a linear layer, arranged for `Transported.layer_change`."""
@@ -261,13 +279,13 @@ def _check(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transported:
-    """Rows as they would be in other groups, e counterfactuals for each of n rows.
+    """Rows as they would be in other groups, e counterfactuals for each of n rows and r orders.
 
     Attributes:
         rows: The original rows, `[n, d]`.
         values: Their ordered features that may move, `[n, o]`.
         current: Codes of their categories, int64 `[n, g]`.
-        transported: Ordered features in the other group, `[e, n, o]`.
+        transported: Ordered features in the other group, `[r · e, n, o]`.
         drawn: Codes of the categories in the other group, int64 `[e, n, g]`.
         ordered: Tables of the ordered features.
         category: Tables of the categories.
@@ -283,21 +301,23 @@ class Transported:
 
     @property
     def moved(self) -> Tensor:
-        """Whether any feature changes, bool `[e, n]`."""
-        return (self.transported != self.values).any(2) | (self.drawn != self.current).any(2)
+        """Whether any feature changes, bool `[r · e, n]`."""
+        drawn = self._in_all_orders((self.drawn != self.current).any(2))
+        return (self.transported != self.values).any(2) | drawn
 
     @property
     def features(self) -> Tensor:
-        """All features in the other group, `[e, n, d]`."""
+        """All features in the other group, `[r · e, n, d]`."""
         features = self.rows.expand(len(self.transported), *self.rows.shape)
         if self.ordered.size:
             features = self.ordered.write(features, self.transported)
         if self.category.size:
-            features = self.category.write(features, self.current, self.drawn)
+            drawn = self._in_all_orders(self.drawn)
+            features = self.category.write(features, self.current, drawn)
         return features
 
     def layer_change(self, weight: LayerWeight) -> Tensor:
-        """Change of the output of a linear layer, `[e, n, h]`."""
+        """Change of the output of a linear layer, `[r · e, n, h]`."""
         change = (self.transported - self.values) @ weight.ordered
         if self.category.size:
             # Old and new categories in one look-up, which costs less than two.
@@ -305,8 +325,13 @@ class Transported:
             sums = embedding_bag(
                 codes.reshape(-1, self.category.size), weight.codes, mode="sum"
             ).reshape(len(codes), *change.shape[1:])
-            change = change + (sums[1:] - sums[0])
+            change = change + self._in_all_orders(sums[1:] - sums[0])
         return change
+
+    def _in_all_orders(self, values: Tensor) -> Tensor:
+        """Values `[e, …]`, which all causal orders share, for each of them, `[r · e, …]`."""
+        orders = len(self.transported) // len(values)
+        return values if orders == 1 else values.repeat(orders, *(1,) * (values.dim() - 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,40 +345,3 @@ class LayerWeight:
 
     ordered: Tensor
     codes: Tensor
-
-
-def row_uniforms(features: Tensor, count: int) -> Tensor:
-    """Uniform numbers in [0, 1) from a hash of each row's bits, `[n, d]` to `[n, count]`.
-
-    Integer arithmetic only, so that they are the same on every machine and in every batch.
-    """
-    # Adding zero turns -0.0 into 0.0, which is equal but has different bits.
-    bits = (features.float() + 0.0).view(torch.int32).long() & _LOW_32
-    # Each product stays below 2^63; its middle bits are used.
-    multipliers = torch.from_numpy(_multipliers(bits.shape[1]))
-    row = _mix(_mix(((bits * multipliers) >> 15 & _LOW_32).sum(1)))
-    number = torch.arange(1, count + 1)
-    mixed = _mix(row[:, None] + 0x85EBCA6B * number)
-    # 24 bits, which a float32 represents exactly.
-    return (mixed >> 8).float() * 2**-24
-
-
-def shifted_uniforms(uniforms: Tensor, shift: float | Tensor) -> Tensor:
-    """The numbers plus `shift`, modulo 1; evenly spaced shifts give evenly spaced draws."""
-    moved = uniforms + shift
-    return torch.where(moved >= 1.0, moved - 1.0, moved)
-
-
-@cache
-def _multipliers(width: int) -> NDArray[np.int64]:
-    """One odd number below 2^31 per column."""
-    generator = np.random.Generator(np.random.PCG64(20260101))
-    return generator.integers(2**30, 2**31, width) | 1
-
-
-def _mix(value: Tensor) -> Tensor:
-    """A bijective hash of 32-bit integers."""
-    value = value & _LOW_32
-    value = ((value ^ (value >> 16)) * 0x45D9F3B) & _LOW_32
-    value = ((value ^ (value >> 16)) * 0x45D9F3B) & _LOW_32
-    return value ^ (value >> 16)

@@ -229,8 +229,26 @@ def test_a_state_path_that_cannot_be_written_is_a_startup_error(tmp_path):
         read_state_file(tmp_path)
 
 
-def test_a_state_of_the_first_format_starts_a_new_watch():
-    assert_restarted(restored(changed_state(version=1)), "belongs to another format: 1, not 2")
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_state_of_an_older_format_starts_a_new_watch(version):
+    message = f"belongs to another format: {version}, not 3"
+    assert_restarted(restored(changed_state(version=version)), message)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"bound_sums": with_((0, 0, 0), 5.0)}, "has invalid bounds"),
+        ({"bound_sums": with_((..., 0), 2_000.0)}, "has invalid bounds"),
+        ({"bound_sums": with_((0, 1, 1), 1e308)}, "has invalid bounds"),
+        ({"bound_sums": with_((1, 0, 2), -1.0)}, "has invalid bounds"),
+        ({"bound_sums": lambda sums: sums[:1]}, "has invalid bound_sums"),
+        ({"bound_guesses": with_((0, 1), 1.1)}, "has invalid guesses"),
+        ({"bound_guesses": with_((0, 1), np.nan)}, "has invalid bound_guesses"),
+    ],
+)
+def test_bounds_that_no_stream_produces_start_a_new_watch(changes, message):
+    assert_restarted(restored(changed_state(**changes)), message)
 
 
 @pytest.mark.parametrize(

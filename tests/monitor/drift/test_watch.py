@@ -64,6 +64,10 @@ def assert_same(one: Drift, other: Drift) -> None:
         assert (a["counts"] == b["counts"]).all()
         assert (a["raised_for"] == b["raised_for"]).all()
         assert np.allclose(a["starts"], b["starts"])
+    bound, again_bound = one.share_bound("sex"), other.share_bound("sex")
+    assert bound.n == again_bound.n
+    assert bound.share == pytest.approx(again_bound.share)
+    assert bound.low == pytest.approx(again_bound.low)
     assert one.share("sex").n == other.share("sex").n
     assert np.allclose(one.share("sex").band, other.share("sex").band)
     assert np.allclose(one.share("sex").rolling_band, other.share("sex").rolling_band)
@@ -150,7 +154,8 @@ def test_an_acknowledged_share_that_stays_too_high_raises_another_alarm():
     rng, drift = np.random.default_rng(1), watch()
     drift.update(predictions(rng, 3_000, treatment=3.0))
     drift.acknowledge(SHARE)
-    assert drift.share("sex").n == 0
+    assert drift.share("sex").n == drift.share_bound("sex").n == 0
+    assert (drift.share_bound("sex").share, drift.share_bound("sex").low) == (None, 0.0)
     drift.update(predictions(rng, 3_000, treatment=3.0))
     assert SHARE in {alarm.watcher for alarm in drift.alarms}
 
@@ -231,6 +236,7 @@ def test_merging_adds_the_evidence_of_two_replicas():
     one.update(predictions(rng, 1_300))
     two.update(predictions(rng, 2_100))
     both = one.merged(two)
+    assert both.share_bound("sex").n == 3_400
     assert both.seen == both.share("sex").n == both.share("sex").rolling_n == 3_400
     shares = [(d.share("sex").share or 0) * d.share("sex").n for d in (one, two)]
     assert both.share("sex").share == pytest.approx(sum(shares) / 3_400)
@@ -375,3 +381,5 @@ def test_predictions_of_another_shape_are_rejected_without_a_change_of_state():
 def test_an_unknown_attribute_is_an_error():
     with pytest.raises(ValueError, match="age"):
         watch().share("age")
+    with pytest.raises(ValueError, match="age"):
+        watch().share_bound("age")

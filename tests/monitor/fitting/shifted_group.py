@@ -55,7 +55,7 @@ def interval(
         lambda rows: fitted(features[rows], groups[rows]),
         features,
         groups,
-        "sex",
+        SPEC.protected_attributes[0],
         n_refits=n_refits,
         seed=seed,
     )

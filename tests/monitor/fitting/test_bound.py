@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from scipy import stats
 from torch import nn
 
 from monitor import FitData, FitSpec, fit
+from monitor.fitting.audit_text import attribute_lines
 from monitor.fitting.bound import flip_share_bound
 
 
@@ -96,3 +99,14 @@ def test_a_share_below_the_bound_is_not_established(tmp_path, n_refits):
     assert audits[1].attributes["group"].established
     assert "not established" not in ordinary
     assert "must change for any map between the groups of group" in ordinary
+    if n_refits:
+        # Also without the bound.
+        pairs_only = dataclasses.replace(audits[0].attributes["group"], bound=None)
+        text = " ".join("\n".join(attribute_lines("group", pairs_only)).split())
+        assert not pairs_only.established
+        assert "The share is not established: the transport maps do not explain" in text
+        assert "That is low" not in text
+        assert "rows of other in 1" in text
+        attribute = audits[0].to_dict()["attributes"]["group"]
+        assert attribute["established"] is False
+        assert [pair["established"] for pair in attribute["interval"]["pairs"]] == [False, False]

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
-from monitor.fitting.intervals import FlipShareInterval
-from tests.monitor.fitting.shifted_group import TRUE_SHARE, draw, interval
+from monitor.fitting.intervals import FlipShareInterval, flip_share_interval
+from monitor.scoring.counterfactual import fit_transport_maps
+from monitor.scoring.sensitivity import Sensitivity
+from tests.monitor.fitting.shifted_group import FEATURES, SPEC, TRUE_SHARE, draw, interval
 
 
 def made(share, low, high, rows=1_000):
     return FlipShareInterval(
-        share=share, low=low, high=high, standard_error=0.0, map_error=0.0, rows=rows, refits=20
+        share=share,
+        low=low,
+        high=high,
+        standard_error=0.0,
+        map_error=0.0,
+        rows=rows,
+        refits=20,
+        lowest_order=share,
+        highest_order=share,
+        pairs=(),
     )
 
 
@@ -65,6 +77,42 @@ def test_a_dependence_that_the_maps_miss_extends_the_interval_to_the_right_side(
     gap = (woman > -3).mean() - (men > -3).mean()
     assert result.map_error == pytest.approx(abs(gap), abs=4 * np.sqrt(0.05 / 800))
     assert result.share + 0.5 * result.map_error < result.high
+    for pair in result.pairs:
+        assert pair.unexplained
+        assert abs(pair.miss) == pytest.approx(abs(gap), abs=4 * np.sqrt(0.05 / 800))
+
+
+def test_the_interval_covers_all_causal_orders_that_the_data_do_not_tell_apart():
+    """Decisions depend on the second feature only, which the group affects given the first."""
+    rng = np.random.default_rng(11)
+    groups = (rng.random(4_000) < 0.4).astype(np.int8)
+    first, other = rng.normal(size=(2, 4_000))
+
+    def second(group):
+        return 0.8 * np.where(group == 1, -1, 1) * first + 0.6 * other
+
+    features = np.column_stack([first, second(groups)]).astype(np.float32)
+    true_share = ((second(groups) > 0) != (second(1 - groups) > 0)).mean()
+
+    def refit(rows):
+        maps = fit_transport_maps(features[rows], groups[rows], FEATURES, (), 2, repair=True)
+        return Sensitivity(
+            logit=lambda x: x[:, 1],
+            status=lambda x: torch.zeros(len(x), 2),
+            maps={"sex": maps},
+            spec=SPEC,
+            logit_spread=1.0,
+        )
+
+    result = flip_share_interval(
+        refit, features, groups, SPEC.protected_attributes[0], n_refits=2, seed=0
+    )
+    # Given the second, the first moves, and no decision changes.
+    assert result.lowest_order == pytest.approx(0, abs=0.01)
+    assert result.highest_order == pytest.approx(true_share, abs=0.03)
+    assert result.low <= 0.01 < result.share < true_share < result.high
+    assert result.enough_rows
+    assert not result.identified
 
 
 @pytest.mark.parametrize(

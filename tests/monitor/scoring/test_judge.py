@@ -19,6 +19,8 @@ from monitor import Bundle, Drift, FitData, FitSpec, Judge, Model, World, fit
 from monitor.drift.reference import DriftReference
 from monitor.errors import BundleError
 from monitor.fitting.spec import Output, ProtectedColumn
+from monitor.npz import read_npz, write_npz
+from monitor.scoring.judge import maps_to_npz
 from monitor.scoring.kernel import Target
 from monitor.scoring.scores import Signals
 from tests.commands import evenhand
@@ -296,3 +298,29 @@ def test_inconsistent_maps_are_rejected(fitted):
     bundle = pinned(fitted)
     with pytest.raises(BundleError, match=r"maps\.npz is damaged"):
         Judge.load(replace(bundle, files=bundle.files | {"maps.npz": b"PK\x03\x04"}))
+
+
+@pytest.mark.parametrize("draws", [[0], [65], [3, 3], [], ["3"], [True], [2.0], 3])
+def test_a_bad_number_of_draws_is_refused(fitted, draws):
+    bundle = pinned(fitted)
+    header, arrays = read_npz(bundle.files["maps.npz"])
+    assert len(header["draws"]) == 1
+    damaged = write_npz({**header, "draws": draws}, arrays)
+    with pytest.raises(BundleError, match="draws must be 1 numbers between 1 and 64"):
+        Judge.load(replace(bundle, files={**bundle.files, "maps.npz": damaged}))
+
+
+def test_the_number_of_draws_is_stored_and_shown(fitted):
+    bundle = Bundle.read(fitted)
+    judge = Judge.load(bundle, warn=False)
+    maps = {"sex": replace(judge.sensitivity.maps["sex"], draws=8)}
+    stored = maps_to_npz(maps, judge.sensitivity.logit_spread)
+    loaded = Judge.load(replace(bundle, files={**bundle.files, "maps.npz": stored}), warn=False)
+    assert loaded.sensitivity.maps["sex"].draws == 8
+    # A bundle that is older than the choice has the fewest draws.
+    header, arrays = read_npz(stored)
+    older = write_npz({"logit_spread": header["logit_spread"]}, arrays)
+    loaded = Judge.load(replace(bundle, files={**bundle.files, "maps.npz": older}), warn=False)
+    assert loaded.sensitivity.maps["sex"].draws == 3
+    shown = evenhand("bundle", "inspect", fitted).stdout
+    assert f"draws       sex {judge.sensitivity.maps['sex'].draws}" in shown

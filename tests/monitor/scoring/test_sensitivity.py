@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from monitor import Decision, World
 from monitor.scoring.counterfactual import fit_transport_maps, row_uniforms, shifted_uniforms
+from monitor.scoring.counterfactual.draws import spread_draws
 from monitor.scoring.sensitivity import Sensitivity
 from tests.bundles import small_spec
 
@@ -140,8 +141,23 @@ def test_a_zero_gradient_has_the_lowest_sensitivity_and_no_contributions(rows):
     assert (signals.flip_probability == 0).all()
 
 
+def draws_by_group(posterior: list[float], draws: int) -> list[int]:
+    """One draw from each group, and the others where the cumulative posterior reaches them."""
+    counts = [1] * len(posterior)
+    for other in range(draws - 1):
+        reached, group = posterior[0], 0
+        while group < len(posterior) - 1 and reached <= (other + 0.5) / (draws - 1):
+            group += 1
+            reached += posterior[group]
+        counts[group] += 1
+    return counts
+
+
 @torch.no_grad()
-def test_flip_scores_are_the_posterior_average_over_maps_and_draws(sensitivity, rows):
+@pytest.mark.parametrize("draws", [1, 3, 8])
+def test_flip_scores_are_the_posterior_average_over_maps_and_draws(sensitivity, rows, draws):
+    maps = {name: replace(maps, draws=draws) for name, maps in sensitivity.maps.items()}
+    sensitivity = replace(sensitivity, maps=maps)
     with torch.enable_grad():
         scores = sensitivity.scores(rows)
     offset = math.log(0.4 / 0.6)
@@ -152,10 +168,8 @@ def test_flip_scores_are_the_posterior_average_over_maps_and_draws(sensitivity, 
             row = rows[i : i + 1]
             here = float(sensitivity.logit(row)) - offset
             flip = hard = change = 0.0
-            likeliest = int(posterior[i].argmax())
-            for s in range(GROUPS[name]):
-                # The most likely group is drawn three times, every other group once.
-                shifts = (0, 1 / 3, 2 / 3) if s == likeliest else (0,)
+            for s, number in enumerate(draws_by_group(posterior[i].tolist(), draws)):
+                shifts = [draw / number for draw in range(number)]
                 for shift in shifts:
                     uniforms = shifted_uniforms(row_uniforms(row, maps.n_uniforms), shift)
                     there = [
@@ -175,6 +189,28 @@ def test_flip_scores_are_the_posterior_average_over_maps_and_draws(sensitivity, 
             )
             assert math.isclose(float(signals.hard_flips[i]), hard, rel_tol=1e-3, abs_tol=1e-5)
             assert math.isclose(float(signals.expected_change[i]), change, rel_tol=1e-3)
+
+
+@pytest.mark.parametrize("draws", [1, 2, 3, 16])
+def test_draws_are_spread_in_proportion_to_the_posterior(draws):
+    """Numbers of draws within one of 1 + (d − 1) · P(s); evenly spaced uniforms in each group."""
+    generator = torch.Generator().manual_seed(4)
+    posterior = torch.rand(200, 4, generator=generator).pow(4) + 1e-6
+    posterior = posterior / posterior.sum(1, keepdim=True)
+    features = torch.rand(200, 3, generator=generator)
+    spread = spread_draws(features, posterior, 2, draws)
+    assert spread.sources.shape == (draws + 3, 200)
+    assert torch.allclose(spread.weights.sum(0), torch.ones(200), atol=1e-5)
+    for group in range(4):
+        own = spread.sources == group
+        count = own.sum(0)
+        assert ((count - 1 - (draws - 1) * posterior[:, group]).abs() <= 1).all()
+        weights = torch.where(own, spread.weights, 0.0)
+        assert torch.allclose(weights.sum(0), posterior[:, group], atol=1e-5)
+        for row in range(20):
+            uniforms = spread.uniforms[own[:, row], row, 0].sort().values
+            gaps = torch.cat([uniforms.diff(), uniforms[:1] + 1 - uniforms[-1:]])
+            assert torch.allclose(gaps, torch.full_like(gaps, 1 / int(count[row])), atol=1e-5)
 
 
 def test_rows_with_identity_maps_never_flip_in_any_batch():

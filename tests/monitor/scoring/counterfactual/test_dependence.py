@@ -9,7 +9,7 @@ from scipy import stats
 
 from monitor import Feature, OneHotGroup
 from monitor.scoring.counterfactual import TransportMaps, fit_transport_maps
-from monitor.scoring.counterfactual.dependence import BinnedRows, Variables
+from monitor.scoring.counterfactual.pairs import BinnedRows, Variables
 
 N = 6_000
 
@@ -48,6 +48,15 @@ def interaction(seed: int) -> tuple[np.ndarray, np.ndarray]:
     groups = (rng.random(2 * N) < 0.5).astype(int)
     rows = rng.standard_normal((2 * N, 3))
     rows[:, 1] += groups * (1 + 1.5 * rows[:, 0])
+    return rows, groups
+
+
+def product(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """The third feature follows the product of the others, with the other sign in one group."""
+    rng = np.random.default_rng(seed)
+    groups = (rng.random(2 * N) < 0.5).astype(int)
+    rows = rng.standard_normal((2 * N, 3))
+    rows[:, 2] = (1 - 2 * groups) * 0.9 * rows[:, 0] * rows[:, 1] + 0.5 * rows[:, 2]
     return rows, groups
 
 
