@@ -25,8 +25,8 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from monitor import export_classifier
 from monitor.bundle.archive import model_format
-from monitor.bundle.classifier import export_classifier
 from monitor.bundle.foreign_formats import read_model_file
 from monitor.errors import ClassifierError, UnsafeArchiveError
 from monitor.fitting.run import classifier_file
