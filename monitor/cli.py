@@ -24,7 +24,7 @@ _COMMANDS = {
     "bundle": ("monitor.commands.bundle:bundle", "Inspect, verify or compile a bundle."),
     "log": (
         "monitor.commands.log:log",
-        "Inspect a log, import outcomes, expire files, erase requests.",
+        "Inspect or compact a log, import outcomes, expire files, erase requests.",
     ),
     "config": (
         "monitor.commands.config:config",

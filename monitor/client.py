@@ -2,7 +2,7 @@
 
 with Client("127.0.0.1:8081", model="lending") as client:
 predictions = client.predict(rows)
-print(predictions.score, predictions.verdicts["sex"])
+print(predictions.output, predictions.verdicts["sex"])
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Predictions:
 
     Attributes:
         request_id: Request id of the sidecar, which outcomes refer to; empty from other servers.
-        score: The classifier's own output, `[n]` or `[n, k]`; NaN for withheld predictions.
+        output: The classifier's own output, `[n]` or `[n, k]`; NaN for withheld predictions.
         decisions: Class name of every row; empty from other servers.
         actions: Action of policy for every row; empty without inline monitoring.
         verdicts: Verdict of every row, by protected attribute; empty without inline monitoring.
@@ -66,7 +66,7 @@ class Predictions:
     """
 
     request_id: str
-    score: NDArray[np.floating]
+    output: NDArray[np.floating]
     decisions: tuple[str, ...] = ()
     actions: tuple[str, ...] = ()
     verdicts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -130,7 +130,7 @@ class _Endpoint:
         parameters = {name: value.string_param for name, value in response.parameters.items()}
         return Predictions(
             request_id=parameters.get("evenhand_request_id", ""),
-            score=tensors[self.output_name],
+            output=tensors[self.output_name],
             decisions=_texts(tensors.get("decision")),
             actions=_texts(tensors.get("action")),
             verdicts={

@@ -1,4 +1,4 @@
-"""The application's log: structured, on stderr, and without feature values.
+"""The application's log: structured, on stderr, in UTC, and without feature values.
 
 Texts of exceptions of other libraries may quote their input, so they are never logged, only the
 type and the location of the exception.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 import traceback
 from typing import TYPE_CHECKING
 
@@ -18,27 +19,42 @@ if TYPE_CHECKING:
 
 __all__ = ["set_up_logs", "without_values"]
 
+# Packages whose debug messages are logged at level debug.
+_OWN = ("monitor", "offline_audit")
 _FIELDS = ("asctime", "levelname", "name", "message")
 
 
 def set_up_logs(config: LogConfig) -> None:
     """Log to stderr as the config says, replacing the handlers that exist."""
     handler = logging.StreamHandler(sys.stderr)
+    formatter: logging.Formatter
     if config.format == "json":
-        handler.setFormatter(
-            JsonFormatter(
-                _FIELDS,
-                rename_fields={"asctime": "time", "levelname": "level", "name": "logger"},
-            )
+        formatter = JsonFormatter(
+            _FIELDS,
+            rename_fields={"asctime": "time", "levelname": "level", "name": "logger"},
         )
     else:
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        formatter = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+    formatter.converter = time.gmtime
+    formatter.default_time_format = "%Y-%m-%dT%H:%M:%S"
+    formatter.default_msec_format = "%s.%03dZ"
+    handler.setFormatter(formatter)
+    # The handler's level too: some libraries set levels of their own loggers.
+    handler.setLevel(config.level.upper())
+    handler.addFilter(_not_debug_of_a_library)
     handler.addFilter(_cut_values)
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(config.level.upper())
+    root.setLevel(max(logging.INFO, handler.level))
+    for package in _OWN:
+        logging.getLogger(package).setLevel(handler.level)
     # Its start-up messages repeat those of the sidecar.
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+
+
+def _not_debug_of_a_library(record: logging.LogRecord) -> bool:
+    """Reject debug messages of libraries, which are many and may quote values."""
+    return record.levelno >= logging.INFO or record.name.partition(".")[0] in _OWN
 
 
 def _cut_values(record: logging.LogRecord) -> bool:

@@ -1,14 +1,15 @@
 """Review records: predictions that policy sends to a person, written before the response leaves.
 
 One JSON object per line, in one file per day that only the sidecar's user can read. It holds the
-score and the features by name, since a person has to decide on them; protected attributes that are
-features are left out.
+classifier's own output, the score P(class 1) and the features by name, since a person has to decide
+on them; protected attributes that are features are left out.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import json
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -78,7 +79,8 @@ class ReviewLog:
             "time": now.isoformat(),
             "model": model.name,
             "version": model.version,
-            "score": result.output[0].tolist(),
+            "output": result.output[0].tolist(),
+            "score": _probability(float(self._scorer.logits(result.output)[0])),
             "decision": self._manifest.decision.class_names[decided],
             "attributes": self._by_attribute(result),
             "features": self._inputs(waiting, row)
@@ -123,3 +125,9 @@ def _shown_features(manifest: Manifest) -> list[tuple[int, str]]:
     """Indices and names of the features that are not protected attributes themselves."""
     names, hidden = [feature.name for feature in manifest.features], manifest.protected_features
     return [(index, name) for index, name in enumerate(names) if name not in hidden]
+
+
+def _probability(logit: float) -> float:
+    """P(class 1) of a logit of any size."""
+    small = math.exp(-abs(logit))
+    return (1.0 if logit >= 0 else small) / (1 + small)

@@ -140,6 +140,13 @@ class Stream:
                     "drift alarm: %s of %s at prediction %d, likely %s: %s",
                     *(alarm.watcher.kind, alarm.watcher.attribute or "all", alarm.at, alarm.cause),
                     self.description(alarm),
+                    extra={
+                        "detector": alarm.watcher.kind,
+                        "attribute": alarm.watcher.attribute,
+                        "cause": alarm.cause,
+                        "pages": alarm.pages,
+                        "prediction": alarm.at,
+                    },
                 )
         if self._drift.seen >= self._compare_at:
             self._compare_at = self._drift.seen + _BOUND_EVERY
@@ -184,7 +191,11 @@ class Stream:
         self._logged_alarms.pop(watcher, None)
         if watcher.kind == "share":
             self._logged_bounds.discard(str(watcher.attribute))
-        _LOG.warning("alarm acknowledged: %s of %s", watcher.kind, watcher.attribute or "all")
+        _LOG.warning(
+            "alarm acknowledged: %s of %s",
+            *(watcher.kind, watcher.attribute or "all"),
+            extra={"detector": watcher.kind, "attribute": watcher.attribute},
+        )
 
     def _add_exemplars(self, batch: Sequence[Waiting], result: ScoringResult) -> None:
         """Keep the request ids of some predictions above the baseline, as exemplars.

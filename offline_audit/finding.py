@@ -51,7 +51,7 @@ _GUARANTEES: dict[Correction, str] = {
     "of tests.",
 }
 
-Outcome = Literal["difference", "no difference shown", "not enough data"]
+Outcome = Literal["difference", "no difference shown", "cannot be determined"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,10 +106,10 @@ class Finding:
 
     @property
     def outcome(self) -> Outcome:
-        """Outcome by the adjusted p-value if there is one; without a p-value, not enough data."""
+        """Outcome by the adjusted p-value; without a p-value, `reason` says why there is none."""
         p = self.p_value if self.adjusted_p_value is None else self.adjusted_p_value
         if p is None:
-            return "not enough data"
+            return "cannot be determined"
         return "difference" if p <= self.alpha else "no difference shown"
 
     def to_dict(self) -> dict[str, Any]:
@@ -199,12 +199,12 @@ class Findings:
                 name=f"{finding.metric}: {' – '.join(finding.groups)}",
                 value=finding.effect,
                 interval=finding.interval,
-                enough_data=finding.p_value is not None,
+                reliable=finding.p_value is not None,
             )
             for finding in self.findings
             if finding.effect is not None
         ]
-        return interval_figure(estimates, "difference (gray: not enough data)")
+        return interval_figure(estimates, "difference (gray: cannot be determined)")
 
     def __str__(self) -> str:
         return to_text(self._title, self._table, self._notes)

@@ -217,13 +217,13 @@ class Estimate:
         name: Label.
         value: Position of the point.
         interval: Ends of the line; None for the point alone.
-        enough_data: Whether the estimate is reliable; drawn in gray otherwise.
+        reliable: Whether the estimate is reliable; drawn in gray otherwise.
     """
 
     name: str
     value: float
     interval: tuple[float, float] | None
-    enough_data: bool = True
+    reliable: bool = True
 
 
 def interval_figure(estimates: Sequence[Estimate], label: str, at: float = 0.0) -> Figure:
@@ -242,7 +242,7 @@ def interval_figure(estimates: Sequence[Estimate], label: str, at: float = 0.0) 
         axes.set_axis_off()
         return figure
     for index, estimate in enumerate(estimates):
-        colour = "tab:blue" if estimate.enough_data else "tab:gray"
+        colour = "tab:blue" if estimate.reliable else "tab:gray"
         ends = estimate.interval or (estimate.value, estimate.value)
         axes.plot(ends, [index, index], color=colour, linewidth=2)
         axes.plot([estimate.value], [index], "o", color=colour)

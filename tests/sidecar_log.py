@@ -35,7 +35,7 @@ async def send_requests(server: Server, count: int = REQUESTS) -> dict[str, np.n
         responses = await asyncio.gather(
             *(client.predict(rows_of(n), request_id=f"person-{n}") for n in range(count))
         )
-    return {response.request_id: response.score for response in responses}
+    return {response.request_id: response.output for response in responses}
 
 
 async def send_outcomes(server: Server, outcomes: list[dict[str, object]]) -> httpx.Response:

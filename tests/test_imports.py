@@ -83,7 +83,7 @@ ONLY_IN = {
         "monitor.review",
         "monitor.commands.serve",
         "monitor.traffic.appender",
-        "monitor.traffic.erasure",
+        "monitor.traffic.waiting",
         "monitor.traffic.ledger",
         "monitor.traffic.retention",
         "monitor.traffic.spool",

@@ -62,8 +62,8 @@ def serving(folder: Path) -> Iterator[tuple[int, int]]:
     script = text.replace("evenhand serve", f"exec {sys.executable} -m monitor serve")
     ports = {"EVENHAND_SERVER_GRPC_PORT": "0", "EVENHAND_SERVER_REST_PORT": "0"}
     root = {"PYTHONPATH": str(README.parent)}
-    out = folder / "stdout"
-    with out.open("wb") as stdout, (folder / "stderr").open("wb") as stderr:
+    out, err = folder / "stdout", folder / "stderr"
+    with out.open("wb") as stdout, err.open("wb") as stderr:
         process = subprocess.Popen(
             ["sh", "-c", script],
             cwd=folder,
@@ -73,8 +73,8 @@ def serving(folder: Path) -> Iterator[tuple[int, int]]:
         )
     try:
         end = time.monotonic() + 120
-        while (match := STARTED.search(out.read_text())) is None:
-            assert process.poll() is None, (folder / "stderr").read_text()
+        while (match := STARTED.search(err.read_text())) is None:
+            assert process.poll() is None, err.read_text()
             assert time.monotonic() < end, "the sidecar did not start"
             time.sleep(0.1)
         yield int(match[1]), int(match[2])

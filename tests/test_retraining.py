@@ -60,8 +60,8 @@ def test_three_commands_deploy_a_biased_classifier_and_an_alarm_is_raised(tmp_pa
         "EVENHAND_SERVER_REST_PORT": "0",
         "PYTHONPATH": str(ROOT),
     }
-    out = tmp_path / "stdout"
-    with out.open("wb") as stdout, (tmp_path / "stderr").open("wb") as stderr:
+    out, err = tmp_path / "stdout", tmp_path / "stderr"
+    with out.open("wb") as stdout, err.open("wb") as stderr:
         process = subprocess.Popen(
             ["sh", "-ec", script],
             cwd=tmp_path,
@@ -71,8 +71,8 @@ def test_three_commands_deploy_a_biased_classifier_and_an_alarm_is_raised(tmp_pa
         )
     try:
         end = time.monotonic() + 180
-        while (match := STARTED.search(out.read_text())) is None:
-            assert process.poll() is None, (tmp_path / "stderr").read_text()
+        while (match := STARTED.search(err.read_text())) is None:
+            assert process.poll() is None, err.read_text()
             assert time.monotonic() < end, "the sidecar did not start"
             time.sleep(0.1)
         with Client(f"127.0.0.1:{match[1]}", model="lending") as client:

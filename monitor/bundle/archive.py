@@ -19,15 +19,10 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
+from monitor.bundle.foreign_formats import EXPORT_HINT, foreign_archive, foreign_file
 from monitor.errors import UnsafeArchiveError
 
-__all__ = ["EXPORT_HINT", "model_format", "sanitize_archive"]
-
-EXPORT_HINT = (
-    "Export the model instead: torch.export.save(torch.export.export(model.eval(), "
-    "(torch.zeros(2, width),), dynamic_shapes=({0: torch.export.Dim('batch')},)), "
-    "'classifier.pt2')"
-)
+__all__ = ["model_format", "sanitize_archive"]
 
 _KEPT = re.compile(
     r"models/model\.json|data/weights/(model_weights_config\.json|weight_\d+)"
@@ -79,8 +74,8 @@ def model_format(data: bytes, name: str) -> Literal["torch.export", "torchscript
     Raises:
         UnsafeArchiveError: The file has another format, or is TorchScript that accesses files.
     """
-    if data[:1] == b"\x80":
-        raise UnsafeArchiveError(f"{name} is a Python pickle, which could run code. {EXPORT_HINT}")
+    if foreign := foreign_file(data, name):
+        raise UnsafeArchiveError(f"{name} {foreign}")
     archive = _open(data, name)
     members = [part.partition("/")[2] for part in archive.namelist()]
     if "models/model.json" in members:
@@ -88,18 +83,7 @@ def model_format(data: bytes, name: str) -> Literal["torch.export", "torchscript
     if "constants.pkl" in members and any(part.startswith("code/") for part in members):
         _check_script(archive, name)
         return "torchscript"
-    if "data.pkl" in members:
-        raise UnsafeArchiveError(
-            f"{name} was written by torch.save as a pickle, which could run code. {EXPORT_HINT}"
-        )
-    if any(part.startswith("data/aotinductor/") for part in members):
-        raise UnsafeArchiveError(
-            f"{name} is compiled native code, which has no gradient. {EXPORT_HINT}"
-        )
-    raise UnsafeArchiveError(
-        f"{name} is neither a torch.export archive of torch 2.9 or later nor TorchScript. "
-        f"{EXPORT_HINT}"
-    )
+    raise UnsafeArchiveError(f"{name} {foreign_archive(archive)}")
 
 
 def sanitize_archive(data: bytes, name: str) -> bytes:
@@ -136,7 +120,8 @@ def _open(data: bytes, name: str) -> zipfile.ZipFile:
         archive = zipfile.ZipFile(io.BytesIO(data))
     except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
         raise UnsafeArchiveError(
-            f"{name} is truncated or not a torch model file ({error}). {EXPORT_HINT}"
+            f"{name} is a truncated or damaged zip archive of {len(data)} bytes ({error}). Copy or "
+            "download the file again, or export the model again"
         ) from None
     # Only TorchScript's code is compressed, so a large ratio is a decompression bomb.
     if sum(member.file_size for member in archive.infolist()) > 10 * len(data) + (1 << 20):

@@ -1,4 +1,4 @@
-"""`evenhand log`: inspect a log, import outcomes, delete old files and erase requests."""
+"""`evenhand log`: inspect and compact a log, import outcomes, delete files, erase requests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import importlib
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from monitor.bundle.manifest import MODEL_NAME
+from monitor.cli import BAD_INPUT
 from monitor.config import load_config
 from monitor.errors import TrafficError
 from monitor.settings import Config
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from monitor.traffic.erasure import LogLocation, Receipt
     from monitor.traffic.privacy import Pseudonyms
     from monitor.traffic.store import Store
+    from monitor.traffic.waiting import WaitingRows
 
 __all__ = ["log"]
 
@@ -106,7 +108,7 @@ def _locations(file: Path | None, log_path: str | None, outcomes: str | None) ->
 
 @click.group()
 def log() -> None:
-    """Inspect the traffic log, import outcomes, delete old files, erase a request."""
+    """Inspect or compact the traffic log, import outcomes, delete old files, erase requests."""
 
 
 @log.command()
@@ -130,7 +132,69 @@ def inspect(
         summary = summarise(locations.log, locations.outcomes)
     except importlib.import_module("offline_audit.errors").OfflineAuditError as error:
         raise TrafficError(str(error)) from None
-    click.echo(json.dumps(summary.to_dict(), indent=1) if as_json else str(summary))
+    waiting = _waiting(locations)
+    if as_json:
+        content = summary.to_dict() | {"waiting": {n: asdict(w) for n, w in waiting.items()}}
+        click.echo(json.dumps(content, indent=1, default=str))
+        return
+    click.echo(str(summary))
+    for location, rows in waiting.items():
+        amount = f"{_count(rows.rows, 'row')} in {_count(rows.segments, 'segment')}"
+        since = "" if rows.since is None else f" since {rows.since:%Y-%m-%d %H:%M:%S} UTC"
+        advice = (
+            "a running sidecar converts them when they are large or old enough "
+            "(traffic.roll_bytes, traffic.roll_seconds)"
+            if rows.running
+            else "no sidecar is running there: `evenhand log compact` converts them"
+        )
+        click.echo(
+            f"{location}: {amount} wait for their conversion to Parquet{since} and are not in the "
+            f"figures above; {advice}"
+        )
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
+
+
+def _waiting(locations: _Locations) -> dict[str, WaitingRows]:
+    """Rows in segments by local directory, where there are any."""
+    from monitor.traffic.waiting import waiting_rows
+
+    counted = {log.home.location: waiting_rows(log.home) for log in locations.both if log.home}
+    return {location: rows for location, rows in counted.items() if rows.rows}
+
+
+@log.command()
+@_location_options
+def compact(*, file: Path | None, log_path: str | None, outcomes: str | None) -> None:
+    """Convert segments that a stopped sidecar left behind to Parquet.
+
+    Segments of a running sidecar are left to it. Exit code 1 if a file is not a valid segment.
+    """
+    from monitor.traffic.waiting import compact_waiting
+
+    homes = [(found.home, found.store) for found in _locations(file, log_path, outcomes).both]
+    if not any(home for home, _ in homes):
+        raise click.UsageError("No local log given: use --log, --outcomes or --config.")
+    unreadable = False
+    for home, store in homes:
+        if home is None:
+            continue
+        done = compact_waiting(home, store)
+        if done.running:
+            click.echo(
+                f"{home.location}: a sidecar is running and converts its own segments, the open "
+                "one at the latest when it stops; nothing was changed"
+            )
+            continue
+        converted = f"{_count(done.segments, 'segment')}, {_count(done.rows, 'row')}"
+        click.echo(f"{home.location}: converted {converted}")
+        for name in done.unreadable:
+            unreadable = True
+            click.echo(f"{home.location}: {name} is not a valid segment and was left", err=True)
+    if unreadable:
+        click.get_current_context().exit(_INCOMPLETE)
 
 
 @log.command("import")
@@ -238,7 +302,10 @@ def expire(
 
 @log.command()
 @_location_options
-@click.option("--request-id", required=True, help="Request id that the sidecar returned.")
+@click.option(
+    "--request-id", "request_ids", required=True, multiple=True,
+    help="Request id that the sidecar returned; may be repeated.",
+)  # fmt: skip
 @click.option("--receipt", "receipt_path", type=_PATH, help="File for the receipt, as JSON.")
 @click.option(
     "--wait", default=60.0, show_default=True, help="Seconds to wait for a running sidecar."
@@ -250,43 +317,56 @@ def erase(
     file: Path | None,
     log_path: str | None,
     outcomes: str | None,
-    request_id: str,
+    request_ids: tuple[str, ...],
     receipt_path: Path | None,
     wait: float,
 ) -> None:
-    """Erase a request from all files of the log and its outcomes, and print a receipt.
+    """Erase requests from all files of the log and its outcomes, and print a receipt for each.
 
-    The receipt holds the hashes of the changed files before and after, but not the request id.
-    Predictions for human review are searched too, if the config has policy.review_path. Exit code
-    1 if something could not be searched: fix what the receipt names and erase again.
+    A receipt holds the hashes of the changed files before and after, but not the request id; of
+    several, --receipt is a JSON list. Predictions for human review are searched too, if the config
+    has policy.review_path. Exit code 1 if something could not be searched: fix what the receipt
+    names and erase again. Exit code 2 if a request was not found; the others are erased.
     """
     from monitor.traffic.erasure import erase as erase_request
 
-    if not request_id:
+    if not all(request_ids):
         raise click.UsageError("--request-id is empty; use the id that the sidecar returned.")
     locations = _locations(file, log_path, outcomes)
     if not locations.both:
         raise click.UsageError("No log given: use --log, --outcomes or --config.")
+    receipts: dict[str, Receipt] = {}
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("searching files", total=None)
-        receipt = erase_request(
-            request_id,
-            locations.both,
-            locations.pseudonyms,
-            review=locations.config.policy.review_path,
-            timeout=wait,
-            progress=lambda _: progress.advance(task),
-        )
+        for request_id in request_ids:
+            receipts[request_id] = erase_request(
+                request_id,
+                locations.both,
+                locations.pseudonyms,
+                review=locations.config.policy.review_path,
+                timeout=wait,
+                progress=lambda _: progress.advance(task),
+            )
     if receipt_path is not None:
-        _write_receipt(receipt_path, receipt)
-    if receipt.complete and not receipt.rows and not receipt.blanked:
-        click.echo("the request was not found", err=True)
-    click.echo(str(receipt))
-    if not receipt.complete:
+        _write_receipts(receipt_path, list(receipts.values()))
+    for receipt in receipts.values():
+        click.echo(str(receipt))
+    absent = [name for name, receipt in receipts.items() if not receipt.found]
+    for name in absent:
+        click.echo(
+            f"error: the request was not found: {name!r}; use the id that the sidecar returned "
+            "(evenhand_request_id). Rows in segments on other machines are removed when they are "
+            "converted",
+            err=True,
+        )
+    if not all(receipt.complete for receipt in receipts.values()):
         ctx.exit(_INCOMPLETE)
+    if absent:
+        ctx.exit(BAD_INPUT)
 
 
-def _write_receipt(path: Path, receipt: Receipt) -> None:
-    """Write a receipt that only its owner can read."""
+def _write_receipts(path: Path, receipts: list[Receipt]) -> None:
+    """Write receipts that only their owner can read; one alone is not in a list."""
+    contents = [receipt.to_dict() for receipt in receipts]
     path.touch(mode=0o600)
-    path.write_text(json.dumps(receipt.to_dict(), indent=1) + "\n")
+    path.write_text(json.dumps(contents[0] if len(contents) == 1 else contents, indent=1) + "\n")

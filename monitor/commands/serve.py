@@ -9,7 +9,9 @@ import re
 import signal
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from pydantic import ValidationError
@@ -18,7 +20,12 @@ from monitor.config import load_config
 from monitor.errors import ConfigError
 from monitor.settings import Config
 
+if TYPE_CHECKING:
+    from monitor.server import Server
+
 __all__ = ["serve"]
+
+_LOG = logging.getLogger(__name__)
 
 # Not checked by click, so that errors have our own messages.
 _PATH = click.Path(path_type=Path, readable=False)
@@ -47,6 +54,8 @@ def serve(
     """
     if pin is not None and not re.fullmatch("[0-9a-f]{64}", pin := pin.strip().lower()):
         raise click.UsageError("--pin: expected a SHA-256 digest, 64 characters 0-9 a-f.")
+    # Before anything slow, so that a hangup never ends the process.
+    signal.signal(signal.SIGHUP, _ignore_hangup)
     config = _with_options(
         load_config(file),
         bundle={"path": path, "manifest_sha256": pin},
@@ -63,12 +72,44 @@ def serve(
 
     set_up_logs(config.log)
     uvloop.run(_serve(config))
+    # Unlike a handler in Python, this lasts until the process has ended.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     if any(thread.name.startswith("traffic-") for thread in threading.enumerate()):
         # A disk or a store hangs: Python and pyarrow would wait for it for minutes. The remaining
         # rows are in segments.
         sys.stdout.flush()
         logging.shutdown()
         os._exit(0)
+
+
+def _ignore_hangup(_number: int, _frame: object) -> None:
+    # The signal may interrupt a write to the same stream.
+    with suppress(RuntimeError, OSError):
+        _LOG.warning(
+            "SIGHUP ignored: config and bundle are read at the start only; to reload them, start "
+            "a new process and stop this one with SIGTERM"
+        )
+
+
+def _introduce(server: Server) -> None:
+    """Print the introduction on a terminal; otherwise log it, so that all output is structured."""
+    if sys.stdout.isatty():
+        # The terminal may have been closed.
+        with suppress(OSError):
+            click.echo(server.introduction)
+        return
+    lines = [" ".join(line.split()) for line in server.introduction.splitlines()]
+    model = server.bundle.manifest.model
+    _LOG.info(
+        "%s",
+        " | ".join(lines),
+        extra={
+            "model": model.name,
+            "version": model.version,
+            "grpc_port": server.grpc.port,
+            "rest_port": server.rest.port,
+        },
+    )
 
 
 def _with_options(config: Config, **parts: dict[str, object]) -> Config:
@@ -97,6 +138,6 @@ async def _serve(config: Config) -> None:
         loop.add_signal_handler(number, stopped.set)
     server = Server(config)
     await server.start()
-    click.echo(server.introduction)
+    _introduce(server)
     await stopped.wait()
     await server.stop()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -76,7 +76,7 @@ def _withhold(console: Console, lender: Lender, out: Path) -> list[Predictions]:
         rows = lender.test.features[:_REQUESTS]
         responses = _traffic(console, sidecar, rows, "sending requests")
         figures = _metrics(sidecar)
-        withheld = np.isnan([response.score.item() for response in responses])
+        withheld = np.isnan([response.output.item() for response in responses])
         _show_responses(console, responses, withheld)
     truth = _true_flips(lender, len(rows))
     of_withheld, of_others = truth[withheld].mean(), truth[~withheld].mean()
@@ -182,38 +182,37 @@ def _serving(path: Path, bundle: Bundle, out: Path, settings: dict[str, Any]) ->
     settings = {
         "bundle": {"path": str(path), "manifest_sha256": bundle.manifest_sha256},
         "server": {"grpc_port": 0, "rest_port": 0},
-        "log": {"level": "warning"},
         **settings,
     }
     config.write_text(yaml.safe_dump(settings, sort_keys=False))
     command = [sys.executable, "-m", "monitor", "serve", "--config", str(config)]
     log = out / "serve.log"
     with log.open("w") as errors:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)  # noqa: S603 - our own command
+        process = subprocess.Popen(command, stdout=errors, stderr=errors)  # noqa: S603 - our own command
     try:
         yield _wait_for_start(process, log)
     finally:
         process.terminate()
-        process.communicate(timeout=60)
+        process.wait(timeout=60)
 
 
-def _wait_for_start(process: subprocess.Popen[str], log: Path) -> _Sidecar:
-    """Wait for the start-up message of a sidecar.
+def _wait_for_start(process: subprocess.Popen[bytes], log: Path) -> _Sidecar:
+    """Wait until a sidecar logs its introduction.
 
     Raises:
         ServeError: The sidecar did not start.
     """
-    assert process.stdout is not None
-    lines = []
-    for line in process.stdout:
-        lines.append(line.rstrip())
-        if line.startswith("  drift"):
-            break
-    else:
-        raise ServeError(f"the sidecar did not start: {log.read_text().strip()[-500:]}")
-    text = "\n".join(lines)
-    ports = dict(re.findall(r"^  (gRPC|REST) +(?:http://)?(\S+)", text, re.MULTILINE))
-    return _Sidecar(introduction=text, grpc=ports["gRPC"], rest=f"http://{ports['REST']}")
+    while process.poll() is None:
+        for line in log.read_text().splitlines(keepends=True):
+            if line.startswith("{") and line.endswith("\n") and '"rest_port"' in line:
+                logged = json.loads(line)
+                return _Sidecar(
+                    introduction=logged["message"].replace(" | ", "\n  "),
+                    grpc=f"127.0.0.1:{logged['grpc_port']}",
+                    rest=f"http://127.0.0.1:{logged['rest_port']}",
+                )
+        time.sleep(0.05)
+    raise ServeError(f"the sidecar did not start: {log.read_text().strip()[-500:]}")
 
 
 def _traffic(
@@ -248,7 +247,7 @@ def _show_responses(
     for name in ("verdict", "action", "flip_probability_sex", "attribute", "top_features"):
         key = f"evenhand_{name}"
         table.add_row(key, normal.parameters.get(key, ""), masked.parameters.get(key, ""))
-    table.add_row("score", f"{normal.score.item():.3f}", f"{masked.score.item():.3f}")
+    table.add_row("output", f"{normal.output.item():.3f}", f"{masked.output.item():.3f}")
     table.add_row("decision", normal.decisions[0], masked.decisions[0])
     console.print(table)
 

@@ -25,6 +25,7 @@ from torch import nn
 from monitor.bundle import Bundle, Fitted, write_bundle
 from monitor.bundle.archive import model_format
 from monitor.bundle.classifier import export_classifier, load_classifier, with_ranges
+from monitor.bundle.foreign_formats import read_model_file
 from monitor.bundle.manifest import BundleSpec, ProtectedAttribute
 from monitor.bundle.writer import check_target
 from monitor.drift.reference import DriftReference
@@ -227,10 +228,7 @@ def classifier_file(classifier: bytes | Path | str | nn.Module, width: int) -> t
     name = "the classifier"
     if isinstance(classifier, Path | str):
         name = str(classifier)
-        try:
-            classifier = Path(classifier).read_bytes()
-        except OSError as error:
-            raise FitError(f"{name}: cannot be read: {error.strerror or error}") from None
+        classifier = read_model_file(Path(classifier))
     exported = model_format(classifier, name) == "torch.export"
     return "classifier.pt2" if exported else "classifier.pt", classifier
 

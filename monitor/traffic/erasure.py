@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import fcntl
 import hashlib
 import json
-import os
 import secrets
 import time
 from collections import Counter
@@ -31,6 +29,7 @@ from monitor.traffic.ledger import LedgerFile, entry_of, lock_ledger, write_entr
 from monitor.traffic.privacy import Pseudonyms
 from monitor.traffic.spool import DRAFT, ROLL_REQUEST, SEGMENTS
 from monitor.traffic.store import Store
+from monitor.traffic.waiting import lock_segments
 
 __all__ = ["ErasedFile", "LogLocation", "Receipt", "erase"]
 
@@ -103,6 +102,11 @@ class Receipt:
     def complete(self) -> bool:
         """Whether everything could be searched."""
         return not self.open
+
+    @property
+    def found(self) -> bool:
+        """Whether a row of the request was found."""
+        return bool(self.rows or self.blanked)
 
     @property
     def rows(self) -> int:
@@ -217,7 +221,7 @@ def _empty_segments(home: Store, store: Store, timeout: float, erasure: _Erasure
     folder = Path(home.path(SEGMENTS))
     if not folder.is_dir():
         return
-    with _lock(folder / "lock") as free:
+    with lock_segments(folder) as free:
         if free:
             _compact_left(folder, store, erasure)
             (folder / DRAFT).unlink(missing_ok=True)
@@ -252,21 +256,6 @@ def _sidecar_rolled(folder: Path, timeout: float) -> bool:
     finally:
         request.unlink(missing_ok=True)
     return True
-
-
-@contextlib.contextmanager
-def _lock(path: Path) -> Iterator[bool]:
-    """Try to lock a directory of segments; False if a sidecar holds the lock."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
-    finally:
-        os.close(handle)
 
 
 def _erase_from_store(store: Store, erasure: _Erasure) -> None:

@@ -78,12 +78,17 @@ def _metadata_routes(
     async def live() -> dict[str, bool]:
         return {"live": True}
 
+    @app.get("/livez", include_in_schema=False)
     @app.get("/healthz", include_in_schema=False)
     async def healthz() -> dict[str, bool]:
         return {"live": True}
 
     @app.get("/v2/health/ready", summary="Readiness", tags=tags, responses=maybe)
     async def ready() -> Response:
+        return rest.ready()
+
+    @app.get("/readyz", include_in_schema=False)
+    async def readyz() -> Response:
         return rest.ready()
 
     @app.get("/v2/models/{model}", summary="Model metadata", tags=tags, responses=unknown)

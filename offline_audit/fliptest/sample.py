@@ -330,6 +330,7 @@ class Sample:
             if decided.any() and not (known & decided).any():
                 return (
                     f"labels of {self.groups[group]} are known for the {other} decision only, so "
-                    "flips within labels are not identified."
+                    "flips within labels are not identified, and more rows of this kind do not "
+                    "help."
                 )
         return None

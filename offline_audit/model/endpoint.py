@@ -95,7 +95,7 @@ class EndpointRule:
         if self.class_names is not None and predictions.decisions:
             codes = self._named(self.class_names, predictions.decisions, rows)
         elif self.scores is not None:
-            codes = self.scores.codes(predictions.score, rows)
+            codes = self.scores.codes(predictions.output, rows)
         else:
             raise AuditInputError(
                 "the endpoint returns scores and no decisions: give threshold, and output such as "

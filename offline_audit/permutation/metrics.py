@@ -299,7 +299,8 @@ def _one_decision(metric: Metric, table: Int, of_group: str) -> str | None:
         return None
     return (
         f"labels exist only for rows{of_group} that were {_WORDS[decision]}, so {metric.name} is "
-        "not identified: the outcomes of the others are unknown"
+        "not identified: the outcomes of the others are unknown, and more rows of this kind do not "
+        "help"
     )
 
 

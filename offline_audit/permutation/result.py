@@ -119,7 +119,7 @@ class Comparison:
         alpha: Significance level of `rejected` and of `smallest_detectable_effect`.
         confidence_level: Confidence level of the interval.
         statistic: The studentized difference.
-        p_value: None where there is not enough data.
+        p_value: None if the question cannot be determined from the data; see `reason`.
         reason: Why there is no p-value, in words; None if there is one.
         alternative: Which differences count as extreme.
         exchanged: Which rows were permuted, in words.
@@ -160,7 +160,7 @@ class Comparison:
     seed: int
 
     @property
-    def enough_data(self) -> bool:
+    def determined(self) -> bool:
         """Whether there is a p-value."""
         return self.p_value is not None
 
@@ -172,7 +172,7 @@ class Comparison:
     @property
     def exact(self) -> bool:
         """Whether all permutations were enumerated."""
-        return self.enough_data and self.n_resamples is None
+        return self.determined and self.n_resamples is None
 
     @property
     def monte_carlo_error(self) -> float | None:
@@ -192,7 +192,7 @@ class Comparison:
         """All fields and derived values, for JSON."""
         fields: dict[str, Any] = json_ready(self)
         return fields | {
-            "enough_data": self.enough_data,
+            "determined": self.determined,
             "rejected": self.rejected,
             "exact": self.exact,
             "monte_carlo_error": self.monte_carlo_error,
@@ -314,12 +314,12 @@ class Comparisons:
                 name=f"{comparison.metric}: {comparison.versus}",
                 value=comparison.effect,
                 interval=comparison.interval,
-                enough_data=comparison.enough_data,
+                reliable=comparison.determined,
             )
             for comparison in self.comparisons
             if comparison.effect is not None
         ]
-        return interval_figure(estimates, "difference (gray: not enough data)")
+        return interval_figure(estimates, "difference (gray: cannot be determined)")
 
     def __str__(self) -> str:
         return to_text(self._title, self._table, self._notes)

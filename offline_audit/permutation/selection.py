@@ -129,7 +129,7 @@ class SelectionTable:
                 name=f"{row.attribute}: {row.group}",
                 value=row.impact_ratio,
                 interval=row.impact_interval,
-                enough_data=not row.small,
+                reliable=not row.small,
             )
             for row in self.table
             if row.impact_ratio is not None

@@ -131,8 +131,8 @@ def selective_labels_reason(sample: Sample, criterion: Criterion) -> str | None:
     if decision == UNKNOWN:
         return None
     return (
-        f"Labels exist for decision {decision} only, so rates within labels are not identified. "
-        "Statistical parity needs no labels."
+        f"Labels exist for decision {decision} only, so rates within labels are not identified, "
+        "and more rows of this kind do not help. Statistical parity needs no labels."
     )
 
 
@@ -288,7 +288,8 @@ def _why_untestable(
         names = some([attribute.groups[g] for g in selective])
         return (
             f"Fewer than two groups of {attribute.name}{_in_label(label)} can be compared: labels "
-            f"of {names} exist for one decision only, so rates within labels are not identified."
+            f"of {names} exist for one decision only, so rates within labels are not identified, "
+            "and more rows of this kind do not help."
         )
     own = [c for c in counts if c.attribute == attribute.name]
     rows, positives = sum(c.rows for c in own), sum(c.positives for c in own)

@@ -125,7 +125,7 @@ def _tries(results: list[tuple[Comparison, dict[str, float]]], truth: float | No
         covered = float(np.mean([low <= truth <= high for low, high in intervals]))
     return Tries(
         simulations=len(ours),
-        refused=sum(not comparison.enough_data for comparison in ours),
+        refused=sum(not comparison.determined for comparison in ours),
         rejected=float(np.mean([(comparison.p_value or 1.0) <= ALPHA for comparison in ours])),
         rivals=rivals,
         covered=covered,

@@ -40,7 +40,7 @@ _PRELOADED = (
     "import sys, monitor.server, monitor.traffic.log; sys.stdin.readline() or sys.exit(); "
     "from monitor.cli import main; main()"
 )
-_READY = re.compile(r"gRPC +(127\.0\.0\.1:\d+) .*^  drift", re.S | re.M)
+_READY = re.compile(r"gRPC +(127\.0\.0\.1:\d+) .*\| drift")
 
 
 def uncompiled_bundle(folder: Path) -> Fitted:
@@ -83,7 +83,7 @@ async def send_requests(client: AsyncClient, count: int, *, rows: int = 1) -> li
     for n in range(count):
         features: NDArray[np.float32] = PEOPLE.features[n : n + rows]
         predictions = await client.predict(features)
-        logits = predictions.score.reshape(-1).tolist()
+        logits = predictions.output.reshape(-1).tolist()
         sent += [(predictions.request_id, row, logit) for row, logit in enumerate(logits)]
     return sent
 
@@ -122,16 +122,16 @@ class Preloaded:
         self.process.stdin.close()
         end = time.monotonic() + PATIENCE
         while self.process.poll() is None and time.monotonic() < end:
-            if match := _READY.search(self.stdout):
+            if match := _READY.search(self.log):
                 self.grpc = match[1]
                 return self.grpc
             time.sleep(0.02)
         raise AssertionError(f"the sidecar did not start: {self._err.read_text()[-2000:]}")
 
     @property
-    def stdout(self) -> str:
-        """Output so far."""
-        return self._out.read_text()
+    def log(self) -> str:
+        """Log so far."""
+        return self._err.read_text()
 
     @property
     def errors(self) -> str:

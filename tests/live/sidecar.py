@@ -28,9 +28,7 @@ MODEL, VERSION = "lending", "3"
 METHOD = "/inference.GRPCInferenceService/ModelInfer"
 # Seconds that a busy machine may need to load torch and a bundle, or to drain.
 _PATIENCE = 120.0
-_READY = re.compile(
-    r"gRPC +127\.0\.0\.1:(\d+) .*REST +http://127\.0\.0\.1:(\d+) .*^  drift", re.S | re.M
-)
+_READY = re.compile(r"gRPC +127\.0\.0\.1:(\d+) .*REST +http://127\.0\.0\.1:(\d+) .*\| drift")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +128,7 @@ def sidecar(fitted: Fitted, folder: Path, config: Mapping[str, Any]) -> Iterator
     """A sidecar on free ports, which must exit with code 0 when it is stopped."""
     process, out, err = start(fitted, folder, config)
     try:
-        grpc_port, rest_port = _ports(process, out, err)
+        grpc_port, rest_port = _ports(process, err)
         yield Sidecar(
             process=process,
             grpc=f"127.0.0.1:{grpc_port}",
@@ -146,11 +144,11 @@ def sidecar(fitted: Fitted, folder: Path, config: Mapping[str, Any]) -> Iterator
         process.wait()
 
 
-def _ports(process: subprocess.Popen[bytes], out: Path, err: Path) -> tuple[str, str]:
-    """Wait until the sidecar prints its ports; return them."""
+def _ports(process: subprocess.Popen[bytes], err: Path) -> tuple[str, str]:
+    """Wait until the sidecar logs its ports; return them."""
     end = time.monotonic() + _PATIENCE
     while process.poll() is None and time.monotonic() < end:
-        if match := _READY.search(out.read_text()):
+        if match := _READY.search(err.read_text()):
             return match[1], match[2]
         time.sleep(0.05)
     raise AssertionError(f"the sidecar did not start: {err.read_text()[-2000:]}")

@@ -167,7 +167,7 @@ def test_drift_detection_continues_after_a_restart(fitted, tmp_path):
     for round_, count in enumerate((400, 250)):
         with sidecar(fitted, tmp_path / str(round_), config) as serving:
             before = 400 * round_
-            assert f"{before} predictions so far" in serving.out.read_text()
+            assert f"{before} predictions so far" in serving.err.read_text()
             assert serving.metric("evenhand_drift_predictions") == before
             with grpc.insecure_channel(serving.grpc) as channel:
                 data = request_of(fitted.rows[:count]).SerializeToString()

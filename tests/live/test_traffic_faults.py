@@ -246,7 +246,7 @@ def test_a_full_disk_does_not_stop_predictions(uncompiled, tmp_path, skip_or_fai
     process = Preloaded(uncompiled, tmp_path / "sidecar", config, prefix)
     try:
         endpoint = process.serve()
-        url = re.findall(r"REST +(http://\S+)", process.stdout)[0]
+        url = re.findall(r"REST +(http://\S+)", process.log)[0]
         # The file system as the sidecar sees it.
         inside = Path(f"/proc/{process.process.pid}/root{mount}")
         expected, sent_while_full, counted = asyncio.run(filled_and_freed(endpoint, url, inside))

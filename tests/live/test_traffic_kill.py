@@ -137,7 +137,7 @@ async def load(endpoint: str, name: str, rng: random.Random, responses: list[Res
                 if error.status in ("UNAVAILABLE", "UNKNOWN"):
                     return
                 raise
-            responses.append((prediction.request_id, rows, prediction.score.reshape(-1)))
+            responses.append((prediction.request_id, rows, prediction.output.reshape(-1)))
 
 
 async def killed_under_load(sidecar: Preloaded, round_: int, seconds: float) -> list[Response]:
@@ -165,7 +165,7 @@ def test_a_sidecar_killed_under_load_loses_no_row_that_it_responded_to(uncompile
             sidecar = next(sidecars)
             seconds = 0.1 + 1.4 * rng.random()
             responses += asyncio.run(killed_under_load(sidecar, round_, seconds))
-            recovered += "segments to recover" in sidecar.stdout
+            recovered += "segments to recover" in sidecar.log
             assert sidecar.errors == ""
         last = next(sidecars)
         last.serve()

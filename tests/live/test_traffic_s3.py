@@ -101,7 +101,7 @@ def test_two_sidecars_share_a_prefix_without_collisions(uncompiled, storage, tmp
             traffic = {**TRAFFIC, "path": str(tmp_path / name / "log")}
             config = {"traffic": {**traffic, "store": f"s3://{BUCKET}/replicas"}}
             replica = stack.enter_context(sidecar(uncompiled, tmp_path / name, config))
-            assert f"s3://{BUCKET}/replicas" in replica.out.read_text()
+            assert f"s3://{BUCKET}/replicas" in replica.err.read_text()
             replicas.append(replica)
         expected = asyncio.run(load([replica.grpc for replica in replicas]))
     store = Store.open(address(storage, "replicas"))
@@ -221,7 +221,7 @@ def test_a_sidecar_stops_in_time_while_its_store_hangs_and_the_next_one_stores_t
     assert SECRET not in first.log + first.out.read_text()
     proxy.heal()
     with sidecar(uncompiled, tmp_path / "second", {**config, "server": {}}) as second:
-        assert "to recover" in second.out.read_text()
+        assert "to recover" in second.err.read_text()
     assert_holds_once(Store.open(address(storage, "hung")), expected)
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import logging
+import re
+import time
 
 import pytest
 
@@ -18,6 +21,8 @@ def _restore_root_logger():
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
+    for package in ("monitor", "offline_audit"):
+        logging.getLogger(package).setLevel(logging.NOTSET)
 
 
 def fail() -> None:
@@ -54,3 +59,31 @@ def test_format_and_level_are_those_of_the_config(capsys):
     logging.getLogger("x").warning("loud")
     (line,) = capsys.readouterr().err.splitlines()
     assert line.endswith("WARNING loud")
+
+
+@pytest.mark.parametrize("level", ["debug", "info", "warning", "error"])
+def test_debug_messages_of_libraries_are_never_logged(capsys, level):
+    set_up_logs(LogConfig(level=level))
+    noisy = logging.getLogger("noisy.library")
+    noisy.setLevel(logging.DEBUG)
+    noisy.debug("x = 1234.5")
+    logging.getLogger("monitor.stream").debug("our own")
+    err = capsys.readouterr().err
+    assert "1234" not in err
+    assert ("our own" in err) == (level == "debug")
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_times_are_in_utc_and_say_so(capsys, form, monkeypatch):
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        set_up_logs(LogConfig(format=form))
+        logging.getLogger("x").info("now")
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    stamp = re.search(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", capsys.readouterr().err)
+    assert stamp is not None
+    logged = dt.datetime.fromisoformat(stamp[0])
+    assert abs(dt.datetime.now(dt.UTC) - logged) < dt.timedelta(minutes=1)

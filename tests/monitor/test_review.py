@@ -60,7 +60,9 @@ def test_every_prediction_under_review_is_recorded_with_features_and_scores(part
         ("r0", int(row)) if row < 20 else ("r1", 100 + int(row) - 20) for row in expected
     ]
     for record, row in zip(written, expected, strict=True):
-        assert record["score"] == result.output[row].tolist()
+        assert record["output"] == result.output[row].tolist()
+        logit = float(scorer.logits(result.output[[row]])[0])
+        assert record["score"] == pytest.approx(1 / (1 + np.exp(-logit)), rel=1e-6)
         assert record["features"] == dict(zip(NAMES, ROWS[row].tolist(), strict=True))
         assert record["decision"] == str(int(scorer.decisions(result.output[[row]])[0]))
         assert any(attribute["called"] for attribute in record["attributes"].values())

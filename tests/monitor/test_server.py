@@ -64,8 +64,8 @@ def test_both_transports_return_the_scores_of_the_library(lending, library):
 
     alone, together, over_http = served(lending, use)
     logits = library.logit.numpy()
-    assert np.allclose([a.score[0, 0] for a in alone], logits[:60], rtol=1e-5, atol=1e-6)
-    assert np.allclose(together.score[:, 0], logits, rtol=1e-5, atol=1e-6)
+    assert np.allclose([a.output[0, 0] for a in alone], logits[:60], rtol=1e-5, atol=1e-6)
+    assert np.allclose(together.output[:, 0], logits, rtol=1e-5, atol=1e-6)
     score, flips = (np.array(output["data"]) for output in over_http["outputs"])
     assert np.allclose(score, logits, rtol=1e-5, atol=1e-6)
     for index, name in enumerate(ATTRIBUTES):
@@ -149,7 +149,7 @@ def test_async_responds_first_and_scores_afterwards(lending):
         pytest.fail("no row was scored")
 
     response = served(lending, use, monitoring={"mode": "async"})
-    assert len(response.score) == 300
+    assert len(response.output) == 300
 
 
 def test_async_drops_and_counts_rows_above_the_limit(lending):
@@ -168,7 +168,7 @@ def test_off_predicts_without_scores(lending, library):
         return response, await metric(server, "evenhand_verdicts_total"), server.introduction
 
     response, verdicts, introduction = served(lending, use, monitoring={"mode": "off"})
-    assert np.allclose(response.score[:, 0], library.logit.numpy(), rtol=1e-5, atol=1e-6)
+    assert np.allclose(response.output[:, 0], library.logit.numpy(), rtol=1e-5, atol=1e-6)
     assert verdicts == 0
     assert "scoring off" in introduction
 
@@ -185,7 +185,7 @@ def test_a_fault_in_monitoring_changes_no_score_and_is_counted(lending, library,
         return response, await metric(server, "evenhand_monitoring_faults_total")
 
     response, faults = served(lending, use)
-    assert np.allclose(response.score[:, 0], library.logit.numpy(), rtol=1e-5, atol=1e-6)
+    assert np.allclose(response.output[:, 0], library.logit.numpy(), rtol=1e-5, atol=1e-6)
     assert set(response.verdicts["sex"]) == {"unknown"}
     assert response.parameters["evenhand_fault"] == "monitoring failed"
     assert faults >= 1
@@ -207,7 +207,7 @@ def test_requests_above_max_in_flight_are_rejected_at_once_and_others_succeed(le
             assert not large.done()
             response = await large
             after = await endpoint.predict(ROWS[:1])
-        assert (len(response.score), len(after.score)) == (len(many), 1)
+        assert (len(response.output), len(after.output)) == (len(many), 1)
         async with rest(server) as http:
             return error.value, (await http.get("/metrics")).text
 
@@ -276,7 +276,7 @@ def test_reviews_are_recorded_before_the_response(lending, tmp_path):
 
     policy = {"action": "review", "alpha": 0.05, "review_path": tmp_path}
     response, files = served(lending, use, policy=policy)
-    held = np.isnan(response.score[:, 0])
+    held = np.isnan(response.output[:, 0])
     records = [json.loads(line) for line in "".join(files).splitlines()]
     assert [record["row"] for record in records] == np.flatnonzero(held).tolist()
     assert {record["request_id"] for record in records} == {"loans-1"}
@@ -296,7 +296,7 @@ def test_a_review_that_cannot_be_recorded_is_withheld_and_counted(lending, tmp_p
 
     policy = {"action": "review", "alpha": 0.05, "review_path": tmp_path}
     response, faults = served(lending, use, policy=policy)
-    assert np.isnan(response.score).any()
+    assert np.isnan(response.output).any()
     assert faults >= 1
 
 
@@ -342,11 +342,22 @@ def test_a_large_acknowledgement_is_rejected(lending):
     assert served(lending, use).status_code == 413
 
 
+def test_both_readiness_paths_answer_503_while_the_sidecar_is_not_ready(lending):
+    async def use(server: Server):
+        server.pipeline.ready = False
+        async with rest(server) as http:
+            paths = ("/readyz", "/v2/health/ready", "/livez", "/healthz")
+            return [(await http.get(path)).status_code for path in paths]
+
+    assert served(lending, use) == [503, 503, 200, 200]
+
+
 def test_rest_endpoints_for_health_metadata_and_docs(lending):
     async def use(server: Server):
         async with rest(server) as http:
             responses = {}
             for path in ("/v2", "/v2/health/live", "/v2/health/ready", "/healthz",
+                         "/livez", "/readyz",
                          "/v2/models/lending", "/v2/models/lending/ready",
                          "/v2/models/lending/versions/1", "/v2/models/lending/versions/1/ready",
                          "/v2/models/nobody", "/v2/models/lending/versions/9/ready", "/nowhere",
@@ -378,7 +389,7 @@ def test_tensor_names_are_those_of_the_config(lending):
             return await endpoint.predict(ROWS[:2])
 
     names = {"input_name": "INPUT__0", "output_name": "OUTPUT__0"}
-    assert served(lending, use, server=names).score.shape == (2, 1)
+    assert served(lending, use, server=names).output.shape == (2, 1)
 
 
 def test_shutdown_completes_requests_in_flight_and_accepts_no_others(lending):
@@ -401,7 +412,7 @@ def test_shutdown_completes_requests_in_flight_and_accepts_no_others(lending):
         await endpoint.close()
         return response
 
-    assert len(asyncio.run(run()).score) == len(many)
+    assert len(asyncio.run(run()).output) == len(many)
 
 
 def make(settings) -> None:

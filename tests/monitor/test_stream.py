@@ -160,6 +160,11 @@ def test_alarms_are_logged_and_acknowledged(judge, result, caplog):
     change = DetectorId("change", "sex")
     assert change in {alarm.watcher for alarm in stream.alarms}
     assert "drift alarm: change of sex" in caplog.text
+    (line,) = (record for record in caplog.records if "change of sex" in record.getMessage())
+    alarm = next(alarm for alarm in stream.alarms if alarm.watcher == change)
+    fields = {"detector": "change", "attribute": "sex", "prediction": alarm.at, "pages": False}
+    assert fields.items() <= vars(line).items()
+    assert line.cause in ("unclear", "model", "treatment", "covariates")
     stream.acknowledge(change)
     assert change not in {alarm.watcher for alarm in stream.alarms}
     with pytest.raises(NotFoundError, match="no such alarm"):

@@ -355,8 +355,13 @@ def write_log(
     folder: Path,
     sexes: tuple[str, str] = ("female", "male"),
     ethnicities: tuple[str | None, str | None] = ("a", "b"),
+    *,
+    selective: bool = False,
 ) -> Path:
-    """A log, outcomes and a bundle; women get the favourable decision less often."""
+    """A log, outcomes and a bundle; women get the favourable decision less often.
+
+    With selective labels, only rows with the favourable decision have one.
+    """
     rng, n = np.random.default_rng(3), 1_200
     female = rng.random(n) < 0.5
     features = rng.normal(np.where(female, -0.6, 0.4)[:, None], 1.0, (n, 2)).astype(np.float32)
@@ -375,9 +380,13 @@ def write_log(
         "income": features[:, 0],
         "savings": features[:, 1],
     }
+    repaid = (rng.random(n) < 1 / (1 + np.exp(-logit))).astype(int).tolist()
     outcomes = {
         **common,
-        "label": (rng.random(n) < 1 / (1 + np.exp(-logit))).astype("i1"),
+        "label": [
+            None if selective and refused else label
+            for label, refused in zip(repaid, logit < 0, strict=True)
+        ],
         group_column("sex"): np.where(female, *sexes),
         group_column("ethnicity"): [ethnicities[i] for i in rng.integers(2, size=n)],
         "observed_at": times,
@@ -442,7 +451,7 @@ def test_findings_name_audit_question_rows_and_seed(findings, audit):
         assert finding.attributes == ("sex",)
         assert set(finding.groups) <= finding.rows.keys()
         assert finding.seed == 0
-        assert (finding.p_value is None) == (finding.outcome == "not enough data")
+        assert (finding.p_value is None) == (finding.outcome == "cannot be determined")
         assert (finding.reason is None) == (finding.p_value is not None)
 
 
@@ -469,10 +478,10 @@ def test_a_tuple_in_by_means_the_crossing(folder, audit):
 
 
 @pytest.mark.parametrize("audit", ["permutation", "projection"])
-def test_a_crossing_without_known_groups_is_not_enough_data(tmp_path, audit):
+def test_a_crossing_without_known_groups_cannot_be_determined(tmp_path, audit):
     folder = write_log(tmp_path, ethnicities=(None, None))
     for finding in audited(folder, audit, ("sex", "ethnicity")):
-        assert finding.outcome == "not enough data"
+        assert finding.outcome == "cannot be determined"
         assert finding.reason == "At least two groups of sex × ethnicity are needed; none is known."
 
 
@@ -490,12 +499,31 @@ def test_an_unknown_attribute_is_named(folder, audit):
 
 
 @pytest.mark.parametrize("audit", AUDITS)
-def test_one_known_group_is_not_enough_data(tmp_path, audit):
+def test_one_known_group_cannot_be_determined(tmp_path, audit):
     result = audited(write_log(tmp_path, ("female", "female")), audit)
     assert len(result) > 0
     for finding in result:
-        assert finding.outcome == "not enough data"
+        assert finding.outcome == "cannot be determined"
         assert finding.reason == "At least two groups of sex are needed; only female is known."
+
+
+@pytest.mark.parametrize("audit", AUDITS)
+def test_selective_labels_cannot_be_determined_and_more_rows_do_not_help(tmp_path, audit):
+    """The reason must not read as if there were too few rows."""
+    folder = write_log(tmp_path, selective=True)
+    within_labels = (
+        {"metrics": ["tpr"]} if audit == "permutation" else {"criteria": ["equal_opportunity"]}
+    )
+    with Window.read(folder / "log", folder / "outcomes") as window:
+        options = {audit: {**QUICK.get(audit, {}), **within_labels}}
+        result = audit_window(window, options, "sex", model=folder / "bundle", progress=False)
+    assert len(result) > 0
+    for finding in result:
+        assert finding.outcome == "cannot be determined"
+        assert finding.reason is not None
+        assert "not identified" in finding.reason
+        assert "more rows of this kind do not help" in finding.reason
+    assert "enough data" not in str(result)
 
 
 @pytest.mark.parametrize("audit", AUDITS)
@@ -524,4 +552,4 @@ def test_a_finding_has_three_outcomes():
         evidence={},
     )
     outcomes = [dataclasses.replace(finding, p_value=p).outcome for p in (0.01, 0.5, None)]
-    assert outcomes == ["difference", "no difference shown", "not enough data"]
+    assert outcomes == ["difference", "no difference shown", "cannot be determined"]

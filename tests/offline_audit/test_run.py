@@ -165,7 +165,7 @@ def test_labels_of_one_decision_only_give_a_reason(known, tmp_path):
         assert found["selection_rate"].p_value is not None
         assert found["ppv"].p_value is not None
         for metric in ("tpr", "fpr", "auc"):
-            assert found[metric].outcome == "not enough data"
+            assert found[metric].outcome == "cannot be determined"
             assert "not identified" in (found[metric].reason or "")
         (odds,) = audit_window(window, {"projection": {"criteria": ["equalized_odds"]}}, "sex")
         assert odds.p_value is None
@@ -176,7 +176,7 @@ def test_without_outcomes_there_is_a_reason_and_no_effect(known):
     with Window.read(known.log) as window:
         for audit in ("permutation", "projection"):
             findings = audit_window(window, audit)
-            assert {f.outcome for f in findings} == {"not enough data"}
+            assert {f.outcome for f in findings} == {"cannot be determined"}
             assert all("none is known" in (f.reason or "") for f in findings)
             assert all(f.effect is None for f in findings)
 

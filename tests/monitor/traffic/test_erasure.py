@@ -294,6 +294,23 @@ def test_the_command_writes_a_receipt(logged, tmp_path):
     assert receipt["salted_sha256"] == digest
     again = evenhand("log", "erase", *options, "--request-id", ID)
     assert "the request was not found" in again.stderr
+    assert again.exit_code == 2
+
+
+def test_several_requests_are_erased_and_those_not_found_are_named(logged, tmp_path):
+    target = tmp_path / "receipts.json"
+    options = ("--log", logged.log, "--outcomes", logged.outcomes, "--receipt", target)
+    ids = [part for name in ("nobody", ID, "person-7") for part in ("--request-id", name)]
+    result = evenhand("log", "erase", *options, *ids)
+    assert result.exit_code == 2
+    assert "the request was not found: 'nobody'" in result.stderr
+    assert "person" not in result.stderr
+    counts = [
+        sum(f["erased"] for f in receipt["files"]) for receipt in json.loads(target.read_text())
+    ]
+    assert counts[0] == 0
+    assert counts[1] == 4
+    assert counts[2] > 0
 
 
 @pytest.mark.parametrize("options", [(), ("--request-id", "x"), ("--log", ".", "--request-id", "")])

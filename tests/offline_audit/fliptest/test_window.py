@@ -197,11 +197,11 @@ def test_a_sample_of_the_window_gives_a_warning(log, bundle):
     assert any("sample of the window" in warning for warning in findings.findings[0].warnings)
 
 
-def test_unknown_groups_are_not_enough_data(log, bundle):
+def test_unknown_groups_cannot_be_determined(log, bundle):
     with Window.read(log / "log") as window:
         findings = findings_of(window, bundle)
     (finding,) = findings
-    assert finding.outcome == "not enough data"
+    assert finding.outcome == "cannot be determined"
     assert "none is known" in finding.reason
 
 

@@ -44,7 +44,7 @@ class Server:
             score, names, actions = self.withhold(rows, score, names)
         return Predictions(
             request_id="",
-            score=score,
+            output=score,
             decisions=tuple(names) if self.named else (),
             actions=tuple(actions),
         )

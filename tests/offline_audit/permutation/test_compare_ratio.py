@@ -35,9 +35,9 @@ def test_a_rate_is_tested_from_the_required_count_on():
         return permutation_test(metrics="selection_rate", counts=counts)[0]
 
     assert smallest(1).smallest_count == 1.5
-    assert not smallest(1).enough_data
+    assert not smallest(1).determined
     assert smallest(2).smallest_count == 2 == smallest(2).required_count
-    assert smallest(2).enough_data
+    assert smallest(2).determined
 
 
 def test_a_calibration_gap_needs_enough_rows_of_each_label():
@@ -51,7 +51,7 @@ def test_a_calibration_gap_needs_enough_rows_of_each_label():
     enough = permutation_test(
         metrics="calibration_gap", **calibrated(0, (200, 1_800), (0.1, 0.2)), n_resamples=99
     )[0]
-    assert enough.enough_data
+    assert enough.determined
 
 
 def test_a_mean_of_rare_values_needs_some_of_them_in_each_group():
@@ -68,7 +68,7 @@ def test_a_mean_of_rare_values_needs_some_of_them_in_each_group():
     without_rare_values = permutation_test(
         metrics="mean_score", groups=groups, scores=rng.beta(1, 4, 660), n_resamples=99
     )[0]
-    assert without_rare_values.enough_data
+    assert without_rare_values.determined
 
 
 def test_units_with_very_unequal_rows_have_a_smaller_effective_number():

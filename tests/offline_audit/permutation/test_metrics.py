@@ -60,7 +60,7 @@ def test_labels_of_one_decision_only_do_not_identify_the_metric(metric):
 def test_labels_of_the_selected_identify_the_ppv():
     labels = np.where(DECISIONS == 1, LABELS, np.nan)
     result = permutation_test(metrics="ppv", groups=GROUPS, decisions=DECISIONS, labels=labels)[0]
-    assert result.enough_data
+    assert result.determined
 
 
 def test_labels_that_one_decision_gets_more_often_give_a_warning():
@@ -81,4 +81,4 @@ def test_labels_of_one_decision_in_one_group_are_detected():
         assert result.p_value is None
         assert result.effect is None
         assert "only for rows of a that were selected" in str(result.reason)
-    assert permutation_test(metrics="ppv", counts=counts)[0].enough_data
+    assert permutation_test(metrics="ppv", counts=counts)[0].determined

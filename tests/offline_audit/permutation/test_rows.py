@@ -140,7 +140,7 @@ def test_groups_may_be_numbers():
     assert [comparison.versus for comparison in result] == ["1 against 0"]
     assert permutation_test(
         metrics="selection_rate", groups=groups, decisions=DECISIONS, expected_groups=[0, 1, 2]
-    )[0].enough_data
+    )[0].determined
     cells = {(1, 1): 30, (1, 0): 20}
     counts = TableCounts.from_mapping({1: cells, 0: cells, None: cells, float("nan"): cells})
     assert counts.groups[0].names == ("0", "1")

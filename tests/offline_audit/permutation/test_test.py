@@ -203,7 +203,7 @@ def test_without_enough_data_there_is_a_reason_and_no_p_value(metric, columns, r
     result = permutation_test(metrics=metric, groups=GROUPS, n_resamples=99, **columns)[0]
     assert result.p_value is None
     assert result.statistic is None
-    assert not result.enough_data
+    assert not result.determined
     assert result.reason is not None
     assert reason in result.reason
     assert reason in str(result).replace("\n  ", " ")
