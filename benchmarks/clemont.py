@@ -121,7 +121,7 @@ def cost(scale: Scale, say: Say) -> list[Claim]:
         say("compiling")
         joint = kernel_of(sensitivity).joint
     score = _scorer(sensitivity, joint)
-    return _cost_claims("world", rows, decisions, score, scale, say)
+    return _cost_claims("world", rows, decisions, torch.from_numpy(rows), score, scale, say)
 
 
 def adult(scale: Scale, say: Say, data: Path) -> list[Claim]:
@@ -141,7 +141,10 @@ def adult(scale: Scale, say: Say, data: Path) -> list[Claim]:
         say("compiling")
         kernel = load_kernel(compiled_kernel(subject, target), target, subject.sensitivity)
         joint = kernel.joint
-    return _cost_claims("Adult", rows, decisions, _scorer(subject.sensitivity, joint), scale, say)
+    # Rows of that network's own table, since a short Adult has fewer columns.
+    inputs = subject.rows[torch.arange(count) % len(subject.rows)]
+    score = _scorer(subject.sensitivity, joint)
+    return _cost_claims("Adult", rows, decisions, inputs, score, scale, say)
 
 
 def _watch(name: str, society: Society, sizes: _Sizes, seed: int) -> Watched:
@@ -197,16 +200,17 @@ def _cost_claims(
     name: str,
     rows: NDArray[np.float32],
     decisions: NDArray[np.bool_],
+    inputs: torch.Tensor,
     score: Callable[[torch.Tensor], Scores],
     scale: Scale,
     say: Say,
 ) -> list[Claim]:
-    """Time both on a stream, print the costs; no claims without Clemont."""
+    """Time Clemont on the rows and evenhand on as many inputs; no claims without Clemont."""
     try:
         python = peer_python("clemont", install=scale is not Scale.SMOKE)
     except PeerUnavailableError as error:
         print(f"without Clemont: {error}")
-        score(torch.from_numpy(rows[:1]))
+        score(inputs[:1])
         return []
     unit = unit_range(rows, rows)
     size = scale.pick(full=1_000, quick=500, smoke=100)
@@ -216,10 +220,9 @@ def _cost_claims(
         say(f"{name}: {backend}")
         count = len(rows) if backend == _BACKEND else shorter
         with ClemontProcess(python, backend, _EPSILON, unit[:count], decisions[:count]) as clemont:
-            inputs = torch.from_numpy(rows[:count])
             # The first call is slower.
             score(inputs[:1])
-            costs[backend] = compare_cost(clemont, score, inputs, size=size)
+            costs[backend] = compare_cost(clemont, score, inputs[:count], size=size)
     Console().print(_cost_table(name, costs))
     theirs, ours = costs[_BACKEND]
     distances = neighbour_distances(unit[: theirs.decisions], decisions[: theirs.decisions])

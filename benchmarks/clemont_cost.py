@@ -142,7 +142,7 @@ def compare_cost(
     """Costs of Clemont and of evenhand on the rows `[n, d]`, of which a remainder is left out.
 
     Args:
-        clemont: Clemont, with the same rows.
+        clemont: Clemont, with a stream of as many rows.
         score: Scores one row `[1, d]`.
         rows: Inputs as the classifier gets them.
         size: Number of decisions in a slice.
