@@ -30,6 +30,7 @@ _KEPT = re.compile(
     r"|archive_format|archive_version|byteorder|version|\.data/(version|serialization_id)"
     r"|\.format_version|\.storage_alignment"
 )
+_ZIP = b"PK\x03\x04"
 _SAMPLE_INPUTS = "data/sample_inputs/model.pt"
 _NAME = re.compile(r"[\w.]*")
 # Names of parameters must not end a quoted string in generated code.
@@ -74,7 +75,7 @@ def model_format(data: bytes, name: str) -> Literal["torch.export", "torchscript
     Raises:
         UnsafeArchiveError: The file has another format, or is TorchScript that accesses files.
     """
-    if foreign := foreign_file(data, name):
+    if not data.startswith(_ZIP) and (foreign := foreign_file(data, name)):
         raise UnsafeArchiveError(f"{name} {foreign}")
     archive = _open(data, name)
     members = [part.partition("/")[2] for part in archive.namelist()]

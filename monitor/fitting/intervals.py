@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -29,8 +30,10 @@ from monitor.fitting.pairs import (
     pair_shares,
     row_changes,
 )
-from monitor.scoring.counterfactual import row_uniforms
-from monitor.scoring.sensitivity import Sensitivity
+from monitor.scoring.counterfactual.draws import row_uniforms
+
+if TYPE_CHECKING:
+    from monitor.scoring.sensitivity import Sensitivity
 
 __all__ = ["LOW", "MODERATE", "FlipShareInterval", "flip_share_interval"]
 
@@ -38,7 +41,7 @@ __all__ = ["LOW", "MODERATE", "FlipShareInterval", "flip_share_interval"]
 LOW, MODERATE = 0.01, 0.05
 
 # Fits the transport maps of one attribute to some rows, given by their indices `[m]`.
-Refit = Callable[[NDArray[np.int64]], Sensitivity]
+Refit = Callable[[NDArray[np.int64]], "Sensitivity"]
 # Called with the completed and the total number of refits.
 Progress = Callable[[int, int], None]
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -18,8 +19,10 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from monitor.bundle.manifest import ProtectedAttribute
-from monitor.scoring.counterfactual import TransportMaps
 from monitor.scoring.status_model import train_status_model
+
+if TYPE_CHECKING:
+    from monitor.scoring.counterfactual import TransportMaps
 
 __all__ = ["Separability", "separability"]
 

@@ -203,7 +203,7 @@ def _encoded(
     table: pa.Table, manifest: BundleSpec, names: Mapping[str, str]
 ) -> dict[str, NDArray[np.float64]]:
     """Encoded columns of the raw inputs that the table has; NaN where they are unknown."""
-    encoding = Encoding.of(manifest)
+    encoding = Encoding.of(manifest) if manifest.inputs else None
     if encoding is None or not all(
         raw.name in names or raw.name in manifest.protected_inputs for raw in encoding.inputs
     ):

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.bundle.manifest import Feature, OneHotGroup
+from monitor.bundle.features import Feature, OneHotGroup
 
 __all__ = ["Columns", "Features", "Scaling", "Variable", "category_codes"]
 

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from scipy import stats
 
-from monitor.bundle.manifest import Feature, OneHotGroup
+from monitor.bundle.features import Feature, OneHotGroup
 from monitor.errors import FitError
 from monitor.scoring.counterfactual.dependence import ROWS, Rules
 from monitor.scoring.counterfactual.draws import fewest_draws

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from monitor.bundle.manifest import Feature, OneHotGroup
+from monitor.bundle.features import Feature, OneHotGroup
 
 __all__ = ["BinnedRows", "Variables"]
 

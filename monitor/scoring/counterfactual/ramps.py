@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise, product
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.scoring.counterfactual.pairs import Variables
+if TYPE_CHECKING:
+    from monitor.scoring.counterfactual.pairs import Variables
 
 __all__ = ["Predictors", "Products", "Ramps"]
 

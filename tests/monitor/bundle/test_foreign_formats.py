@@ -146,7 +146,9 @@ def test_a_foreign_file_is_named_with_what_to_do(data, what, advice):
 
 
 @pytest.mark.parametrize(
-    "wrap", [bytes, zlib.compress, gzip.compress, bz2.compress, lzma.compress], ids=str
+    "wrap",
+    [bytes, zlib.compress, gzip.compress, bz2.compress, lzma.compress],
+    ids=["plain", "zlib", "gzip", "bz2", "lzma"],
 )
 @pytest.mark.parametrize("version", range(6))
 def test_no_pickle_is_read_to_recognise_it(tmp_path, wrap, version):

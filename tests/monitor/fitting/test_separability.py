@@ -24,19 +24,23 @@ def draw(n, seed, *, interaction):
     return features.astype(np.float32), groups
 
 
-@pytest.mark.parametrize("interaction", [True, False])
-def test_an_interaction_of_three_features_that_no_pair_shows_is_seen(interaction):
+@pytest.mark.parametrize(
+    ("interaction", "repair", "seen"),
+    [(True, False, True), (True, True, False), (False, True, False)],
+)
+def test_an_interaction_that_the_maps_do_not_repair_is_seen(interaction, repair, seen):
     """H0: transported rows have the distribution of real ones; AUC = 0.5."""
     training, held_out = (draw(3_000, seed, interaction=interaction) for seed in (1, 2))
     features, groups = training
-    maps = fit_transport_maps(features, groups, FEATURES, (), 2, repair=True)
-    # No pair of features shows the interaction, so there is nothing to repair.
-    assert maps.repairs == ()
+    maps = fit_transport_maps(features, groups, FEATURES, (), 2, repair=repair)
     results = separability(maps, GROUP, training, held_out, seed=0)
     assert [(r.source, r.target) for r in results] == [("one", "other"), ("other", "one")]
     for result in results:
-        if interaction:
+        if seen:
             assert result.auc > 0.7
+        elif interaction:
+            # The repair follows the interaction up to its grid.
+            assert result.auc < 0.6
         else:
             assert abs(result.auc - 0.5) < 5 * result.error
 

@@ -37,7 +37,7 @@ from monitor.settings import ServerConfig
 from tests.bundles import small_spec
 from tests.raw_people import applications, column_transformer, encoded, raw_spec
 
-ADULT = Path("/work/shared/data/adult/adult.data")
+ADULT = Path(__file__).resolve().parents[4] / "shared/data/adult/adult.data"
 SCALERS = {
     "none": lambda: "passthrough",
     "standard": StandardScaler,
