@@ -96,9 +96,9 @@ def test_raw_rows_get_the_predictions_of_the_encoded_ones(fitted):
 
     *all_rows, over_http, card = served(fitted.bundle, use)
     for predictions in all_rows:
-        assert np.array_equal(predictions.score, all_rows[0].score)
+        assert np.array_equal(predictions.output, all_rows[0].output)
         assert predictions.verdicts["sex"] == all_rows[0].verdicts["sex"]
-    assert np.allclose(over_http["outputs"][0]["data"], all_rows[0].score[:, 0], rtol=1e-6)
+    assert np.allclose(over_http["outputs"][0]["data"], all_rows[0].output[:, 0], rtol=1e-6)
     assert {i["name"]: i["datatype"] for i in card["inputs"]} == {
         "income": "FP64", "age": "FP64", "employment": "BYTES", "education": "BYTES",
         "sex": "BYTES",
