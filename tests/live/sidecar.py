@@ -73,8 +73,8 @@ class Sidecar:
 
     @property
     def log(self) -> str:
-        """Log so far."""
-        return self.err.read_text()
+        """Log so far, without the first message, which states what is served."""
+        return "".join(self.err.read_text().splitlines(keepends=True)[1:])
 
     @property
     def resident_bytes(self) -> int:
