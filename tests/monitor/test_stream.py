@@ -66,7 +66,10 @@ def test_results_do_not_depend_on_the_batch_size(judge, result, size):
     feed(judge, result, drift, metrics, size)
     direct.update(judge.scores(torch.from_numpy(ROWS)).predictions)
     assert drift.seen == 600
-    assert drift.share("sex") == direct.share("sex")
+    share, expected = drift.share("sex"), direct.share("sex")
+    # The order of additions differs, and so may the last bits of sums.
+    for field in ("share", "band", "rolling_share", "rolling_band", "baseline"):
+        assert getattr(share, field) == pytest.approx(getattr(expected, field), rel=1e-12)
     value = metrics.registry.get_sample_value
     for index, name in enumerate(ATTRIBUTES):
         for code, verdict in enumerate(("within", "unknown", "above")):
