@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy import stats
 
 from monitor.scoring.counterfactual.pairs import Variables
 from monitor.scoring.counterfactual.ramps import Predictors, Products, Ramps
@@ -38,6 +39,10 @@ _MOST_BINS, _LEAST_IN_BIN = 6, 150
 # Edge of a bin without rows, above any μ.
 _ABOVE = 1e30
 _RESIDUAL_GRID = np.linspace(0, 1, 33)
+# Tables by bin cost time in every pass. They are kept if the distribution of the residuals over
+# eight cells differs between bins, by a test and by more than a small effect (χ² per row).
+_CELLS = 8
+_SHAPE_LEVEL, _LEAST_SHAPE_EFFECT = 0.001, 0.007
 # Two groups, and two or three variables.
 _Groups = tuple[int, int]
 _Members = tuple[int, ...]
@@ -173,12 +178,16 @@ def _fit_level(
     ramps = Ramps.of(np.concatenate(list(members)), variables, own, moves.products)
     scores = [scores_of_ranks(torch.from_numpy(r[:, free])).numpy() for r in ranks]
     moments = [ramps.fit(rows, z) for rows, z in zip(members, scores, strict=True)]
-    bins = min(max(min(map(len, members)) // _LEAST_IN_BIN, 1), _MOST_BINS)
-    edges, tables = [], []
+    residuals = []
     for rows, z, fitted in zip(members, scores, moments, strict=True):
         mean, scale = ramps.moments(rows, fitted)
-        both = zip(mean.T, ((z - mean) / scale).T, strict=True)
-        by_variable = [_residual_tables(*columns, bins) for columns in both]
+        residuals.append(list(zip(mean.T, ((z - mean) / scale).T, strict=True)))
+    bins = min(max(min(map(len, members)) // _LEAST_IN_BIN, 1), _MOST_BINS)
+    if not any(_shape_depends_on_location(*own, bins) for part in residuals for own in part):
+        bins = 1
+    edges, tables = [], []
+    for part in residuals:
+        by_variable = [_residual_tables(*own, bins) for own in part]
         edges.append([edge for edge, _ in by_variable])
         tables.append([table for _, table in by_variable])
     repaired = np.zeros((count, count, len(free)), bool)
@@ -199,18 +208,41 @@ def _fit_level(
 
 
 def _residual_tables(mean: Float, residuals: Float, bins: int) -> tuple[Float, Float]:
-    """Edges between bins of μ `[z − 1]`, and quantiles of the residuals in them `[z, q]`.
+    """Edges between bins of μ `[z − 1]`, and quantiles of the residuals in them `[z, q]`."""
+    edges = _edges(mean, bins)
+    own = np.searchsorted(edges, mean)
+    parts = [residuals[own == number] for number in range(bins)]
+    tables = [np.quantile(part if len(part) else residuals, _RESIDUAL_GRID) for part in parts]
+    return edges, np.array(tables)
+
+
+def _shape_depends_on_location(mean: Float, residuals: Float, bins: int) -> bool:
+    """Whether residuals are distributed differently in different bins of μ.
 
     A shape that changes with the location is that of a rank near one of its ends: a lower half of
     all ranks is skewed to the left in scores, an upper half to the right.
     """
+    own = np.searchsorted(_edges(mean, bins), mean)
+    inner = np.quantile(residuals, np.linspace(0, 1, _CELLS + 1)[1:-1])
+    counts = np.zeros((bins, _CELLS))
+    np.add.at(counts, (own, np.searchsorted(inner, residuals)), 1)
+    counts = counts[counts.sum(1) > 0][:, counts.sum(0) > 0]
+    freedom = (counts.shape[0] - 1) * (counts.shape[1] - 1)
+    if not freedom:
+        return False
+    expected = counts.sum(1, keepdims=True) * counts.sum(0) / counts.sum()
+    statistic = float(((counts - expected) ** 2 / expected).sum())
+    effect = (statistic - freedom) / len(residuals)
+    p_value = float(stats.chi2.sf(statistic, freedom))
+    return effect >= _LEAST_SHAPE_EFFECT and p_value <= _SHAPE_LEVEL
+
+
+def _edges(mean: Float, bins: int) -> Float:
+    """Edges between bins of μ with about as many rows each, `[z − 1]`."""
     levels = np.unique(np.sort(mean)[np.arange(1, bins) * len(mean) // bins])
     # Halfway to the next value, so that rounding moves no row of a category into another bin.
     above = [mean[mean > level + 1e-6].min(initial=np.inf) for level in levels]
     edges = np.full(bins - 1, _ABOVE)
     inner = [(low + high) / 2 for low, high in zip(levels, above, strict=True) if high < np.inf]
     edges[: len(inner)] = inner
-    own = np.searchsorted(edges, mean)
-    parts = [residuals[own == number] for number in range(bins)]
-    tables = [np.quantile(part if len(part) else residuals, _RESIDUAL_GRID) for part in parts]
-    return edges, np.array(tables)
+    return edges

@@ -11,6 +11,7 @@ from monitor.scoring.counterfactual.pairs import Variables
 from monitor.scoring.counterfactual.triples import differing_triples
 from tests.monitor.scoring.counterfactual.test_dependence import (
     N,
+    correlation_only,
     fitted,
     numeric,
     product,
@@ -91,6 +92,15 @@ def test_residuals_have_the_shape_of_their_category():
         ours = moved[moved[:, category] == 1, 3]
         target = hours[(groups == 1) & (trade == category)]
         assert stats.ks_2samp(ours, target).statistic < 0.07
+    assert maps.repairs[0][0].residuals.shape[2] > 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_residuals_of_one_shape_share_a_table(seed):
+    """Tables by location cost time; normal variables with other correlations have one shape."""
+    rows, groups = correlation_only(seed)
+    maps = fitted(rows, groups, numeric(3))
+    assert {repair.residuals.shape[2] for order in maps.repairs for repair in order} == {1}
 
 
 def test_a_triple_is_found_where_no_pair_differs():
