@@ -183,11 +183,11 @@ def _fit_level(
         mean, scale = ramps.moments(rows, fitted)
         residuals.append(list(zip(mean.T, ((z - mean) / scale).T, strict=True)))
     bins = min(max(min(map(len, members)) // _LEAST_IN_BIN, 1), _MOST_BINS)
-    if not any(_shape_depends_on_location(*own, bins) for part in residuals for own in part):
+    if not any(_shape_depends_on_location(*both, bins) for group in residuals for both in group):
         bins = 1
     edges, tables = [], []
-    for part in residuals:
-        by_variable = [_residual_tables(*own, bins) for own in part]
+    for group in residuals:
+        by_variable = [_residual_tables(*both, bins) for both in group]
         edges.append([edge for edge, _ in by_variable])
         tables.append([table for _, table in by_variable])
     repaired = np.zeros((count, count, len(free)), bool)
