@@ -44,8 +44,8 @@ ONLY_IN = {
         "monitor.scoring.status_model",
         "monitor.threads",
         "monitor.world.classifiers",
-        "offline_audit.maps.draws",
         "offline_audit.maps.quantile",
+        "offline_audit.maps.transport_map",
         "offline_audit.maps.wgan",
         "offline_audit.projection.network_distances",
         "offline_audit.model.local",
@@ -152,8 +152,8 @@ def test_statistics_need_numpy_only(graph, module):
     assert reached & HEAVY == set()
 
 
-# Maps of the default kinds, which audits without POT can still fit.
-WITHOUT_POT = ("joint_quantile", "quantile", "gaussian", "sliced")
+# Modules of the default maps, which audits without POT can still fit.
+WITHOUT_POT = ("quantile", "gaussian", "sliced")
 
 
 @pytest.mark.parametrize("name", WITHOUT_POT)

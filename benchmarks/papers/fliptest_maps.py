@@ -8,8 +8,7 @@ from benchmarks.claims import Scale
 from offline_audit.maps.entropic import EntropicMethod
 from offline_audit.maps.exact import ExactMethod
 from offline_audit.maps.gaussian import GaussianMethod
-from offline_audit.maps.joint_quantile import JointQuantileMethod
-from offline_audit.maps.quantile import QuantileMethod
+from offline_audit.maps.quantile import JointQuantileMethod, QuantileMethod
 from offline_audit.maps.sliced import SlicedMethod
 from offline_audit.maps.transport_map import COSTS, MapMethod
 from offline_audit.maps.wgan import WganMethod

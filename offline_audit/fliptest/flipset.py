@@ -10,8 +10,13 @@ import ot
 from numpy.typing import NDArray
 
 from offline_audit.maps.columns import Columns, Scaling, category_codes
-from offline_audit.maps.draws import draws_per_row, duplicate_codes
-from offline_audit.maps.transport_map import Cost, Features, TransportMap
+from offline_audit.maps.transport_map import (
+    Cost,
+    Features,
+    TransportMap,
+    draws_per_row,
+    duplicate_codes,
+)
 from offline_audit.rendering import count, some
 
 __all__ = [

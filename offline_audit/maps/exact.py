@@ -12,8 +12,14 @@ from scipy.spatial import cKDTree
 
 from offline_audit.errors import AuditInputError
 from offline_audit.maps.columns import Columns, Scaling
-from offline_audit.maps.draws import draw_uniforms
-from offline_audit.maps.transport_map import SQUARED_L2, Cost, Features, Progress, TransportMap
+from offline_audit.maps.transport_map import (
+    SQUARED_L2,
+    Cost,
+    Features,
+    Progress,
+    TransportMap,
+    draw_uniforms,
+)
 
 __all__ = ["ExactMap", "ExactMethod", "Plan", "distinct_rows", "optimal_plan"]
 

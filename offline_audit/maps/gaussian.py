@@ -8,8 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offline_audit.maps.columns import Columns, Scaling
-from offline_audit.maps.draws import draw_uniforms
-from offline_audit.maps.transport_map import SQUARED_L2, Cost, Features, Progress, TransportMap
+from offline_audit.maps.transport_map import (
+    SQUARED_L2,
+    Cost,
+    Features,
+    Progress,
+    TransportMap,
+    draw_uniforms,
+)
 
 __all__ = ["Affine", "GaussianMap", "GaussianMethod", "bures"]
 

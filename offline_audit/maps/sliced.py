@@ -9,9 +9,15 @@ from numpy.typing import NDArray
 
 from offline_audit.errors import AuditInputError
 from offline_audit.maps.columns import Columns, Scaling, Variable
-from offline_audit.maps.draws import draw_uniforms
 from offline_audit.maps.gaussian import Affine, bures
-from offline_audit.maps.transport_map import SQUARED_L2, Cost, Features, Progress, TransportMap
+from offline_audit.maps.transport_map import (
+    SQUARED_L2,
+    Cost,
+    Features,
+    Progress,
+    TransportMap,
+    draw_uniforms,
+)
 
 __all__ = ["SlicedMap", "SlicedMethod", "SlicedStep"]
 

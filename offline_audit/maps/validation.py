@@ -18,8 +18,14 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 
 from offline_audit.maps.columns import Columns, Scaling, Variable, category_codes
-from offline_audit.maps.draws import one_counterpart
-from offline_audit.maps.transport_map import Cost, Features, MapMethod, Progress, TransportMap
+from offline_audit.maps.transport_map import (
+    Cost,
+    Features,
+    MapMethod,
+    Progress,
+    TransportMap,
+    one_counterpart,
+)
 
 __all__ = ["MapValidation", "ValidatedMap", "VariableFit", "fit_validated", "validate_map"]
 

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from offline_audit.errors import AuditInputError
 from offline_audit.maps.columns import Columns, Scaling
-from offline_audit.maps.draws import draw_uniforms
 from offline_audit.maps.transport_map import (
     COSTS,
     SQUARED_L2,
@@ -20,6 +19,7 @@ from offline_audit.maps.transport_map import (
     Features,
     Progress,
     TransportMap,
+    draw_uniforms,
 )
 
 __all__ = ["Network", "WganMap", "WganMethod"]

@@ -1,7 +1,9 @@
-"""Log and outcomes of one model as Ibis tables, joined only where a query needs outcomes.
+"""Log and outcomes of one model as Ibis tables, joined only where a query needs outcomes; samples.
 
 Outcomes arrive late, in parts, more than once, and may conflict. For each field by itself the value
 with the latest `observed_at` is used; among ties the latest `received_at`, then the larger value.
+
+Stratified samples are the same on every engine: the rows with the smallest keyed digests.
 """
 
 from __future__ import annotations
@@ -13,18 +15,31 @@ from typing import Any
 import ibis
 import ibis.expr.datatypes as types
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from monitor.traffic.columns import TrafficColumns, group_column, outcome_schema
 from offline_audit.errors import EngineError
 from offline_audit.window.engine import Engine
 from offline_audit.window.files import Span
 from offline_audit.window.listing import LogListing, LogReading
-from offline_audit.window.sample import DIGEST, STRATUM_ROWS
 from offline_audit.window.schema import MergedSchema, merge_schemas
 
-__all__ = ["KEYS", "JoinedLog", "latest", "outcomes_per_prediction"]
+__all__ = [
+    "DIGEST",
+    "KEYS",
+    "JoinedLog",
+    "chosen_rows",
+    "digest",
+    "latest",
+    "outcomes_per_prediction",
+    "stratum_sizes",
+    "with_stratum_sizes",
+]
 
 KEYS = ("request_id", "row")
+DIGEST, _STRATUM_ROWS = "evenhand_digest", "stratum_rows"
+# A prediction that was logged twice has one digest; these columns break the tie, the earlier first.
+_TIES = ("time", "logit", "decision", "version")
 
 
 class JoinedLog:
@@ -65,7 +80,7 @@ class JoinedLog:
     @cached_property
     def traffic_schema(self) -> MergedSchema:
         """Columns of the log."""
-        reserved = {field.casefold() for field in self.fields} | {"version", STRATUM_ROWS, DIGEST}
+        reserved = {field.casefold() for field in self.fields} | {"version", _STRATUM_ROWS, DIGEST}
         return merge_schemas(self.traffic_files.files, _required_columns(), frozenset(reserved))
 
     @cached_property
@@ -210,3 +225,46 @@ def _plain(schema: pa.Schema) -> pa.Schema:
         (f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in schema
     ]
     return pa.schema(fields)
+
+
+def digest(rows: Any, seed: int) -> Any:
+    """Pseudorandom digest of each prediction, the same on every engine."""
+    key = rows.request_id + ":" + rows.row.cast("string") + f":{seed}"
+    return key.hexdigest("md5")
+
+
+def chosen_rows(wide: Any, narrow: Any, strata: Sequence[str], n: int) -> Any:
+    """The n rows of each stratum with the smallest digests.
+
+    Args:
+        wide: Ibis table of all columns and the digest.
+        narrow: Ibis table of the strata and the digest of the same rows. Ranking these few columns
+            first saves the engine from sorting whole rows.
+        strata: Columns whose values define a stratum.
+        n: Largest number of rows of each stratum.
+    """
+    by_digest = ibis.window(group_by=strata or None, order_by=DIGEST)
+    ranked = narrow.mutate(rank=ibis.row_number().over(by_digest))
+    first = ranked.filter(ranked.rank < n).select(DIGEST)
+    candidates = wide.semi_join(first, DIGEST)
+    # A duplicate may be in another stratum, or exceed n in its own, so candidates are ranked again.
+    by_all = ibis.window(group_by=strata or None, order_by=(DIGEST, *_TIES))
+    ranked_again = candidates.mutate(evenhand_rank=ibis.row_number().over(by_all))
+    return ranked_again.filter(ranked_again.evenhand_rank < n).drop("evenhand_rank")
+
+
+def stratum_sizes(narrow: Any, strata: Sequence[str]) -> Any:
+    """Number of rows of each stratum."""
+    size = {_STRATUM_ROWS: narrow.count()}
+    return narrow.group_by(strata).agg(**size) if strata else narrow.agg(**size)
+
+
+def with_stratum_sizes(chosen: pa.Table, sizes: pa.Table, strata: Sequence[str]) -> pa.Table:
+    """The sample sorted by stratum and digest, with the size of each row's stratum as a column."""
+    order = [(name, "ascending") for name in (*strata, DIGEST, *_TIES)]
+    chosen = chosen.take(pc.sort_indices(chosen, order))
+    rows = {tuple(row[s] for s in strata): row[_STRATUM_ROWS] for row in sizes.to_pylist()}
+    columns = [chosen[name].to_pylist() for name in strata]
+    keys = zip(*columns, strict=True) if columns else [()] * chosen.num_rows
+    stratum_rows = pa.array([rows[key] for key in keys], pa.int64())
+    return chosen.drop_columns(DIGEST).append_column(_STRATUM_ROWS, stratum_rows)

@@ -23,17 +23,18 @@ from offline_audit.window.counts import (
 )
 from offline_audit.window.engine import Engine
 from offline_audit.window.files import Span
-from offline_audit.window.join import KEYS, JoinedLog
-from offline_audit.window.listing import LogListing
-from offline_audit.window.provenance import FileUse, Provenance, WindowFacts
-from offline_audit.window.row_facts import outcome_facts, row_facts
-from offline_audit.window.sample import (
+from offline_audit.window.join import (
     DIGEST,
+    KEYS,
+    JoinedLog,
     chosen_rows,
     digest,
     stratum_sizes,
     with_stratum_sizes,
 )
+from offline_audit.window.listing import LogListing
+from offline_audit.window.provenance import FileUse, Provenance, WindowFacts
+from offline_audit.window.row_facts import outcome_facts, row_facts
 
 __all__ = ["Window"]
 

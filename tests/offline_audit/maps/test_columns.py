@@ -8,7 +8,7 @@ import pytest
 from monitor import Feature, OneHotGroup
 from offline_audit import Columns
 from offline_audit.maps.columns import Scaling, category_codes
-from offline_audit.maps.draws import draw_uniforms
+from offline_audit.maps.transport_map import draw_uniforms
 from tests.offline_audit.maps.two_groups import MIXED, mixed
 
 
