@@ -20,6 +20,8 @@ __all__ = ["bound_claims", "wild_rows_claim"]
 Float = NDArray[np.float32]
 
 _SEED = 1900
+_BAR = 0.05
+_CONTROL = "four ordinary rows instead"
 # Columns of HIRING that no group affects, and that a group affects: score, contacts, years.
 _COLUMNS = (0, 5, 6)
 
@@ -37,19 +39,30 @@ def wild_rows_claim(learn: int, judged: int) -> Claim:
         own = scores.attributes[name]
         return own.flip_probability.double().numpy(), float(own.hard_flips.mean())
 
+    def ordinary(features: Float) -> Float:
+        """Other people in the place of four rows: what a fit to other data changes in any case."""
+        rows = np.linspace(0, len(features) - 1, 4).astype(int)
+        features[rows] = HIRING.people(learn, seed=_SEED + 2).features[rows]
+        return features
+
     before, share = scored(people.features)
-    moved, shares = {}, {"none": share}
-    for kind, corrupted in _CORRUPTIONS.items():
+    moved, shares, many = {}, {"none": share}, {}
+    for kind, corrupted in {**_CORRUPTIONS, _CONTROL: ordinary}.items():
         probability, shares[kind] = scored(corrupted(people.features.copy()))
-        moved[kind] = float(np.abs(probability - before).max())
+        change = np.abs(probability - before)
+        moved[kind], many[kind] = float(change.max()), float((change > _BAR).mean())
+    control = moved.pop(_CONTROL)
     return Claim(
         claim="largest change of a flip probability by wild rows in the training data",
         figure=max(moved.values()),
         unit="at worst",
         side="at most",
-        bar=0.05,
+        bar=_BAR,
         rounds=len(moved),
-        details=moved | {f"flip share, {kind}": value for kind, value in shares.items()},
+        details=moved
+        | {_CONTROL: control}
+        | {f"people above the bar, {kind}": value for kind, value in many.items()}
+        | {f"flip share, {kind}": value for kind, value in shares.items()},
     )
 
 

@@ -339,10 +339,10 @@ def _audit(
 ) -> FitAudit:  # fmt: skip
     spec, levels, rows = sensitivity.spec, baseline_of(scores).levels, parts["evaluation"]
     training = data.features[parts["training"]]
-    ordinary = OrdinaryRange.of(training)
+    ordinary_range = OrdinaryRange.of(training)
     features = torch.from_numpy(data.features[rows])
     # Wild rows would dominate the sums of changes.
-    explained = torch.from_numpy(ordinary.clipped(data.features[rows[:_MOST_EXPLAINED]]))
+    explained = torch.from_numpy(ordinary_range.ordinary(data.features[rows[:_MOST_EXPLAINED]]))
     with torch.no_grad():
         logits = sensitivity.status(features)
     audits = {}
@@ -373,7 +373,7 @@ def _audit(
         missing=scores.missing,
         wild=WildRows.of(
             [feature.name for feature in spec.features],
-            ordinary.wild(training),
+            ordinary_range.wild(training),
             OrdinaryRange.of(training_logits[:, None]).wild(training_logits[:, None]),
         ),
     )

@@ -19,9 +19,9 @@ __all__ = ["OrdinaryRange", "robust_spread"]
 
 # Share of rows that may be wild without an effect on the range.
 _WILD_SHARE = 0.002
-# Deviations from the median that are no longer ordinary, and that are reported, in multiples of the
+# Deviations from the median that are no longer ordinary, and that are wild, in multiples of the
 # largest deviation of the other rows. Log-normal columns have ordinary values between the two.
-_FAR, _REPORTED = 3.0, 10.0
+_FAR, _WILD = 3.0, 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class OrdinaryRange:
     Attributes:
         low: Lowest ordinary value, float32 `[d]`.
         high: Highest ordinary value, float32 `[d]`.
-        centre: Median, `[d]`.
+        centre: Median, of an even number of values the lower one of the middle, `[d]`.
         far: Distance from the median beyond which a value is not ordinary, `[d]`.
     """
 
@@ -47,31 +47,33 @@ class OrdinaryRange:
         low, high = np.zeros(width, np.float32), np.zeros(width, np.float32)
         centre, far = np.zeros(width), np.zeros(width)
         for column, values in enumerate(features.T):
-            centre[column] = np.median(values)
+            centre[column] = np.quantile(values, 0.5, method="lower")
             deviations = np.abs(values - centre[column])
             far[column] = _FAR * _ordinary_deviation(deviations)
             ordinary = values[deviations <= far[column]]
             low[column], high[column] = ordinary.min(), ordinary.max()
         return cls(low=low, high=high, centre=centre, far=far)
 
-    def clipped(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Rows `[n, d]` with values that are not ordinary replaced by the end of the range.
+    def ordinary(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Rows `[n, d]` with values that are not ordinary replaced.
 
-        New rows may lie somewhat outside the range; their values stay.
+        Far values become the end of the range, wild ones the median. New rows may lie somewhat
+        outside the range; their values stay.
         """
         far = np.abs(features - self.centre) > self.far
-        return np.where(far, np.clip(features, self.low, self.high), features)
+        inside = np.where(far, np.clip(features, self.low, self.high), features)
+        return np.where(self.wild(features), self.centre.astype(np.float32), inside)
 
     def wild(self, features: NDArray[np.float32]) -> NDArray[np.bool_]:
-        """Whether values are so far outside the range that they are reported, `[n, d]`."""
-        wild: NDArray[np.bool_] = np.abs(features - self.centre) > self.far * (_REPORTED / _FAR)
+        """Whether values are so far outside the range that they must be errors, `[n, d]`."""
+        wild: NDArray[np.bool_] = np.abs(features - self.centre) > self.far * (_WILD / _FAR)
         return wild
 
 
 def robust_spread(values: NDArray[np.float32]) -> float:
     """Standard deviation of values `[n]` without the effect of wild ones."""
     column = values[:, None]
-    return float(OrdinaryRange.of(column).clipped(column).std(ddof=1, dtype=np.float64))
+    return float(OrdinaryRange.of(column).ordinary(column).std(ddof=1, dtype=np.float64))
 
 
 def _ordinary_deviation(deviations: NDArray[np.float64]) -> float:

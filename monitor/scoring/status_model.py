@@ -66,8 +66,8 @@ class StatusModel(nn.Module):
         return logits * self.inverse_temperature
 
     def ordinary(self, features: Tensor) -> Tensor:
-        """Features with wild values replaced by the ends of the ordinary range of their column."""
-        return torch.from_numpy(self._range.clipped(features.numpy()))
+        """Features with values that are not ordinary in their column replaced by ones that are."""
+        return torch.from_numpy(self._range.ordinary(features.numpy()))
 
 
 def _scale(features: Tensor) -> Tensor:

@@ -64,9 +64,10 @@ def fit_transport_maps(
     Raises:
         FitError: A group has fewer than two members.
     """
-    members = [features[groups == group] for group in range(count)]
-    if min(map(len, members)) < 2:
+    if any(np.count_nonzero(groups == group) < 2 for group in range(count)):
         raise FitError("each group needs at least 2 members to fit a transport map")
+    features = OrdinaryRange.of(features).ordinary(features)
+    members = [features[groups == group] for group in range(count)]
     position = {feature.name: column for column, feature in enumerate(kinds)}
     ordered = [position[feature.name] for feature in kinds if feature.kind != "onehot"]
     continuous = np.array([kinds[column].kind == "numeric" for column in ordered], bool)
@@ -125,12 +126,13 @@ def _quantiles(
 ) -> NDArray[np.float32]:
     """Quantile functions `[k, o, 513]`; for discrete features without interpolation.
 
-    Their ends are the most extreme ordinary values: a wild row would stretch the last interval.
+    Their ends are the most extreme ordinary values of the group: a far one would stretch the last
+    interval.
     """
     grid = np.linspace(0, 1, GRID)
     quantiles = np.empty((len(members), len(ordered), GRID), np.float32)
     for group, rows in enumerate(members):
-        ordinary = OrdinaryRange.of(rows).clipped(rows)
+        ordinary = OrdinaryRange.of(rows).ordinary(rows)
         for index, column in enumerate(ordered):
             method: Literal["linear", "inverted_cdf"] = (
                 "linear" if continuous[index] else "inverted_cdf"

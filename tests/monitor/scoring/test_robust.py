@@ -23,10 +23,10 @@ def columns() -> np.ndarray:
     return np.column_stack([normal, skewed, flag, zero_inflated, rare, np.ones(_N)]).astype("f4")
 
 
-def test_ordinary_columns_are_not_clipped():
+def test_ordinary_columns_are_not_changed():
     features = columns()
     ordinary = OrdinaryRange.of(features)
-    assert np.array_equal(ordinary.clipped(features), features)
+    assert np.array_equal(ordinary.ordinary(features), features)
     assert not ordinary.wild(features).any()
     model = StatusModel(torch.from_numpy(features), [2])
     assert torch.equal(model.mean, torch.from_numpy(features).mean(0))
@@ -39,10 +39,24 @@ def test_one_row_in_a_thousand_does_not_move_the_scales(value):
     wild = features.copy()
     wild[::1000, [0, 1, 3]] = value
     before, after = (StatusModel(torch.from_numpy(x), [2]) for x in (features, wild))
-    # Five rows at the end of the range instead of elsewhere.
-    assert torch.allclose(before.scale, after.scale, rtol=0.1)
+    # Five rows at the median instead of elsewhere.
+    assert torch.allclose(before.scale, after.scale, rtol=0.02)
     assert robust_spread(wild[:, 0]) == pytest.approx(robust_spread(features[:, 0]), rel=0.02)
     assert OrdinaryRange.of(wild).wild(wild)[:, [0, 1, 3]].sum() == 15
+
+
+def test_far_values_become_the_end_of_the_range_and_wild_ones_the_median():
+    features = columns()[:, :2]
+    changed = features.copy()
+    largest, middle = np.abs(features[:, 0] - 5).max(), np.sort(features[1:, 0])[(_N - 1) // 2]
+    changed[0] = 5 + 5 * largest, 1e6
+    ordinary = OrdinaryRange.of(changed).ordinary(changed)
+    assert ordinary[0, 0] == features[1:, 0].max()
+    assert ordinary[0, 1] == pytest.approx(np.median(features[:, 1]), rel=0.01)
+    assert np.array_equal(ordinary[1:], features[1:])
+    changed[0, 0] = 5 + 40 * largest
+    ordinary = OrdinaryRange.of(changed).ordinary(changed)
+    assert ordinary[0, 0] == pytest.approx(middle, rel=0.01)
 
 
 def test_the_status_model_bounds_its_input_but_not_the_gradient_of_ordinary_rows():
