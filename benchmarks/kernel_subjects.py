@@ -33,6 +33,7 @@ from monitor.bundle.classifier import load_classifier
 from monitor.scoring.compiling import compile_kernel
 from monitor.scoring.counterfactual import TransportMaps, fit_transport_maps
 from monitor.scoring.first_layer import first_layer
+from monitor.scoring.input_check import InputCheck
 from monitor.scoring.kernel import Target
 from monitor.scoring.sensitivity import Sensitivity
 from monitor.scoring.status_model import StatusModel
@@ -192,6 +193,7 @@ def _subject(
         spec=spec,
         logit_spread=spread,
         first_layer=first_layer(classifier),
+        inputs=InputCheck.fit(rows, features, one_hot_groups),
     )
     return KernelSubject(
         shape=shape,

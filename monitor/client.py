@@ -35,6 +35,7 @@ _DTYPES = {"BOOL": "?", "FP16": "<f2", "FP32": "<f4", "FP64": "<f8"} | {
     for size in (1, 2, 4, 8)
 }
 # Outputs of a sidecar in mode `inline`: one value per row and protected attribute.
+_WORDS = ("decision", "action", "unknown_reason", "verdict")
 _SIGNALS = ("sensitivity", "flip_probability", "expected_change", "p_value")
 
 
@@ -59,6 +60,8 @@ class Predictions:
         output: The classifier's own output, `[n]` or `[n, k]`; NaN for withheld predictions.
         decisions: Class name of every row; empty from other servers.
         actions: Action of policy for every row; empty without inline monitoring.
+        unknown_reasons: Why a row is unlike the training rows, such as `range: income`, for every
+            row; empty for other rows and without inline monitoring.
         verdicts: Verdict of every row, by protected attribute; empty without inline monitoring.
         signals: Values `[n]` by name (`sensitivity`, `flip_probability`, `expected_change`,
             `p_value`) and protected attribute; empty without inline monitoring.
@@ -69,6 +72,7 @@ class Predictions:
     output: NDArray[np.floating]
     decisions: tuple[str, ...] = ()
     actions: tuple[str, ...] = ()
+    unknown_reasons: tuple[str, ...] = ()
     verdicts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     signals: Mapping[str, Mapping[str, NDArray[np.floating]]] = field(default_factory=dict)
     parameters: Mapping[str, str] = field(default_factory=dict)
@@ -97,7 +101,7 @@ class _Endpoint:
         if all(len(tensor.shape) == 1 for tensor in metadata.inputs):
             self.raw_inputs = {tensor.name: tensor.datatype for tensor in metadata.inputs}
             self.input_name = metadata.properties.get("encoded_input", "")
-        further = [n for n in ("decision", "action", "verdict", *_SIGNALS) if n in outputs[1:]]
+        further = [name for name in (*_WORDS, *_SIGNALS) if name in outputs[1:]]
         self.requested = [self.output_name, *further] if further else []
         self.attributes = json.loads(metadata.properties.get("protected_attributes", "[]"))
 
@@ -133,6 +137,7 @@ class _Endpoint:
             output=tensors[self.output_name],
             decisions=_texts(tensors.get("decision")),
             actions=_texts(tensors.get("action")),
+            unknown_reasons=_texts(tensors.get("unknown_reason")),
             verdicts={
                 name: _texts(tensors["verdict"][:, index])
                 for index, name in enumerate(self.attributes)

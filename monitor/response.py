@@ -18,6 +18,7 @@ from monitor.errors import BadRequestError, ConfigError, WithheldError
 from monitor.logs import without_values
 from monitor.policy import ACTION_NAMES, VERDICT_NAMES, Action, Verdict
 from monitor.request import InferRequest, InferResponse, OutputTensor
+from monitor.scoring.scores import FIRST_OF_REASON, REASON_NAMES, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,12 +34,12 @@ if TYPE_CHECKING:
 
     Withheld = NDArray[np.bool_] | None
 
-__all__ = ["ResponseBuilder", "ResponseParameters", "TopFeatures"]
+__all__ = ["ResponseBuilder", "ResponseParameters", "TopFeatures", "UnknownReasons"]
 
 _LOG = logging.getLogger(__name__)
 
 _VERDICTS, _ACTIONS = np.array(VERDICT_NAMES, object), np.array(ACTION_NAMES, object)
-_ABOVE, _WITHHOLD = int(Verdict.ABOVE), int(Action.WITHHOLD)
+_ABOVE, _UNKNOWN, _WITHHOLD = int(Verdict.ABOVE), int(Verdict.UNKNOWN), int(Action.WITHHOLD)
 _WITHHELD = "withheld"
 # Log-odds of a fallback of exactly 0 or 1; σ(16) is 1 in float32 up to one rounding step.
 _CERTAIN = 16.0
@@ -58,6 +59,7 @@ class ResponseBuilder:
         self._parameters = ResponseParameters(spec, columns, has_gradient=scorer.has_gradient)
         self._fallback = _fallback_row(spec, config.policy, scorer.output_shape)
         self._inline = config.monitoring.mode == "inline"
+        self._unknown_reasons = UnknownReasons(spec, columns)
         self._writers = self._further_outputs()
         if self._output_name in self._writers:
             raise ConfigError(
@@ -73,6 +75,7 @@ class ResponseBuilder:
             "decision": ("BYTES", [-1]),
             "verdict": ("BYTES", [-1, count]),
             "action": ("BYTES", [-1]),
+            "unknown_reason": ("BYTES", [-1]),
             "p_value": ("FP64", [-1, count]),
             "sensitivity": ("FP64", [-1, count]),
             "flip_probability": ("FP32", [-1, count]),
@@ -146,6 +149,7 @@ class ResponseBuilder:
             writers |= {
                 "verdict": self._verdict,
                 "action": self._action,
+                "unknown_reason": self._unknown_reason,
                 "p_value": self._p_value,
                 "flip_probability": self._of_column,
                 "expected_change": self._of_column,
@@ -172,6 +176,10 @@ class ResponseBuilder:
     def _action(self, name: str, result: ScoringResult, withheld: Withheld) -> OutputTensor:
         assert result.actions is not None
         return OutputTensor(name, "BYTES", _ACTIONS[result.actions])
+
+    def _unknown_reason(self, name: str, result: ScoringResult, withheld: Withheld) -> OutputTensor:
+        reasons = [self._unknown_reasons.of(result, row) for row in range(len(result))]
+        return OutputTensor(name, "BYTES", np.array(reasons, object))
 
     def _p_value(self, name: str, result: ScoringResult, withheld: Withheld) -> OutputTensor:
         shape = (len(result), len(self._spec.protected_attributes))
@@ -215,6 +223,7 @@ class ResponseParameters:
         ]
         self._names = list(columns.attributes)
         self._top = TopFeatures(spec)
+        self._unknown_reasons = UnknownReasons(spec, columns)
 
     def of(
         self, request_id: str, share: Share, withheld: NDArray[np.bool_] | None
@@ -232,7 +241,9 @@ class ResponseParameters:
         if result.scores is None:
             parameters["evenhand_fault"] = "monitoring failed"
             return parameters
-        if withheld is None or not withheld[row - start]:
+        if verdict == _UNKNOWN and (reason := self._unknown_reasons.of(result, row)):
+            parameters["evenhand_unknown_reason"] = reason
+        elif withheld is None or not withheld[row - start]:
             values = result.row_scores[row]
             for sensitivity, log_ps, flip_probability, flip in self._attributes:
                 if self._has_gradient:
@@ -276,6 +287,25 @@ class TopFeatures:
     def in_words(self, contributions: NDArray[np.float32]) -> str:
         """Text such as `career_gap_months 59%, sector 25%`."""
         return ", ".join(f"{name} {share:.0%}" for name, share in self.of(contributions))
+
+
+class UnknownReasons:
+    """Texts such as `range: income`, of why a row is unlike the training rows."""
+
+    def __init__(self, spec: BundleSpec, columns: ScoreColumns) -> None:
+        self._columns = columns
+        self._features = [feature.name for feature in spec.features]
+        self._groups = [group.name for group in spec.one_hot_groups]
+
+    def of(self, result: ScoringResult, row: int) -> str:
+        """The reason, and the feature or one-hot group that shows it; empty for other rows."""
+        if result.scores is None or not (code := int(result.scores[row, self._columns.unlike])):
+            return ""
+        reason, index = divmod(code, FIRST_OF_REASON)
+        if reason == Reason.COMBINATION:
+            return REASON_NAMES[reason]
+        names = self._groups if reason == Reason.ONE_HOT else self._features
+        return f"{REASON_NAMES[reason]}: {names[index]}"
 
 
 def _masked(

@@ -20,7 +20,7 @@ import numpy as np
 from monitor.bundle.encoding import Encoding
 from monitor.errors import ServeError
 from monitor.policy import Action
-from monitor.response import TopFeatures
+from monitor.response import TopFeatures, UnknownReasons
 
 if TYPE_CHECKING:
     from monitor.batching import Waiting
@@ -42,6 +42,7 @@ class ReviewLog:
         self._folder, self._max_bytes, self._manifest = folder, max_bytes, manifest
         self._top = TopFeatures(manifest)
         self._attributes = [attribute.name for attribute in manifest.protected_attributes]
+        self._unknown_reasons = UnknownReasons(manifest, scorer.columns)
         self._shown = _shown_features(manifest)
         self._encoding = Encoding.of(manifest)
         try:
@@ -82,6 +83,7 @@ class ReviewLog:
             "output": result.output[0].tolist(),
             "score": _probability(float(self._scorer.logits(result.output)[0])),
             "decision": self._manifest.decision.class_names[decided],
+            "unknown_reason": self._unknown_reasons.of(result, 0),
             "attributes": self._by_attribute(result),
             "features": self._inputs(waiting, row)
             or {name: features[index] for index, name in self._shown},

@@ -117,7 +117,8 @@ class Stream:
         scores = np.concatenate(
             [np.full((len(r), width), np.nan) if r.scores is None else r.scores for r in results]
         )
-        self._metrics.count_scored(verdicts, actions, self._signals(scores), exemplars)
+        reasons = self._columns.reasons(scores)
+        self._metrics.count_scored(verdicts, actions, reasons, self._signals(scores), exemplars)
 
     def _signals(self, scores: Float) -> dict[str, dict[Signal, Float]]:
         """Values `[n]` by attribute and signal, of attributes that have metrics."""

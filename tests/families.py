@@ -9,6 +9,7 @@ from monitor import ClassifierFile, ProtectedAttribute, World, export_classifier
 from monitor.bundle.classifier import Classifier, load_classifier
 from monitor.scoring.counterfactual import fit_transport_maps
 from monitor.scoring.first_layer import first_layer
+from monitor.scoring.input_check import InputCheck
 from monitor.scoring.sensitivity import Sensitivity
 from monitor.scoring.status_model import StatusModel
 from tests.bundles import small_spec
@@ -151,4 +152,5 @@ def sensitivity(classifier: Classifier, *, cut: bool = True) -> Sensitivity:
         spec=classifier.spec,
         logit_spread=spread,
         first_layer=first_layer(classifier) if cut else None,
+        inputs=InputCheck.fit(PEOPLE.features, WORLD.features, WORLD.one_hot_groups),
     )

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from monitor.scoring.scores import ScoreColumns
 from monitor.traffic.columns import FeatureColumn, TrafficColumns
 from monitor.traffic.ledger import SegmentEntry, read_ledger
 from monitor.traffic.privacy import FeatureGuard, Pseudonyms
@@ -58,17 +59,8 @@ ABOUT: dict[str, Any] = {
     "attributes": {"sex": ["female", "male"]},
     "columns": COLUMNS.to_json(),
 }
-# Columns of the scores of one attribute that are logged.
-_SCORES: Any = SimpleNamespace(
-    logit=0,
-    signed_margin=1,
-    boundary_distance=2,
-    attributes={
-        "sex": SimpleNamespace(
-            log_prediction_sensitivity=3, flip_probability=4, expected_change=6, posterior=None
-        )
-    },
-)
+# Columns of the scores of one attribute.
+SCORES = ScoreColumns.of({"sex": 2})
 _NO_SCORER: Any = None
 
 
@@ -92,13 +84,13 @@ def join_records(*records: tuple[int, int, bytes]) -> Records:
 def encoder(columns: TrafficColumns = COLUMNS, scorer: Any = _NO_SCORER) -> TrafficEncoder:
     """Encoder of a log without pseudonyms."""
     names = Pseudonyms(None)
-    return TrafficEncoder(columns, _SCORES, FeatureGuard(columns, {}, names), names, scorer)
+    return TrafficEncoder(columns, SCORES, FeatureGuard(columns, {}, names), names, scorer)
 
 
 def scored_batch(logits: NDArray[np.float32], **parts: Any) -> Any:
     """Scoring result of a batch with these logits."""
     n = len(logits)
-    scores = np.zeros((n, 9), np.float32)
+    scores = np.zeros((n, SCORES.width), np.float32)
     scores[:, 0] = scores[:, 1] = logits
     fields = {
         "output": logits,

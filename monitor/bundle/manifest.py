@@ -43,7 +43,7 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 FileName = Annotated[
     str,
     Field(
-        pattern=r"^(classifier\.pt2?|status\.pt2|maps\.npz|baseline\.npz|drift\.npz|audit\.(txt|json|png)|kernel/\w[\w.+-]*(/\w[\w.+-]*)*)$"
+        pattern=r"^(classifier\.pt2?|status\.pt2|maps\.npz|inputs\.npz|baseline\.npz|drift\.npz|audit\.(txt|json|png)|kernel/\w[\w.+-]*(/\w[\w.+-]*)*)$"
     ),
 ]
 

@@ -10,17 +10,25 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.bundle.manifest import Decision, ProtectedAttribute
+from monitor.bundle.manifest import BundleSpec, Decision, ProtectedAttribute
 from monitor.fitting.audit_text import attribute_lines, wrapped
 from monitor.fitting.bound import FlipShareBound, flip_share_bound
 from monitor.fitting.intervals import FlipShareInterval
 from monitor.fitting.pairs import PairShare
 from monitor.fitting.separability import Separability
 from monitor.scoring.baseline import Level
-from monitor.scoring.scores import Scores
+from monitor.scoring.counterfactual import TransportMaps
+from monitor.scoring.scores import REASON_NAMES, Reason, Scores
 from monitor.scoring.status_model import StatusReport
 
-__all__ = ["AttributeAudit", "FitAudit", "WildRows", "audit_attribute"]
+__all__ = [
+    "AttributeAudit",
+    "FitAudit",
+    "UnlikeRows",
+    "WildRows",
+    "audit_attribute",
+    "dependence_by_name",
+]
 
 _ABSOLUTE_BOUND = 0.5
 
@@ -141,6 +149,39 @@ class WildRows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnlikeRows:
+    """Rows of the data that the input check would refuse to score.
+
+    Attributes:
+        rows: Number of rows of the data.
+        reasons: Number of unlike rows by reason, without reasons that no row has.
+    """
+
+    rows: int
+    reasons: Mapping[str, int]
+
+    @classmethod
+    def of(cls, reasons: NDArray[np.int64]) -> Self:
+        """Counts of the `Reason` of each row, `[n]`."""
+        counts = zip(REASON_NAMES, np.bincount(reasons, minlength=len(Reason)), strict=True)
+        found = {name: int(count) for name, count in counts if count and name != "none"}
+        return cls(rows=len(reasons), reasons=found)
+
+    @property
+    def in_words(self) -> str:
+        """The counts as a sentence; empty if there are no unlike rows."""
+        if not self.reasons:
+            return ""
+        total = sum(self.reasons.values())
+        reasons = ", ".join(f"{name} ({count:,})" for name, count in self.reasons.items())
+        return (
+            f"{total:,} of {self.rows:,} rows ({total / self.rows:.2%}) are unlike the training "
+            f"rows, by reason: {reasons}. In production such rows get the verdict `unknown`; here "
+            "they are left out of the baseline and the audit."
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FitAudit:
     """The training-time audit of a classifier.
 
@@ -149,6 +190,7 @@ class FitAudit:
         rows: Number of rows in each part of the data.
         attributes: Audits by protected attribute.
         missing: Scores that could not be computed, and why; empty if there are none.
+        unlike: Rows that are left out because they are unlike the training rows.
         wild: Training rows with values far outside the range of the others.
     """
 
@@ -156,6 +198,7 @@ class FitAudit:
     rows: Mapping[str, int]
     attributes: Mapping[str, AttributeAudit]
     missing: str
+    unlike: UnlikeRows
     wild: WildRows
 
     def to_dict(self) -> dict[str, Any]:
@@ -180,6 +223,8 @@ class FitAudit:
             lines += [f"{name} ({', '.join(audit.groups)})", *attribute_lines(name, audit), ""]
         if self.missing:
             lines += wrapped("Not computed", f"{self.missing}."), ""
+        if self.unlike.in_words:
+            lines += wrapped("Unlike rows", self.unlike.in_words), ""
         if self.wild.in_words:
             lines += wrapped("Wild values", self.wild.in_words), ""
         return "\n".join(lines)
@@ -228,6 +273,24 @@ def audit_attribute(
         dependence=dependence,
         separability=separability,
     )
+
+
+def dependence_by_name(
+    maps: TransportMaps, spec: BundleSpec
+) -> tuple[dict[str, tuple[str, ...]], ...]:
+    """Features that are transported given others, for each causal order."""
+    names = [feature.name for feature in spec.features]
+    groups = {name: group.name for group in spec.one_hot_groups for name in group.features}
+    orders = []
+    for repairs in maps.repairs:
+        given: dict[str, tuple[str, ...]] = {}
+        for repair in repairs:
+            for index, column in enumerate(repair.free.tolist()):
+                used = repair.weight[:, : len(repair.columns), index].any(0)
+                read = [names[i] for i in repair.columns[used].tolist()]
+                given[names[column]] = tuple(dict.fromkeys(groups.get(n, n) for n in read))
+        orders.append(given)
+    return tuple(orders)
 
 
 def _plain(text: str) -> str:

@@ -51,6 +51,11 @@ class FitData:
         self._check_groups(spec)
         return self
 
+    def select(self, rows: NDArray[np.bool_]) -> FitData:
+        """Some of the rows, by a mask `[n]`."""
+        groups = {name: values[rows] for name, values in self.groups.items()}
+        return FitData(features=self.features[rows], groups=groups)
+
     def _check_groups(self, spec: FitSpec) -> None:
         rows = len(self.features)
         for attribute in spec.protected_attributes:

@@ -30,7 +30,13 @@ from monitor.bundle.manifest import BundleSpec, ProtectedAttribute
 from monitor.bundle.writer import check_target
 from monitor.drift.reference import DriftReference
 from monitor.errors import FitError, KernelError
-from monitor.fitting.audit import FitAudit, WildRows, audit_attribute
+from monitor.fitting.audit import (
+    FitAudit,
+    UnlikeRows,
+    WildRows,
+    audit_attribute,
+    dependence_by_name,
+)
 from monitor.fitting.data import FitData
 from monitor.fitting.draws import with_chosen_draws
 from monitor.fitting.intervals import FlipShareInterval, flip_share_interval
@@ -40,10 +46,11 @@ from monitor.fitting.spec import FitSpec
 from monitor.scoring.compiling import compile_kernel
 from monitor.scoring.counterfactual import TransportMaps, fit_transport_maps
 from monitor.scoring.first_layer import first_layer
+from monitor.scoring.input_check import InputCheck
 from monitor.scoring.judge import maps_to_npz
 from monitor.scoring.kernel import Target, load_kernel
 from monitor.scoring.robust import OrdinaryRange, robust_spread
-from monitor.scoring.scores import Scores
+from monitor.scoring.scores import Reason, Scores
 from monitor.scoring.sensitivity import Sensitivity
 from monitor.scoring.status_model import calibrate, status_report, train_status_model
 from monitor.threads import one_thread
@@ -142,6 +149,12 @@ def _fit(
     bundle_spec = spec.bundle_spec(file, features, fitted)
     loaded = load_classifier(contents, bundle_spec)
     parts = _split(len(data.features), seed)
+    inputs = InputCheck.fit(
+        data.features[parts["training"]], bundle_spec.features, bundle_spec.one_hot_groups
+    )
+    reasons = inputs.reasons(data.features)
+    # Rows that would get no scores in production have no part in what these are compared with.
+    parts |= {n: r[reasons[r] == Reason.NONE] for n, r in parts.items() if n != "training"}
     _check_parts(parts, data.groups)
     training, calibration, baseline_rows, evaluation = parts.values()
 
@@ -163,6 +176,7 @@ def _fit(
         spec=bundle_spec,
         logit_spread=robust_spread(logits),
         first_layer=first_layer(loaded),
+        inputs=inputs,
     )
     sensitivity = with_chosen_draws(
         sensitivity,
@@ -175,12 +189,14 @@ def _fit(
         sensitivity, data.features[baseline_rows], report, "scoring the baseline"
     )
     audit_scores = score_rows(sensitivity, data.features[evaluation], report, "auditing")
-    intervals = _intervals(sensitivity, data, spec.order, n_refits, seed, report)
-    audit = _audit(sensitivity, data, parts, audit_scores, logits, intervals)
+    ordinary = data.select(reasons == Reason.NONE)
+    intervals = _intervals(sensitivity, ordinary, spec.order, n_refits, seed, report)
+    audit = _audit(sensitivity, data, parts, audit_scores, logits, intervals, reasons)
     files = {
         file: contents,
         "status.pt2": export_classifier(status, bundle_spec.width),
         "maps.npz": maps_to_npz(sensitivity.maps, sensitivity.logit_spread),
+        "inputs.npz": inputs.to_npz(),
         "baseline.npz": baseline_of(baseline_scores).to_npz(),
         "drift.npz": _drift(baseline_scores, seed).to_npz(),
         "audit.txt": audit.text().encode(),
@@ -335,7 +351,7 @@ def _drift(scores: Scores, seed: int) -> DriftReference:
 def _audit(
     sensitivity: Sensitivity, data: FitData, parts: Mapping[str, NDArray[np.int64]],
     scores: Scores, training_logits: NDArray[np.float32],
-    intervals: Mapping[str, FlipShareInterval],
+    intervals: Mapping[str, FlipShareInterval], reasons: NDArray[np.int64],
 ) -> FitAudit:  # fmt: skip
     spec, levels, rows = sensitivity.spec, baseline_of(scores).levels, parts["evaluation"]
     training = data.features[parts["training"]]
@@ -357,7 +373,7 @@ def _audit(
             status_report(logits[:, spec.heads[attribute.name]], groups, attribute),
             sensitivity.feature_shares(explained, attribute.name),
             intervals.get(attribute.name),
-            _dependence(sensitivity.maps[attribute.name], spec),
+            dependence_by_name(sensitivity.maps[attribute.name], spec),
             separability(
                 sensitivity.maps[attribute.name],
                 attribute,
@@ -371,25 +387,10 @@ def _audit(
         rows={name: len(rows) for name, rows in parts.items()},
         attributes=audits,
         missing=scores.missing,
+        unlike=UnlikeRows.of(reasons),
         wild=WildRows.of(
             [feature.name for feature in spec.features],
             ordinary_range.wild(training),
             OrdinaryRange.of(training_logits[:, None]).wild(training_logits[:, None]),
         ),
     )
-
-
-def _dependence(maps: TransportMaps, spec: BundleSpec) -> tuple[dict[str, tuple[str, ...]], ...]:
-    """Features that are transported given others, for each causal order."""
-    names = [feature.name for feature in spec.features]
-    groups = {name: group.name for group in spec.one_hot_groups for name in group.features}
-    orders = []
-    for repairs in maps.repairs:
-        given: dict[str, tuple[str, ...]] = {}
-        for repair in repairs:
-            for index, column in enumerate(repair.free.tolist()):
-                used = repair.weight[:, : len(repair.columns), index].any(0)
-                read = [names[i] for i in repair.columns[used].tolist()]
-                given[names[column]] = tuple(dict.fromkeys(groups.get(n, n) for n in read))
-        orders.append(given)
-    return tuple(orders)

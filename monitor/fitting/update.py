@@ -36,13 +36,13 @@ from monitor.fitting.scored_rows import MOST_SCORED, baseline_of, logit_spread, 
 from monitor.scoring.first_layer import first_layer
 from monitor.scoring.judge import Judge, with_logit_spread
 from monitor.scoring.kernel import Target
-from monitor.scoring.scores import Scores
+from monitor.scoring.scores import Reason, Scores
 from monitor.scoring.sensitivity import Sensitivity
 from monitor.threads import one_thread
 
 __all__ = ["UpdateResult", "update_bundle"]
 
-_KEPT = ("status.pt2", "maps.npz", "baseline.npz", "drift.npz")
+_KEPT = ("status.pt2", "maps.npz", "inputs.npz", "baseline.npz", "drift.npz")
 _PROBE_ROWS = 2_000
 _DIGITS = 8
 _MAX_NAME, _MAX_NOTES = 100, 2000
@@ -152,7 +152,7 @@ def _update(
     file, contents = _new_classifier(old, classifier)
     spec = _spec(old, file, contents, model_version)
     sensitivity = _with_classifier(judge.sensitivity, contents, spec, classifier)
-    features, source = _rows(rows, source, spec)
+    features, source = _rows(rows, source, sensitivity)
     # Probe rows are uniform in each feature: the spread on them is not that of production.
     if rows is not None:
         sensitivity.logit_spread = logit_spread(sensitivity.logit, features)
@@ -245,6 +245,7 @@ def _with_classifier(
         spec=spec,
         logit_spread=old.logit_spread,
         first_layer=first_layer(loaded),
+        inputs=old.inputs,
     )
 
 
@@ -253,13 +254,18 @@ def _name(classifier: bytes | Path | str | nn.Module) -> str:
 
 
 def _rows(
-    rows: NDArray[np.float32] | None, source: str, spec: BundleSpec
+    rows: NDArray[np.float32] | None, source: str, sensitivity: Sensitivity
 ) -> tuple[NDArray[np.float32], str]:
-    """Rows to compare on, and their source in words."""
+    """Rows to compare on, without those that would get no scores, and their source in words."""
+    spec, inputs = sensitivity.spec, sensitivity.inputs
     if rows is None:
         return probe_features(spec, _PROBE_ROWS), "probe rows, which are synthetic"
     rows = np.ascontiguousarray(rows, np.float32)
     check_features(rows, spec)
+    if inputs is not None:
+        given, rows = len(rows), rows[inputs.reasons(rows) == Reason.NONE]
+        unlike = given - len(rows)
+        source += f" without {unlike:,} rows unlike the training rows" if unlike else ""
     if len(rows) < FEWEST_ROWS:
         raise FitError(f"{len(rows)} rows; at least {FEWEST_ROWS} are required for a comparison")
     if len(rows) <= MOST_SCORED:

@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Info
 from monitor.metrics.histogram import BatchHistogram
 from monitor.policy import ACTION_NAMES, VERDICT_NAMES
 from monitor.scoring.baseline import SIGNALS, Baseline, Signal
+from monitor.scoring.scores import REASON_NAMES
 
 __all__ = ["OUTCOMES", "ServingMetrics"]
 
@@ -81,6 +82,13 @@ class ServingMetrics:
             registry=registry,
         )
         self._actions = [actions.labels(action) for action in ACTION_NAMES]
+        unlike = Counter(
+            "evenhand_unlike_rows",
+            "Rows unlike the training rows, whose verdict is unknown, by reason.",
+            ("reason",),
+            registry=registry,
+        )
+        self._unlike = [unlike.labels(name) for name in REASON_NAMES[1:]]
         self._signals = {
             signal: self._registered(
                 BatchHistogram(f"evenhand_{signal}", _WORDS[signal], ("attribute",), bounds)
@@ -177,6 +185,7 @@ class ServingMetrics:
         self,
         verdicts: NDArray[np.int8],
         actions: NDArray[np.int8],
+        reasons: NDArray[np.int64],
         signals: dict[str, dict[Signal, NDArray[np.floating]]],
         named: Sequence[tuple[int, str]],
     ) -> None:
@@ -185,6 +194,7 @@ class ServingMetrics:
         Args:
             verdicts: `Verdict` codes, `[n, a]`.
             actions: `Action` codes, `[n]`.
+            reasons: `Reason` of each row, `[n]`.
             signals: Values `[n]` by attribute and signal; the log of prediction sensitivity.
             named: Rows whose request ids may be shown as exemplars, and the ids.
         """
@@ -192,6 +202,9 @@ class ServingMetrics:
             self._actions, np.bincount(actions, minlength=len(ACTION_NAMES)), strict=True
         ):
             action.inc(int(count))
+        counts = np.bincount(reasons, minlength=len(REASON_NAMES))[1:]
+        for unlike, count in zip(self._unlike, counts, strict=True):
+            unlike.inc(int(count))
         for index, name in enumerate(self.attributes):
             counts = np.bincount(verdicts[:, index], minlength=len(VERDICT_NAMES))
             for verdict, count in zip(self._verdicts[name], counts, strict=True):

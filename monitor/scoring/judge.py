@@ -22,6 +22,7 @@ from monitor.scoring.baseline import Baseline, Signal
 from monitor.scoring.counterfactual import TransportMaps
 from monitor.scoring.counterfactual.draws import MOST_DRAWS
 from monitor.scoring.first_layer import first_layer
+from monitor.scoring.input_check import InputCheck
 from monitor.scoring.kernel import Kernel, Target, load_kernel, matching_targets
 from monitor.scoring.sensitivity import Sensitivity
 
@@ -74,7 +75,7 @@ class Judge:
                 match the manifest.
         """
         manifest = bundle.manifest
-        for name in ("status.pt2", "maps.npz", "baseline.npz", "drift.npz"):
+        for name in ("status.pt2", "maps.npz", "inputs.npz", "baseline.npz", "drift.npz"):
             if name not in bundle.files:
                 raise BundleError(
                     f"the bundle has no {name}, which scoring needs; create the bundle with "
@@ -95,6 +96,9 @@ class Judge:
             spec=manifest,
             logit_spread=spread,
             first_layer=first_layer(classifier),
+            inputs=InputCheck.from_npz(
+                bundle.files["inputs.npz"], manifest.width, len(manifest.one_hot_groups)
+            ),
         )
         _check_scores(sensitivity)
         drift = DriftReference.from_npz(bundle.files["drift.npz"])
@@ -122,7 +126,7 @@ class Judge:
         return f"compiled code, for torch {self.kernel.target.torch} on {self.kernel.target.level}"
 
     def scores(self, features: torch.Tensor) -> Scores:
-        """Scores of n predictions, for features `[n, d]` in float32.
+        """Scores of n predictions, for features `[n, d]` in float32; NaN for unlike rows.
 
         Raises:
             ValueError: The features are not a float32 tensor of that shape.
@@ -132,6 +136,8 @@ class Judge:
     def joint(self, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Result of `Sensitivity.joint`, by compiled code if there is a kernel.
 
+        Rows unlike the training rows have no scores but the logit: NaN.
+
         Raises:
             ValueError: The features are not a float32 tensor `[n, d]`.
         """
@@ -139,9 +145,11 @@ class Judge:
         # getattr, since a caller may pass a numpy array or a list.
         if getattr(features, "dtype", None) != torch.float32 or features.shape[1:] != (width,):
             raise ValueError(_wrong_features(features, width))
-        if self.kernel is None or len(features) == 0:
-            return self.sensitivity.in_parts(self.sensitivity.joint, features)
-        return self.sensitivity.in_parts(self.kernel.joint, features)
+        compiled = self.kernel is not None and len(features) > 0
+        joint = self.kernel.joint if compiled else self.sensitivity.joint  # type: ignore[union-attr]
+        packed, contributions = self.sensitivity.in_parts(joint, features)
+        self.sensitivity.columns.mask_unlike(packed.numpy())
+        return packed, contributions
 
     def p_values(
         self, scores: Scores, attribute: str, *, signal: Signal = "expected_change"

@@ -111,6 +111,7 @@ class Scorer:
     """Predicts, scores and applies policy. One caller at a time.
 
     Attributes:
+        columns: Columns of the scores.
         seconds: Time that the last batch took, from the start of `score` to the end of
             `apply_policy`.
     """
@@ -119,10 +120,10 @@ class Scorer:
         self._judge, self._policy = judge, policy
         self._classifier, self._baseline = judge.classifier, judge.baseline
         spec = self._classifier.spec
-        self._columns = judge.sensitivity.columns
-        self._flips = [c.flip_probability for c in self._columns.attributes.values()]
+        self.columns = judge.sensitivity.columns
+        self._flips = [c.flip_probability for c in self.columns.attributes.values()]
         self._signals = [
-            (name, rule.signal, self._columns.attributes[name].of_signal(rule.signal))
+            (name, rule.signal, self.columns.attributes[name].of_signal(rule.signal))
             for name, rule in policy.rules.items()
         ]
         self._forward = _forward(self._classifier.module)
@@ -223,7 +224,7 @@ class Scorer:
         packed, contributions = self._judge.joint(torch.from_numpy(features))
         scores = packed.float().numpy()
         if self._output_in_pass:
-            output = scores[:, self._columns.logit].reshape(len(scores), *self._output_shape)
+            output = scores[:, self.columns.logit].reshape(len(scores), *self._output_shape)
         else:
             with torch.inference_mode():
                 output = _as_output(self._forward(torch.from_numpy(features)))

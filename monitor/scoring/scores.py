@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -18,13 +19,33 @@ if TYPE_CHECKING:
     from monitor.scoring.baseline import Signal
 
 __all__ = [
+    "FIRST_OF_REASON",
+    "REASON_NAMES",
     "AttributeColumns",
     "AttributeScores",
     "Predictions",
+    "Reason",
     "ScoreColumns",
     "Scores",
     "Signals",
 ]
+
+
+class Reason(IntEnum):
+    """Why a row is unlike the training rows, and has no scores; the largest of several."""
+
+    NONE = 0
+    COMBINATION = 1
+    RANGE = 2
+    VALUE = 3
+    ONE_HOT = 4
+    NOT_FINITE = 5
+
+
+# Names by number.
+REASON_NAMES = tuple(reason.name.lower() for reason in Reason)
+# First code of each reason; codes are whole numbers that float32 represents exactly.
+FIRST_OF_REASON = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,21 +76,24 @@ class ScoreColumns:
     Attributes:
         logit: Column of the logit.
         signed_margin: Column of the signed margin.
-        boundary_distance: Column of the distance to the decision boundary.
+        unlike: Column of the code of why a row is unlike the training rows.
+        boundary_distance: Column of the distance to the decision boundary, the first of the scores
+            that such rows do not have.
         attributes: Columns of every protected attribute, by name.
         width: Number of columns, w.
     """
 
     logit: int = 0
     signed_margin: int = 1
-    boundary_distance: int = 2
+    unlike: int = 2
+    boundary_distance: int = 3
     attributes: Mapping[str, AttributeColumns]
     width: int
 
     @classmethod
     def of(cls, groups: Mapping[str, int]) -> Self:
         """Columns for protected attributes, from their numbers of groups in manifest order."""
-        start, attributes = 3, {}
+        start, attributes = 4, {}
         for name, count in groups.items():
             stop = start + 4 + count
             attributes[name] = AttributeColumns(
@@ -81,6 +105,17 @@ class ScoreColumns:
             )
             start = stop
         return cls(attributes=attributes, width=start)
+
+    def reasons(self, scores: NDArray[np.floating]) -> NDArray[np.int64]:
+        """`Reason` of each row of scores `[n, w]`, `[n]`; none where nothing was scored."""
+        codes: NDArray[np.int64] = np.nan_to_num(scores[:, self.unlike]).astype(np.int64)
+        return codes // FIRST_OF_REASON
+
+    def mask_unlike(self, scores: NDArray[np.floating]) -> None:
+        """Set the scores of rows unlike the training rows to NaN, in place; the logit stays."""
+        unlike = scores[:, self.unlike] > 0
+        if unlike.any():
+            scores[unlike, self.boundary_distance :] = np.nan
 
     def unpacked(
         self,
@@ -108,6 +143,7 @@ class ScoreColumns:
             logit=columns[self.logit],
             signed_margin=columns[self.signed_margin],
             boundary_distance=columns[self.boundary_distance] if has_distance else None,
+            unlike=columns[self.unlike],
             attributes=attributes,
             missing=missing,
         )
@@ -117,7 +153,7 @@ class ScoreColumns:
 class AttributeScores:
     """Scores of n predictions for one protected attribute.
 
-    NaN where a score is unknown, as for a row with a feature that is not a finite number.
+    NaN where a score is unknown, as for a row unlike the training rows.
 
     Attributes:
         posterior: P(group | x) by the status model, `[n, k]`.
@@ -173,6 +209,8 @@ class Scores:
         logit: f(x), not shifted, `[n]`.
         signed_margin: f(x) − logit(τ), `[n]`.
         boundary_distance: |signed margin| / ‖∇f‖, `[n]`; None where no gradient can be taken.
+        unlike: Code of why a row is unlike the training rows, `[n]`; 0 if it is not. See
+            `InputCheck.codes`.
         attributes: Scores of every protected attribute, by name.
         missing: Reason why some scores are None; empty if none is.
     """
@@ -180,14 +218,16 @@ class Scores:
     logit: Tensor
     signed_margin: Tensor
     boundary_distance: Tensor | None
+    unlike: Tensor
     attributes: Mapping[str, AttributeScores]
     missing: str
 
     @property
     def predictions(self) -> Predictions:
         """Input of the drift watch, in the order of the rows."""
+        margin = self.signed_margin.double().numpy()
         return Predictions(
-            margin=self.signed_margin.double().numpy(),
+            margin=np.where(self.unlike.numpy() > 0, np.nan, margin),
             attributes={
                 name: Signals(
                     hard_flips=own.hard_flips.double().numpy(),

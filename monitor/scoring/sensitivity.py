@@ -20,12 +20,13 @@ from torch.nn.functional import softplus
 from monitor.errors import first_line
 from monitor.scoring.counterfactual import LayerWeight, TransportMaps, row_uniforms
 from monitor.scoring.counterfactual.draws import spread_draws
-from monitor.scoring.scores import ScoreColumns, Scores
+from monitor.scoring.scores import FIRST_OF_REASON, Reason, ScoreColumns, Scores
 
 if TYPE_CHECKING:
     from monitor.bundle.manifest import BundleSpec
     from monitor.scoring.counterfactual.transport import Transported
     from monitor.scoring.first_layer import FirstLayer
+    from monitor.scoring.input_check import InputCheck
 
 __all__ = ["Joint", "Sensitivity", "against_others", "gradient_of"]
 
@@ -55,6 +56,7 @@ class Sensitivity:
         logit_spread: Standard deviation of f on the training rows, without wild rows.
         first_layer: The classifier split after its first linear layer, if it begins with one; the
             layer's output is then computed once for a row and all its counterfactuals.
+        inputs: What training rows look like; None to accept all rows of finite numbers.
         missing: Reason why the classifier or the status model has no gradient; empty if both have
             one.
         width: Number of features, d.
@@ -67,6 +69,7 @@ class Sensitivity:
     spec: BundleSpec
     logit_spread: float
     first_layer: FirstLayer | None = None
+    inputs: InputCheck | None = None
     missing: str = field(init=False)
     width: int = field(init=False)
     columns: ScoreColumns = field(init=False)
@@ -110,9 +113,11 @@ class Sensitivity:
         """All scores of n predictions, for features `[n, d]`.
 
         Returns:
-            Scores `[n, w]`: logit, signed margin, boundary distance; for every attribute log
-            prediction sensitivity, flip probability, hard flips, expected change, posterior. And
-            contributions `[n, a, d]`. Scores that cannot be computed are zero.
+            Scores `[n, w]`: logit, signed margin, code of `InputCheck.codes`, boundary distance;
+            for every attribute log prediction sensitivity, flip probability, hard flips, expected
+            change, posterior. And contributions `[n, a, d]`. Scores that cannot be computed are
+            zero. Rows unlike the training rows have scores here; `ScoreColumns.mask_unlike` sets
+            them to NaN.
         """
         # Gradients are needed even if the caller has disabled them.
         with torch.inference_mode(mode=False), torch.enable_grad():
@@ -125,11 +130,12 @@ class Sensitivity:
         f = f.detach()
         shifted = self.shifted(f)
         logits = self.status(tracked)
-        # A row with a feature that is not finite has no scores but the classifier's own logit.
+        # A row with a feature that is not finite has none of these scores.
         known = torch.isfinite(tracked.detach()).all(1)
         # Keeps the boundary distance finite where the gradient is zero.
         norm = gradient.square().sum(1).sqrt().clamp_min(1e-30)
-        columns, contributions = [f, shifted, shifted.abs() / norm], []
+        columns = [f, shifted, self._unlike(tracked.detach(), known), shifted.abs() / norm]
+        contributions = []
         for attribute, head in self._heads.items():
             own = logits[:, head]
             log_ps, shares = self._gradient_scores(tracked, known, own, f, gradient)
@@ -137,9 +143,17 @@ class Sensitivity:
             flips = self._counterfactuals(tracked.detach(), hidden, attribute, posterior, shifted)
             columns += [log_ps, *flips, *posterior.unbind(1)]
             contributions.append(shares)
-        packed = torch.stack([column.to(f.dtype) for column in columns], 1)
-        packed = torch.cat([packed[:, :2], torch.where(known[:, None], packed[:, 2:], math.nan)], 1)
+        # A type that represents the codes of `_unlike` exactly.
+        kind = torch.promote_types(f.dtype, torch.float32)
+        packed = torch.stack([column.to(kind) for column in columns], 1)
+        packed = torch.cat([packed[:, :3], torch.where(known[:, None], packed[:, 3:], math.nan)], 1)
         return packed, torch.stack(contributions, 1)
+
+    def _unlike(self, features: Tensor, known: Tensor) -> Tensor:
+        """Code of why each row is unlike the training rows, `[n]`."""
+        if self.inputs is not None:
+            return self.inputs.codes(features)
+        return torch.where(known, 0.0, float(Reason.NOT_FINITE * FIRST_OF_REASON))
 
     def unpacked(self, packed: Tensor, contributions: Tensor) -> Scores:
         """Result of `joint` by name; columns are views."""

@@ -1,10 +1,10 @@
 """The columns of the log, for analysts and audits.
 
 Per prediction: request_id, row, time; the features, or raw inputs, by name; score (the probability
-of class 1), logit, decision (0 or 1), boundary_distance; per protected attribute
-prediction_sensitivity_…, flip_probability_…, expected_change_…, p_value_…, verdict_…; action.
-Model, version, date and hour are in the path. A protected attribute that is itself a feature is
-stored with the outcomes instead.
+of class 1), logit, decision (0 or 1), boundary_distance, unknown_reason (why the row is unlike the
+training rows and has no other scores); per protected attribute prediction_sensitivity_…,
+flip_probability_…, expected_change_…, p_value_…, verdict_…; action. Model, version, date and hour
+are in the path. A protected attribute that is itself a feature is stored with the outcomes instead.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TIME = pa.timestamp("us", tz="UTC")
 WORD = pa.dictionary(pa.int32(), pa.string())
 SIGNALS = ("prediction_sensitivity", "flip_probability", "expected_change", "p_value", "verdict")
 _ROW_NAMES = ("request_id", "row", "time")
-_RESULT_NAMES = ("score", "logit", "decision", "boundary_distance")
+_RESULT_NAMES = ("score", "logit", "decision", "boundary_distance", "unknown_reason")
 _IN_PATH = ("model", "version", "date", "hour")
 # Columns that a window adds when it is read.
 _IN_WINDOWS = ("stratum_rows",)
@@ -136,7 +136,7 @@ class TrafficColumns:
         fields += [(column.name, column.type) for column in self.features]
         fields += [(ENCODED_REQUEST, pa.bool_())] if self.raw else []
         fields += [("score", pa.float32()), ("logit", pa.float32()), ("decision", pa.int8())]
-        fields += [("boundary_distance", pa.float32())]
+        fields += [("boundary_distance", pa.float32()), ("unknown_reason", WORD)]
         for attribute in self.attributes:
             fields += [(f"{signal}_{attribute}", _TYPES[signal]) for signal in SIGNALS]
         return pa.schema([*fields, ("action", WORD)])

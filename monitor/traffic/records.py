@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from monitor.bundle.encoding import MISSING, NOT_LISTED
 from monitor.policy import ACTION_NAMES, VERDICT_NAMES, Action
+from monitor.scoring.scores import REASON_NAMES, Reason
 from monitor.traffic.columns import SIGNALS, TIME, WORD, FeatureColumn, TrafficColumns
 from monitor.traffic.privacy import FeatureGuard, Pseudonyms
 from monitor.traffic.segment import Records
@@ -32,6 +33,7 @@ _IDS = struct.Struct("<II")
 _MISSING = -1
 _SIGNALS_PER_ATTRIBUTE = 3
 _VERDICTS, _ACTIONS = pa.array(VERDICT_NAMES), pa.array(ACTION_NAMES)
+_REASONS = pa.array(REASON_NAMES)
 
 
 class TrafficEncoder:
@@ -56,7 +58,7 @@ class TrafficEncoder:
             own = scores.attributes[name]
             used += [own.log_prediction_sensitivity, own.flip_probability, own.expected_change]
         self._score_columns = np.array(used, np.intp)
-        self._margin = scores.signed_margin
+        self._columns = scores
 
     def payload(
         self, batch: Sequence[Waiting], features: NDArray[np.float32], result: ScoringResult
@@ -81,7 +83,8 @@ class TrafficEncoder:
             rows["p_values"] = np.nan
         else:
             rows["scores"] = result.scores[:, self._score_columns]
-            rows["decision"] = _decisions(result.scores[:, self._margin])
+            rows["decision"] = _decisions(result.scores[:, self._columns.signed_margin])
+            rows["reason"] = self._columns.reasons(result.scores)
             rows["p_values"] = result.p_values
         rows["verdicts"] = _MISSING if result.verdicts is None else result.verdicts
         rows["action"] = Action.NONE if result.actions is None else result.actions
@@ -170,6 +173,7 @@ def _row_dtype(columns: TrafficColumns) -> np.dtype[np.void]:
         ("p_values", "<f8", (attributes,)),
         ("verdicts", "i1", (attributes,)),
         ("decision", "i1", ()),
+        ("reason", "i1", ()),
         ("action", "i1", ()),
     ]
     if columns.raw:
@@ -206,12 +210,13 @@ def _score_arrays(rows: NDArray[np.void], columns: TrafficColumns) -> list[pa.Ar
     logit = scores[:, 0].astype(np.float64)
     with np.errstate(over="ignore"):
         probability = 1 / (1 + np.exp(-logit))
-    decision = rows["decision"]
+    decision, reason = rows["decision"], rows["reason"]
     arrays = [
         _numbers(probability.astype(np.float32)),
         _numbers(scores[:, 0]),
         pa.array(decision.copy(), mask=decision == _MISSING),
         _numbers(scores[:, 1]),
+        _dictionary_column(np.where(reason == Reason.NONE, _MISSING, reason), _REASONS),
     ]
     for index in range(len(columns.attributes)):
         first = 2 + _SIGNALS_PER_ATTRIBUTE * index

@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 import httpx
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -20,7 +21,7 @@ from monitor.drift.reference import DetectorId
 from monitor.errors import BundleError, ConfigError, ServeError
 from monitor.server import Server
 from monitor.wire import evenhand_pb2, evenhand_pb2_grpc
-from tests.serving import ATTRIBUTES, PEOPLE, config, running, served
+from tests.serving import ATTRIBUTES, PEOPLE, WORLD, config, running, served
 
 ROWS = PEOPLE.features[:300].copy()
 
@@ -74,6 +75,41 @@ def test_both_transports_return_the_scores_of_the_library(lending, library):
         assert np.allclose(flips.reshape(300, 2)[:, index], expected, atol=1e-5)
         sensitivity = library.attributes[name].log_prediction_sensitivity.exp().numpy()
         assert np.allclose(together.signals["sensitivity"][name], sensitivity, rtol=1e-4)
+
+
+def test_rows_unlike_the_training_rows_are_unknown_for_a_stated_reason(lending, tmp_path):
+    wrong = ROWS[:40].copy()
+    wrong[:, 0] = 1e7
+    reason = f"range: {WORLD.features[0].name}"
+
+    async def use(server: Server):
+        async with client(server) as endpoint:
+            for start in range(0, 300, 50):
+                await endpoint.predict(ROWS[start : start + 50])
+            server.stream.flush()
+            before = server.drift.share("sex").share
+            result = await endpoint.predict(wrong)
+            server.stream.flush()
+            seen, after = server.drift.seen, server.drift.share("sex").share
+        async with rest(server) as http:
+            text = (await http.get("/metrics")).text
+        return result, text, before, after, seen
+
+    result, text, before, after, seen = served(lending, use, traffic={"path": tmp_path / "log"})
+    assert result.parameters["evenhand_unknown_reason"] == reason
+    assert result.unknown_reasons == (reason,) * 40
+    assert not [name for name in result.parameters if "flip_probability" in name]
+    assert set(result.verdicts["sex"]) == {"unknown"}
+    assert np.isfinite(result.output).all()
+    assert 'evenhand_unlike_rows_total{reason="range"} 40.0' in text
+    assert 'evenhand_unlike_rows_total{reason="one_hot"} 0.0' in text
+    assert after == before
+    assert seen == 340
+    table = pq.read_table(tmp_path / "log").to_pydict()
+    assert [r for r in table["unknown_reason"] if r is not None] == ["range"] * 40
+    assert table["decision"].count(None) == 0
+    unlike = [i for i, reason in enumerate(table["unknown_reason"]) if reason]
+    assert {table["flip_probability_sex"][i] for i in unlike} == {None}
 
 
 def test_metrics_count_requests_and_predictions(lending):

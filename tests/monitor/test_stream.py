@@ -75,10 +75,11 @@ def test_results_do_not_depend_on_the_batch_size(judge, result, size):
         for code, verdict in enumerate(("within", "unknown", "above")):
             counted = value("evenhand_verdicts_total", {"attribute": name, "verdict": verdict})
             assert counted == (result.verdicts[:, index] == code).sum()
-        assert value("evenhand_flip_probability_count", {"attribute": name}) == 600
+        known = int((result.verdicts[:, index] != Verdict.UNKNOWN).sum())
+        assert value("evenhand_flip_probability_count", {"attribute": name}) == known
         column = judge.sensitivity.columns.attributes[name].expected_change
         total = value("evenhand_expected_change_sum", {"attribute": name})
-        assert total == pytest.approx(result.scores[:, column].sum(dtype=float), rel=1e-5)
+        assert total == pytest.approx(np.nansum(result.scores[:, column], dtype=float), rel=1e-5)
     assert value("evenhand_actions_total", {"action": "observe"}) == result.called.any(1).sum()
 
 

@@ -108,8 +108,10 @@ def test_verify_checks_the_scoring_files(user_files, fitted, tmp_path):
     bundle = fitted[1]
     write_bundle(tmp_path / "good", bundle.manifest, bundle.files)
     result = evenhand("bundle", "verify", tmp_path / "good")
-    assert "scores by sex, ethnicity, with a baseline of 2,400 rows" in result.stdout
-    for name, flaw in {"maps.npz": b"x", "baseline.npz": b"x"}.items():
+    rows = len(Judge.load(bundle, warn=False).baseline.scores["sex"]["expected_change"])
+    assert 2_380 <= rows <= 2_400
+    assert f"scores by sex, ethnicity, with a baseline of {rows:,} rows" in result.stdout
+    for name, flaw in {"maps.npz": b"x", "inputs.npz": b"x", "baseline.npz": b"x"}.items():
         write_bundle(tmp_path / name, bundle.manifest, {**bundle.files, name: flaw})
         result = evenhand("bundle", "verify", tmp_path / name)
         assert result.exit_code == 2

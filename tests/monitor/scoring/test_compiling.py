@@ -16,6 +16,7 @@ from monitor.bundle.classifier import load_classifier
 from monitor.errors import KernelError
 from monitor.scoring.compiling import compile_kernel
 from monitor.scoring.kernel import Kernel, Target, load_kernel
+from monitor.scoring.scores import FIRST_OF_REASON, Reason
 from monitor.scoring.sensitivity import Sensitivity
 from monitor.scoring.status_model import StatusModel
 from tests.families import FAMILIES, PEOPLE, loaded, seeded, sensitivity, spec
@@ -144,7 +145,10 @@ def test_rows_with_nan_have_the_same_nan_scores_with_and_without_a_kernel(pair):
     (result, contributions), (expected, _) = kernel.joint(rows), uncompiled.joint(rows)
     assert torch.equal(result.isnan(), expected.isnan())
     assert contributions[:24].isnan().all()
-    assert result[:24, 2:].isnan().all()
+    assert result[:24, uncompiled.columns.boundary_distance :].isnan().all()
+    codes = result[:, uncompiled.columns.unlike]
+    assert torch.equal(codes, expected[:, uncompiled.columns.unlike])
+    assert (codes[:24] >= Reason.NOT_FINITE * FIRST_OF_REASON).all()
     assert not result[24:].isnan().any()
 
 

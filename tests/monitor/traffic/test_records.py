@@ -11,13 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monitor.policy import Verdict
+from monitor.scoring.scores import FIRST_OF_REASON, Reason
 from monitor.traffic.columns import FeatureColumn, TrafficColumns, Treatment
 from monitor.traffic.privacy import FeatureGuard, Pseudonyms
 from monitor.traffic.records import TrafficEncoder, hours, traffic_table
 from monitor.traffic.settings import FeatureTreatment
 from tests.spooling import (
-    _SCORES,
     COLUMNS,
+    SCORES,
     LoggedRequest,
     encoder,
     join_records,
@@ -77,13 +78,22 @@ def test_scores_verdicts_and_actions_are_in_their_columns():
         verdicts=np.array([[Verdict.ABOVE], [Verdict.UNKNOWN], [Verdict.WITHIN]], np.int8),
         actions=np.array([2, 0, 4], np.int8),
     )
-    result.scores[:, [2, 3, 4, 6]] = [[7, 0, 0.5, 0.75], [np.nan] * 4, [0, np.log(3), 1, 2]]
+    own = SCORES.attributes["sex"]
+    used = [SCORES.boundary_distance, own.log_prediction_sensitivity, own.flip_probability]
+    used += [own.expected_change, SCORES.unlike]
+    code = Reason.RANGE * FIRST_OF_REASON + 3
+    result.scores[:, used] = [
+        [7, 0, 0.5, 0.75, 0],
+        [*[np.nan] * 4, code],
+        [0, np.log(3), 1, 2, 0],
+    ]
     batch: Any = [LoggedRequest("r", 0, logits.reshape(-1, 1))]
     data = encoder().payload(batch, logits.reshape(-1, 1), result)
     decoded = traffic_table(join_records(record(data, 3)), COLUMNS).to_pydict()
     assert decoded["score"] == pytest.approx([1 / (1 + np.exp(-2)), 1 / (1 + np.exp(1)), 0.5])
     assert decoded["decision"] == [1, 0, 1]
     assert decoded["boundary_distance"] == [7, None, 0]
+    assert decoded["unknown_reason"] == [None, "range", None]
     assert decoded["prediction_sensitivity_sex"] == pytest.approx([1, None, 3])
     assert decoded["flip_probability_sex"] == [0.5, None, 1]
     assert decoded["expected_change_sex"] == [0.75, None, 2]
@@ -103,7 +113,13 @@ def test_a_prediction_without_scores_has_only_logit_score_and_decision():
     assert decoded["score"] == [pytest.approx(1 / (1 + np.exp(-2))), None]
     assert decoded["decision"] == [1, None]
     assert decoded["action"] == ["none", "none"]
-    for name in ("boundary_distance", "p_value_sex", "verdict_sex", "expected_change_sex"):
+    for name in (
+        "boundary_distance",
+        "unknown_reason",
+        "p_value_sex",
+        "verdict_sex",
+        "expected_change_sex",
+    ):
         assert decoded[name] == [None, None]
 
 
@@ -134,7 +150,7 @@ def test_features_are_written_by_their_treatment():
     names = Pseudonyms(b"a key of sixteen bytes or more")
     configured = {"age": FeatureTreatment(treatment="bucket", width=10)}
     guard = FeatureGuard(columns, configured, names)
-    made = TrafficEncoder(columns, _SCORES, guard, names, None)  # type: ignore[arg-type]
+    made = TrafficEncoder(columns, SCORES, guard, names, None)  # type: ignore[arg-type]
     rows = np.array([[47, 3, 99, 1200], [50, 4, 99, 800], [9, 3, 99, 0]], np.float32)
     batch: Any = [LoggedRequest("r1", 0, rows[:1]), LoggedRequest("r2", 0, rows[1:])]
     data = made.payload(batch, rows, scored_batch(rows[:, 0]))
