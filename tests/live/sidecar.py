@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from monitor import Judge
 from monitor.wire import open_inference_pb2 as wire
+from tests.serving import without_model
 
 __all__ = ["METHOD", "MODEL", "VERSION", "Fitted", "Sidecar", "request_of", "sidecar", "start"]
 
@@ -83,8 +84,8 @@ class Sidecar:
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
     def metric(self, series: str) -> float:
-        """Value of a series of `/metrics`, identified by its name and labels."""
-        for line in httpx.get(f"{self.url}/metrics").text.splitlines():
+        """Value of a series of `/metrics`, identified by its name and labels except `model`."""
+        for line in without_model(httpx.get(f"{self.url}/metrics").text).splitlines():
             name, _, value = line.rpartition(" ")
             if name == series:
                 return float(value)
