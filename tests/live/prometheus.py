@@ -105,7 +105,7 @@ def prometheus(folder: Path, targets: list[str], rules: Mapping[str, Any]) -> It
     (folder / "rules.yaml").write_text(yaml.safe_dump(dict(rules)))
     with socket.create_server(("127.0.0.1", 0)) as free:
         port: int = free.getsockname()[1]
-    command = [
+    command: list[str | Path] = [
         executable("prometheus"),
         f"--config.file={folder / 'config.yaml'}",
         f"--storage.tsdb.path={folder / 'data'}",

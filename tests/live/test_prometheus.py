@@ -12,13 +12,12 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-import torch
 import yaml
 
 from monitor import Client
 from monitor.client import EndpointError
 from tests.live.prometheus import Prometheus, PrometheusUnavailableError, executable, prometheus
-from tests.live.sidecar import MODEL, Fitted, Sidecar, sidecar
+from tests.live.sidecar import MODEL, Fitted, Sidecar, often_flipping, sidecar
 
 pytestmark = pytest.mark.live
 
@@ -49,12 +48,10 @@ def monitored(uncompiled: Fitted, tmp_path_factory: pytest.TempPathFactory) -> I
         "traffic": {"path": str(home / "log")},
         "outcomes": {"path": str(home / "outcomes")},
     }
-    scores = uncompiled.judge.scores(torch.from_numpy(uncompiled.rows))
-    order = np.argsort(-scores.attributes["sex"].flip_probability.numpy(), kind="stable")
     with sidecar(uncompiled, home, config) as running:
         send_ordinary_requests(running, uncompiled.rows)
         with Client(running.grpc, model=MODEL) as client:
-            client.predict(uncompiled.rows[order[:900]])
+            client.predict(often_flipping(uncompiled, 900))
         assert running.metric_reaches(ALARM, 1)
         yield running
 
