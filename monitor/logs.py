@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["set_up_logs", "without_values"]
 
-# Packages whose debug messages are logged at level debug.
+# Packages whose messages are logged from log.level on; those of others from log.libraries on.
 _OWN = ("monitor", "offline_audit")
 _FIELDS = ("asctime", "levelname", "name", "message")
 
@@ -28,7 +28,7 @@ def set_up_logs(config: LogConfig) -> None:
     """Log to stderr as the config says, replacing the handlers that exist."""
     handler = logging.StreamHandler(sys.stderr)
     formatter: logging.Formatter
-    if config.format == "json":
+    if config.format == "json" or (config.format == "auto" and not sys.stderr.isatty()):
         formatter = JsonFormatter(
             _FIELDS,
             rename_fields={"asctime": "time", "levelname": "level", "name": "logger"},
@@ -39,22 +39,26 @@ def set_up_logs(config: LogConfig) -> None:
     formatter.default_time_format = "%Y-%m-%dT%H:%M:%S"
     formatter.default_msec_format = "%s.%03dZ"
     handler.setFormatter(formatter)
-    # The handler's level too: some libraries set levels of their own loggers.
     handler.setLevel(config.level.upper())
-    handler.addFilter(_not_debug_of_a_library)
-    handler.addFilter(_cut_values)
     root = logging.getLogger()
+    root.setLevel(config.libraries.upper())
+    # The handler rejects them too: some libraries set levels of their own loggers.
+    handler.addFilter(_OfLibraries(root.level))
+    handler.addFilter(_cut_values)
     root.handlers[:] = [handler]
-    root.setLevel(max(logging.INFO, handler.level))
     for package in _OWN:
         logging.getLogger(package).setLevel(handler.level)
-    # Its start-up messages repeat those of the sidecar.
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
 
 
-def _not_debug_of_a_library(record: logging.LogRecord) -> bool:
-    """Reject debug messages of libraries, which are many and may quote values."""
-    return record.levelno >= logging.INFO or record.name.partition(".")[0] in _OWN
+class _OfLibraries(logging.Filter):
+    """Rejects messages of other packages below a level: they are many, and may quote values."""
+
+    def __init__(self, level: int) -> None:
+        super().__init__()
+        self._level = level
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.levelno >= self._level or record.name.partition(".")[0] in _OWN
 
 
 def _cut_values(record: logging.LogRecord) -> bool:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 import torch
 from prometheus_client import (
-    CollectorRegistry,
     GCCollector,
     PlatformCollector,
     ProcessCollector,
@@ -32,7 +31,7 @@ from monitor.logs import without_values
 from monitor.metadata import ModelCard, server_version
 from monitor.metrics.drift_gauges import DriftGauges
 from monitor.metrics.log_counters import LogCounters
-from monitor.metrics.serving import ServingMetrics
+from monitor.metrics.serving import ModelRegistry, ServingMetrics
 from monitor.pipeline import Pipeline
 from monitor.policy import Action, Policy
 from monitor.response import ResponseBuilder
@@ -227,7 +226,8 @@ class Server:
             _LOG.warning("no metrics for %s: metrics.max_attributes is %d", names[most:], most)
         # Series of creation times are not used here, and double the number of series.
         disable_created_metrics()  # type: ignore[no-untyped-call]
-        return ServingMetrics(CollectorRegistry(), names[:most])
+        registry = ModelRegistry(self.bundle.manifest.model.name)
+        return ServingMetrics(registry, names[:most])
 
     def _show(self, metrics: ServingMetrics) -> None:
         manifest, kernel = self.bundle.manifest, self.judge.kernel

@@ -300,8 +300,15 @@ class LogConfig(Settings):
     level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Lowest level that is logged."
     )
-    format: Literal["json", "text"] = Field(
-        "json", description="One JSON object per line, or plain text."
+    format: Literal["auto", "json", "text"] = Field(
+        "auto",
+        description="`json`: one JSON object per line. `text`: plain text. `auto`: text if stderr "
+        "is a terminal, otherwise JSON.",
+    )
+    libraries: Literal["info", "warning", "error"] = Field(
+        "warning",
+        description="Lowest level of messages of other packages that are logged, if `level` is not "
+        "higher. Their debug messages, which may quote values, are never logged.",
     )
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from monitor.drift.wording import below_bound, description
+from monitor.drift.wording import below_bound, bound_fields, description, fields
 from monitor.errors import NotFoundError
 from monitor.logs import without_values
 from monitor.policy import Action, Verdict
@@ -136,22 +136,29 @@ class Stream:
         self._drift.update(self._columns.unpacked(packed).predictions)
         for alarm in self._drift.alarms:
             if self._logged_alarms.get(alarm.watcher) != alarm.cause:
-                self._logged_alarms[alarm.watcher] = alarm.cause
-                _LOG.warning(
-                    "drift alarm: %s of %s at prediction %d, likely %s: %s",
-                    *(alarm.watcher.kind, alarm.watcher.attribute or "all", alarm.at, alarm.cause),
-                    self.description(alarm),
-                    extra={
-                        "detector": alarm.watcher.kind,
-                        "attribute": alarm.watcher.attribute,
-                        "cause": alarm.cause,
-                        "pages": alarm.pages,
-                        "prediction": alarm.at,
-                    },
-                )
+                self._log_alarm(alarm, self._drift)
         if self._drift.seen >= self._compare_at:
             self._compare_at = self._drift.seen + _BOUND_EVERY
             self._compare_with_bounds(self._drift)
+
+    def _log_alarm(self, alarm: Alarm, drift: Drift) -> None:
+        """Log a new alarm, or the new cause of a known one."""
+        name, previous = alarm.watcher.attribute, self._logged_alarms.get(alarm.watcher)
+        self._logged_alarms[alarm.watcher] = alarm.cause
+        _LOG.warning(
+            "%s: %s of %s at prediction %d (likely cause: %s): %s",
+            "drift alarm" if previous is None else "new cause of a drift alarm",
+            *(alarm.watcher.kind, name or "all", alarm.at, alarm.cause),
+            self.description(alarm),
+            extra={
+                **fields(
+                    alarm,
+                    None if name is None else drift.reference.shares[name].share,
+                    None if name is None else drift.share(name),
+                ),
+                "previous_cause": previous,
+            },
+        )
 
     def _compare_with_bounds(self, drift: Drift) -> None:
         """Log every attribute once whose flip share is below its lower bound."""
@@ -159,7 +166,11 @@ class Stream:
             if name not in self._logged_bounds and drift.is_below_bound(name):
                 self._logged_bounds.add(name)
                 share, bound = drift.share(name), drift.share_bound(name)
-                _LOG.warning("%s", below_bound(name, share, bound))
+                _LOG.warning(
+                    "%s",
+                    below_bound(name, share, bound),
+                    extra=bound_fields(name, share, bound),
+                )
 
     def is_below_bound(self, attribute: str | None) -> bool:
         """Whether the flip share of an attribute is below its lower bound; false without one."""

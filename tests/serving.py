@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -27,6 +28,12 @@ SPEC = FitSpec(
         for attribute in WORLD.attributes
     ),
 )
+
+
+def without_model(metrics: str) -> str:
+    """Text of `/metrics` without the label `model`, which every series of evenhand has."""
+    label = 'model="lending"'
+    return re.sub(rf"{{{label}}}|(?<=[{{,]){label},|,{label}(?=}})", "", metrics)
 
 
 def config(bundle: Path, **parts: dict[str, Any]) -> Config:

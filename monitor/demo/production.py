@@ -85,9 +85,10 @@ def _withhold(console: Console, lender: Lender, out: Path) -> list[Predictions]:
         f"{of_withheld:.0%} of them would flip for the same person in another group, and "
         f"{of_others:.0%} of the others."
     )
-    share = figures['evenhand_flip_share_ratio{attribute="sex",window="all"}']
-    low = figures['evenhand_flip_share_low_ratio{attribute="sex",window="all"}']
-    high = figures['evenhand_flip_share_high_ratio{attribute="sex",window="all"}']
+    labels = '{attribute="sex",model="lending",window="all"}'
+    share, low, high = (
+        figures[f"evenhand_flip_share{end}_ratio{labels}"] for end in ("", "_low", "_high")
+    )
     console.print(
         f"The metrics at {sidecar.rest}/metrics estimate that {share:.1%} of decisions would flip "
         f"by sex (confidence band {low:.1%} to {high:.1%})."

@@ -1,4 +1,4 @@
-"""Alarms in words, for logs and responses: aggregates only, no data of a person."""
+"""Alarms in words and as fields, for logs and responses: aggregates only, no data of a person."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from monitor.drift.alarms import Alarm
     from monitor.drift.bound import ShareBound
     from monitor.drift.effect import Effect
-    from monitor.drift.share import FlipShare
+    from monitor.drift.share import Band, FlipShare
 
-__all__ = ["below_bound", "description", "group_names"]
+__all__ = ["below_bound", "bound_fields", "description", "fields", "group_names"]
 
 _CHANGES = {
     "covariates": "the population of requests has probably changed",
@@ -27,6 +27,14 @@ _OTHERS = {
     "margin": "scores have moved up or down",
     "status": "the population has changed in features that predict the group",
 }
+_SIGNALS = {
+    "share": "flip_share",
+    "change": "expected_change",
+    "margin": "margin",
+    "status": "status_posterior",
+}
+# Least number of predictions for a figure: fewer could describe one person.
+_LEAST = 10
 _CAUSES = {
     "covariates": "; the population of requests has probably changed",
     "treatment": "; the population shows no change",
@@ -42,6 +50,57 @@ def description(alarm: Alarm, groups: Sequence[str]) -> str:
     if ratios := _ratios(alarm.effect, groups):
         sentences.append(f"expected change in units of the baseline's, by likely group: {ratios}")
     return ". ".join(sentences)
+
+
+def fields(alarm: Alarm, baseline: float | None, share: FlipShare | None) -> dict[str, object]:
+    """An alarm as fields of a log record, with the flip share before and after.
+
+    Args:
+        alarm: The alarm.
+        baseline: Flip share of the baseline.
+        share: Flip share of the attribute; None for an alarm of no attribute.
+    """
+    shown: dict[str, object] = {
+        "detector": alarm.watcher.kind,
+        "attribute": alarm.watcher.attribute,
+        "signal": _SIGNALS[alarm.watcher.kind],
+        "cause": alarm.cause,
+        "pages": alarm.pages,
+        "prediction": alarm.at,
+    }
+    if share is None:
+        return shown
+    shown["baseline_flip_share"] = _rounded(baseline)
+    effect = alarm.effect
+    if effect is not None and effect.share is not None:
+        return shown | _share_fields("alarm", effect.n, effect.share, effect.band)
+    return shown | _share_fields("all", share.n, share.share, share.band)
+
+
+def bound_fields(attribute: str, share: FlipShare, bound: ShareBound) -> dict[str, object]:
+    """A flip share below its lower bound as fields of a log record."""
+    return {
+        "attribute": attribute,
+        **_share_fields("all", share.n, share.share, share.band),
+        "lower_bound": _rounded(bound.share),
+        "lower_bound_low": _rounded(bound.low),
+    }
+
+
+def _share_fields(window: str, n: int, share: float | None, band: Band) -> dict[str, object]:
+    known = share is not None and n >= _LEAST
+    low, high = band if known else (None, None)
+    return {
+        "flip_share_window": window,
+        "flip_share_predictions": n,
+        "flip_share": _rounded(share if known else None),
+        "flip_share_low": _rounded(low),
+        "flip_share_high": _rounded(high),
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
 
 
 def below_bound(attribute: str, share: FlipShare, bound: ShareBound) -> str:

@@ -1,4 +1,4 @@
-"""The drift watch as gauges, read when they are scraped."""
+"""The drift watch as metrics, read when they are scraped."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from prometheus_client import Metric
-from prometheus_client.metrics_core import GaugeMetricFamily
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    InfoMetricFamily,
+)
 from prometheus_client.registry import Collector
 
 from monitor.drift.reference import DetectorId
@@ -19,9 +23,10 @@ __all__ = ["DriftGauges"]
 
 
 class DriftGauges(Collector):
-    """Shares, evidence and alarms of a drift watch, as gauges.
+    """Shares, evidence and alarms of a drift watch.
 
-    The label `attribute` is empty for a detector that belongs to no attribute.
+    The label `attribute` is empty for a detector that belongs to no attribute. The cause of an
+    alarm may change, so it is no label of the alarm but has a series of its own.
     """
 
     def __init__(self, drift: Drift, attributes: Sequence[str], flush: Callable[[], None]) -> None:
@@ -34,9 +39,10 @@ class DriftGauges(Collector):
         yield from self._bounds()
         yield from self._evidence()
         yield from self._alarms()
-        yield GaugeMetricFamily(
+        yield CounterMetricFamily(
             "evenhand_drift_predictions",
-            "Predictions seen by the drift watch.",
+            "Predictions that the drift watch has counted, including those before a restart whose "
+            "state was saved.",
             self._drift.seen,
         )
 
@@ -44,26 +50,38 @@ class DriftGauges(Collector):
         labels = ("attribute", "window")
         share = GaugeMetricFamily(
             "evenhand_flip_share_ratio",
-            "Estimated share of decisions that would flip for at least one other group: over all "
-            "predictions, over the rolling window, since an alarm change, and in the baseline.",
+            "Estimated share of decisions that would change for the same person in at least one "
+            "other group: of all predictions, of the rolling window, since an alarm, and in the "
+            "baseline.",
+            labels=labels,
+        )
+        predictions = GaugeMetricFamily(
+            "evenhand_flip_share_predictions",
+            "Number of predictions that a flip share is computed from.",
             labels=labels,
         )
         low, high = (
             GaugeMetricFamily(
                 f"evenhand_flip_share_{end}_ratio",
-                f"{words} end of the confidence sequence of the flip share.",
+                f"{words} end of the confidence band of the flip share.",
                 labels=labels,
             )
             for end, words in (("low", "Lower"), ("high", "Upper"))
         )
         for name in self._attributes:
             flip_share = self._drift.share(name)
-            baseline = self._drift.reference.shares[name].share
-            for window, mean, band in (
-                ("all", flip_share.share, flip_share.band),
-                ("rolling", flip_share.rolling_share, flip_share.rolling_band),
-                ("baseline", baseline, flip_share.baseline),
+            sums = self._drift.reference.shares[name]
+            for window, n, mean, band in (
+                ("all", flip_share.n, flip_share.share, flip_share.band),
+                (
+                    "rolling",
+                    flip_share.rolling_n,
+                    flip_share.rolling_share,
+                    flip_share.rolling_band,
+                ),
+                ("baseline", sums.count, sums.share, flip_share.baseline),
             ):
+                predictions.add_metric((name, window), n)
                 if mean is not None:
                     share.add_metric((name, window), mean)
                 low.add_metric((name, window), band.low)
@@ -72,27 +90,28 @@ class DriftGauges(Collector):
             effect, labels_of = raised.effect, (raised.watcher.attribute or "", "alarm")
             if effect is None or effect.share is None or labels_of[0] not in self._attributes:
                 continue
+            predictions.add_metric(labels_of, effect.n)
             share.add_metric(labels_of, effect.share)
             low.add_metric(labels_of, effect.band.low)
             high.add_metric(labels_of, effect.band.high)
-        yield from (share, low, high)
+        yield from (share, predictions, low, high)
 
     def _bounds(self) -> Iterable[Metric]:
         bound = GaugeMetricFamily(
             "evenhand_flip_share_lower_bound_ratio",
-            "Estimated lower bound on the flip share, which the rates of decisions by likely group "
-            "imply for any maps.",
+            "Estimated share of decisions that at least must flip, given the rates of decisions by "
+            "likely group.",
             labels=("attribute", "window"),
         )
         low = GaugeMetricFamily(
             "evenhand_flip_share_lower_bound_low_ratio",
-            "Lower end of the confidence sequence of the lower bound on the flip share.",
+            "Lower end of the confidence band of the lower bound on the flip share.",
             labels=("attribute", "window"),
         )
         below = GaugeMetricFamily(
             "evenhand_flip_share_below_bound",
-            "1 if the band of the flip share is entirely below the lower end of its lower bound: "
-            "the flip share is not established.",
+            "1 if the flip share contradicts the rates of decisions: its band is entirely below "
+            "its lower bound.",
             labels=("attribute",),
         )
         for name in self._attributes:
@@ -107,17 +126,18 @@ class DriftGauges(Collector):
         labels = ("detector", "attribute")
         log_sr = GaugeMetricFamily(
             "evenhand_drift_log_sr",
-            "Log of the Shiryaev-Roberts statistic of a change detector.",
+            "Evidence that scores have changed, on a log scale: the log of the Shiryaev-Roberts "
+            "statistic.",
             labels=labels,
         )
         log_e = GaugeMetricFamily(
             "evenhand_drift_log_e_value",
-            "Log of a change detector's test martingale.",
+            "Log of a detector's e-value against no change since its start.",
             labels=labels,
         )
-        unusable = GaugeMetricFamily(
+        unusable = CounterMetricFamily(
             "evenhand_drift_unusable_predictions",
-            "Predictions without a finite score since the start of the detector.",
+            "Predictions that a detector ignored because their score is not a number.",
             labels=labels,
         )
         for watcher, evidence in self._drift.evidence.items():
@@ -128,34 +148,39 @@ class DriftGauges(Collector):
         yield from (log_sr, log_e, unusable)
         yield GaugeMetricFamily(
             "evenhand_drift_log_sr_bound",
-            "Log of the Shiryaev-Roberts statistic at which a detector raises an alarm.",
+            "Value of evenhand_drift_log_sr at which a detector raises an alarm.",
             math.log(self._drift.run_length),
         )
 
     def _alarms(self) -> Iterable[Metric]:
         alarm = GaugeMetricFamily(
             "evenhand_drift_alarm",
-            "1 for every unacknowledged alarm, with its likely cause. An alarm shows change; only "
-            "those that page show that more decisions depend on a group.",
-            labels=("detector", "attribute", "cause"),
+            "1 while a detector has an unacknowledged alarm. An alarm shows a change, which need "
+            "not be unfair; evenhand_drift_page shows that more decisions depend on a group.",
+            labels=("detector", "attribute"),
+        )
+        likely = InfoMetricFamily(
+            "evenhand_drift_alarm_cause",
+            "Likely cause of an unacknowledged alarm, which may change while the alarm stays.",
+            labels=("detector", "attribute"),
         )
         page = GaugeMetricFamily(
             "evenhand_drift_page",
-            "1 if the flip share of the attribute has risen: an unacknowledged alarm share, or an "
-            "alarm change with the cause treatment.",
+            "1 while an unacknowledged alarm shows that more decisions depend on the group than in "
+            "the baseline.",
             labels=("attribute",),
         )
         latched = {raised.watcher: raised for raised in self._drift.alarms}
         watchers = [DetectorId("share", name) for name in self._drift.reference.shares]
         for watcher in (*watchers, *self._drift.evidence):
             if (labels_of := self._labels(watcher)) is not None:
-                raised = latched.get(watcher)
-                cause = "" if raised is None else raised.cause
-                alarm.add_metric((*labels_of, cause), float(raised is not None))
+                alarm.add_metric(labels_of, float(watcher in latched))
+                if watcher in latched:
+                    likely.add_metric(labels_of, {"cause": latched[watcher].cause})
         paging = {raised.watcher.attribute for raised in latched.values() if raised.pages}
         for name in self._attributes:
             page.add_metric((name,), float(name in paging))
-        yield from (alarm, page)
+        yield from (alarm, likely, page)
 
     def _labels(self, watcher: DetectorId) -> tuple[str, str] | None:
         """Labels of a watcher; None if its attribute has no series."""

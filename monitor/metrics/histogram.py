@@ -25,14 +25,28 @@ class _Series:
 
 
 class BatchHistogram(Collector):
-    """Like the histogram of prometheus_client, which observes one value at a time under a lock."""
+    """Like the histogram of prometheus_client, which observes one value at a time under a lock.
+
+    Args:
+        name: Name of the metric.
+        documentation: Help string.
+        labels: Names of the labels.
+        bounds: Upper bounds of the buckets, ascending.
+        series: Values of the labels of series that exist before their first value.
+    """
 
     def __init__(
-        self, name: str, documentation: str, labels: Sequence[str], bounds: Sequence[float]
+        self,
+        name: str,
+        documentation: str,
+        labels: Sequence[str],
+        bounds: Sequence[float],
+        *,
+        series: Iterable[tuple[str, ...]] = (),
     ) -> None:
         self._name, self._documentation, self._labels = name, documentation, tuple(labels)
         self._bounds = np.array(bounds)
-        self._series: dict[tuple[str, ...], _Series] = {}
+        self._series = {values: _Series(len(bounds) + 1) for values in series}
 
     def observe(self, values: Float, *labels: str, named: Sequence[tuple[int, str]] = ()) -> None:
         """Observe values; NaN is ignored.

@@ -32,29 +32,32 @@ class LogCounters(Collector):
             spool = self._traffic.spool
             yield _counter("traffic_rows", "Rows written to the traffic log.", spool.appender.rows)
             yield _lost(
-                "traffic", "Rows missing from the traffic log, by cause.", self._traffic.lost
+                "traffic", "Rows that are missing from the traffic log.", self._traffic.lost
             )
             yield _counter(
                 "traffic_late_writes",
-                "Writes to the traffic log that took longer than traffic.max_write_seconds.",
+                "Writes to the traffic log that took longer than traffic.max_write_seconds; "
+                "responses did not wait for them.",
                 self._traffic.late,
             )
             yield _counter(
                 "traffic_removed_rows",
-                "Rows in the oldest files of the traffic log, evicted because of the disk quota.",
+                "Rows in the oldest files of the traffic log, removed to keep the disk quota.",
                 spool.removed_rows,
             )
             yield from _storage_metrics("traffic", spool)
         if self._outcomes is not None:
             yield self._recorded(self._outcomes)
-            yield _lost("outcomes", "Outcomes missing from the log, by cause.", self._outcomes.lost)
+            yield _lost(
+                "outcomes", "Outcomes that are missing from their log.", self._outcomes.lost
+            )
             yield from _storage_metrics("outcomes", self._outcomes.spool)
 
     @staticmethod
     def _recorded(outcomes: OutcomeLog) -> Metric:
         family = CounterMetricFamily(
             "evenhand_outcomes",
-            "Outcomes by source and result.",
+            "Outcomes of predictions that were sent to the sidecar, by source and result.",
             labels=("source", "result"),
         )
         for source in get_args(Source):
@@ -75,20 +78,25 @@ def _lost(log: str, words: str, lost: Counter[Cause]) -> Metric:
 
 
 def _storage_metrics(log: str, spool: Spool) -> Iterable[Metric]:
+    words = {"traffic": "the traffic log", "outcomes": "the log of outcomes"}[log]
     yield GaugeMetricFamily(
-        f"evenhand_{log}_bytes", "Bytes in the local folder of the log.", spool.appender.used
+        f"evenhand_{log}_bytes",
+        f"Bytes in the local folder of {words}.",
+        spool.appender.used,
     )
     yield GaugeMetricFamily(
-        f"evenhand_{log}_max_bytes", "Disk quota of the local folder of the log.", spool.max_bytes
+        f"evenhand_{log}_max_bytes",
+        f"Disk quota of the local folder of {words}.",
+        spool.max_bytes,
     )
     yield GaugeMetricFamily(
         f"evenhand_{log}_segments_waiting",
-        "Closed segments of the log that wait for compaction to Parquet.",
+        f"Closed segments of {words} that wait to be converted to Parquet.",
         spool.waiting,
     )
     compactions = CounterMetricFamily(
         f"evenhand_{log}_compactions",
-        "Attempts to compact a segment of the log to Parquet.",
+        f"Attempts to convert a segment of {words} to Parquet.",
         labels=("outcome",),
     )
     compactions.add_metric(("ok",), spool.compacted)
@@ -96,6 +104,6 @@ def _storage_metrics(log: str, spool: Spool) -> Iterable[Metric]:
     yield compactions
     yield _counter(
         f"{log}_sync_failures",
-        "Failed calls of fsync.",
+        f"Failed attempts to write {words} through to the disk (fsync).",
         spool.appender.sync_failures,
     )

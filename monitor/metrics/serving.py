@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import version
 
 import numpy as np
 from numpy.typing import NDArray
-from prometheus_client import CollectorRegistry, Counter, Gauge, Info
+from prometheus_client import CollectorRegistry, Counter, Gauge, Info, Metric
 
 from monitor.metrics.histogram import BatchHistogram
+from monitor.metrics.signals import WORDS, BaselineSummaries, shown
 from monitor.policy import ACTION_NAMES, VERDICT_NAMES
 from monitor.scoring.baseline import SIGNALS, Baseline, Signal
 from monitor.scoring.scores import REASON_NAMES
 
-__all__ = ["OUTCOMES", "ServingMetrics"]
+__all__ = ["OUTCOMES", "ModelRegistry", "ServingMetrics"]
 
 # Outcomes of a request.
 OUTCOMES = (
@@ -31,12 +32,30 @@ _BOUNDS: dict[Signal, tuple[float, ...]] = {
     "flip_probability": (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
     "prediction_sensitivity": tuple(10.0**power for power in range(-12, 1)),
 }
-_WORDS: dict[Signal, str] = {
-    "expected_change": "Largest expected change of the classifier's logit over the other groups.",
-    "flip_probability": "Probability that the decision flips for at least one other group.",
-    "prediction_sensitivity": "Prediction sensitivity (Definition 3.2 of the paper).",
-}
-_QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
+
+
+class ModelRegistry(CollectorRegistry):
+    """A registry that adds the label `model` to every series of evenhand.
+
+    It is added at a scrape, so that no metric can lack it and counting does not pay for it.
+
+    Args:
+        model: Name of the served model.
+    """
+
+    def __init__(self, model: str) -> None:
+        super().__init__()
+        self._model = model
+
+    def collect(self) -> Iterable[Metric]:
+        """All metric families; those of the process itself keep their labels."""
+        for family in super().collect():
+            if family.name.startswith("evenhand_"):
+                family.samples = [
+                    sample._replace(labels={"model": self._model, **sample.labels})
+                    for sample in family.samples
+                ]
+            yield family
 
 
 class ServingMetrics:
@@ -51,20 +70,23 @@ class ServingMetrics:
         self.registry, self.attributes = registry, tuple(attributes)
         requests = Counter(
             "evenhand_requests",
-            "Requests for predictions, by transport and outcome.",
+            "Requests for predictions by outcome.",
             ("transport", "outcome"),
             registry=registry,
         )
         self._requests = {(d, o): requests.labels(d, o) for d in _TRANSPORTS for o in OUTCOMES}
         self._seconds = self._registered(
             BatchHistogram(
-                "evenhand_request_seconds",
+                "evenhand_request_duration_seconds",
                 "Time from the arrival of a request to its response.",
                 ("transport",),
                 _SECONDS,
+                series=[(transport,) for transport in _TRANSPORTS],
             )
         )
-        self._predictions = Counter("evenhand_predictions", "Rows predicted.", registry=registry)
+        self._predictions = Counter(
+            "evenhand_predictions", "Predictions, one per row of a request.", registry=registry
+        )
         verdicts = Counter(
             "evenhand_verdicts",
             "Predictions by verdict: how their score compares with the baseline.",
@@ -77,7 +99,7 @@ class ServingMetrics:
         }
         actions = Counter(
             "evenhand_actions",
-            "Predictions by the action of policy.",
+            "Predictions by what policy did with them.",
             ("action",),
             registry=registry,
         )
@@ -91,35 +113,49 @@ class ServingMetrics:
         self._unlike = [unlike.labels(name) for name in REASON_NAMES[1:]]
         self._signals = {
             signal: self._registered(
-                BatchHistogram(f"evenhand_{signal}", _WORDS[signal], ("attribute",), bounds)
+                BatchHistogram(
+                    f"evenhand_{signal}",
+                    f"Predictions by {WORDS[signal]}.",
+                    ("attribute",),
+                    bounds,
+                    series=[(name,) for name in self.attributes],
+                )
             )
             for signal, bounds in _BOUNDS.items()
         }
         self._batch_rows = self._registered(
-            BatchHistogram("evenhand_batch_rows", "Rows per batch.", (), _ROWS)
+            BatchHistogram(
+                "evenhand_batch_rows",
+                "Rows per batch; concurrent requests share a batch.",
+                (),
+                _ROWS,
+                series=[()],
+            )
         )
         self._added_seconds = self._registered(
             BatchHistogram(
-                "evenhand_added_seconds",
-                "Time to score a batch beyond the classifier's forward pass, which is measured at "
-                "the start of the sidecar.",
+                "evenhand_scoring_overhead_seconds",
+                "Time that scoring a batch takes in addition to the classifier's own prediction, "
+                "whose time is measured at the start of the sidecar.",
                 (),
                 tuple(bound / 10 for bound in _SECONDS),
+                series=[()],
             )
         )
         self.faults = Counter(
             "evenhand_monitoring_faults",
-            "Batches whose monitoring failed; policy.on_fault defines their action.",
+            "Batches that could not be scored because of an error in the sidecar.",
             registry=registry,
         )
         self.not_scored = Counter(
-            "evenhand_not_judged",
-            "Rows without scores, because async_rows was reached or monitoring failed.",
+            "evenhand_unscored_predictions",
+            "Predictions that were returned but not scored, because too many waited for scoring or "
+            "scoring failed.",
             registry=registry,
         )
         self.state_saves = Counter(
             "evenhand_drift_state_saves",
-            "Attempts to save the state of the drift watch.",
+            "Attempts to save the state of the drift watch to its file.",
             ("outcome",),
             registry=registry,
         )
@@ -133,7 +169,9 @@ class ServingMetrics:
     def register_in_flight(self, count: Callable[[], int]) -> None:
         """Register the gauge of requests in flight."""
         gauge = Gauge(
-            "evenhand_requests_in_flight", "Requests without a response.", registry=self.registry
+            "evenhand_requests_in_flight",
+            "Requests that have arrived and have no response yet.",
+            registry=self.registry,
         )
         gauge.set_function(count)
 
@@ -141,25 +179,23 @@ class ServingMetrics:
         """Register the versions, the bundle and the kernel."""
         build = {name: version(name) for name in ("evenhand", "torch", "grpcio")}
         for name, words, values in (
-            ("build", "Versions of evenhand, torch and grpcio.", build),
-            ("bundle", "The served bundle.", bundle),
-            ("kernel", "The code that scores predictions.", kernel),
+            ("build", "Versions of evenhand and of the libraries that it runs on.", build),
+            (
+                "bundle",
+                "The model and the bundle that are served, and when they are scored.",
+                bundle,
+            ),
+            (
+                "kernel",
+                "Whether compiled code scores predictions, and for which processor.",
+                kernel,
+            ),
         ):
             Info(f"evenhand_{name}", words, registry=self.registry).info(values)
 
     def register_baseline(self, baseline: Baseline) -> None:
-        """Register the quantiles of the baseline, to compare with the histograms of the stream."""
-        gauge = Gauge(
-            "evenhand_baseline_quantile",
-            "Quantiles of the signals in the baseline.",
-            ("attribute", "signal", "quantile"),
-            registry=self.registry,
-        )
-        for name in self.attributes:
-            for signal, scores in baseline.scores[name].items():
-                for quantile, value in zip(_QUANTILES, _quantiles(scores), strict=True):
-                    shown = np.exp(value) if signal == "prediction_sensitivity" else value
-                    gauge.labels(name, signal, f"{quantile:g}").set(float(shown))
+        """Register the baseline's distributions, to compare with the histograms of the stream."""
+        self.registry.register(BaselineSummaries(baseline, self.attributes))
 
     def count_request(self, transport: str, outcome: str, seconds: float) -> None:
         """Count one request."""
@@ -212,9 +248,7 @@ class ServingMetrics:
         for name, by_signal in signals.items():
             for signal in SIGNALS:
                 if signal in by_signal:
-                    values = by_signal[signal]
-                    if signal == "prediction_sensitivity":
-                        values = np.exp(values.astype(np.float64))
+                    values = shown(signal, by_signal[signal])
                     self._signals[signal].observe(values, name, named=named)
 
     def flush(self) -> None:
@@ -238,10 +272,3 @@ class ServingMetrics:
     def _registered(self, histogram: BatchHistogram) -> BatchHistogram:
         self.registry.register(histogram)
         return histogram
-
-
-def _quantiles(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    # Scores are sorted; no interpolation, since some logs are −∞.
-    indices = np.minimum((np.array(_QUANTILES) * len(scores)).astype(int), len(scores) - 1)
-    quantiles: NDArray[np.float64] = scores[indices]
-    return quantiles

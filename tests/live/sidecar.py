@@ -16,13 +16,25 @@ from typing import Any
 
 import httpx
 import numpy as np
+import torch
 import yaml
 from numpy.typing import NDArray
 
 from monitor import Judge
 from monitor.wire import open_inference_pb2 as wire
+from tests.serving import without_model
 
-__all__ = ["METHOD", "MODEL", "VERSION", "Fitted", "Sidecar", "request_of", "sidecar", "start"]
+__all__ = [
+    "METHOD",
+    "MODEL",
+    "VERSION",
+    "Fitted",
+    "Sidecar",
+    "often_flipping",
+    "request_of",
+    "sidecar",
+    "start",
+]
 
 MODEL, VERSION = "lending", "3"
 METHOD = "/inference.GRPCInferenceService/ModelInfer"
@@ -83,8 +95,8 @@ class Sidecar:
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
     def metric(self, series: str) -> float:
-        """Value of a series of `/metrics`, identified by its name and labels."""
-        for line in httpx.get(f"{self.url}/metrics").text.splitlines():
+        """Value of a series of `/metrics`, identified by its name and labels except `model`."""
+        for line in without_model(httpx.get(f"{self.url}/metrics").text).splitlines():
             name, _, value = line.rpartition(" ")
             if name == series:
                 return float(value)
@@ -152,6 +164,13 @@ def _ports(process: subprocess.Popen[bytes], err: Path) -> tuple[str, str]:
             return match[1], match[2]
         time.sleep(0.05)
     raise AssertionError(f"the sidecar did not start: {err.read_text()[-2000:]}")
+
+
+def often_flipping(fitted: Fitted, n: int) -> NDArray[np.float32]:
+    """Rows whose decisions are most likely to flip by sex, which raise alarms, `[n, d]`."""
+    scores = fitted.judge.scores(torch.from_numpy(fitted.rows))
+    flips = scores.attributes["sex"].flip_probability.numpy()
+    return fitted.rows[np.argsort(-flips, kind="stable")[:n]]
 
 
 def request_of(

@@ -168,11 +168,11 @@ def test_drift_detection_continues_after_a_restart(fitted, tmp_path):
         with sidecar(fitted, tmp_path / str(round_), config) as serving:
             before = 400 * round_
             assert f"{before} predictions so far" in serving.err.read_text()
-            assert serving.metric("evenhand_drift_predictions") == before
+            assert serving.metric("evenhand_drift_predictions_total") == before
             with grpc.insecure_channel(serving.grpc) as channel:
                 data = request_of(fitted.rows[:count]).SerializeToString()
                 channel.unary_unary(METHOD)(data, timeout=30)
-            assert serving.metric_reaches("evenhand_drift_predictions", before + count)
+            assert serving.metric_reaches("evenhand_drift_predictions_total", before + count)
             assert serving.log == ""
 
 

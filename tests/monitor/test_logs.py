@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
 import json
 import logging
 import re
+import sys
 import time
 
 import pytest
@@ -39,14 +41,14 @@ def test_an_exception_is_described_by_its_type_and_location():
 
 def test_lines_are_json_objects_without_traceback_and_message_of_an_exception(capsys):
     set_up_logs(LogConfig())
-    logging.getLogger("some.library").info("plain %d", 3)
+    logging.getLogger("some.library").warning("plain %d", 3)
     try:
         fail()
     except ValueError:
         logging.getLogger("some.library").exception("it failed")
     first, second = map(json.loads, capsys.readouterr().err.splitlines())
     assert (first["level"], first["logger"], first["message"]) == (
-        *("INFO", "some.library"),
+        *("WARNING", "some.library"),
         "plain 3",
     )
     assert second["message"].startswith("it failed: ValueError at monitor/test_logs.py:")
@@ -61,16 +63,58 @@ def test_format_and_level_are_those_of_the_config(capsys):
     assert line.endswith("WARNING loud")
 
 
+LIBRARIES = ("grpc._cython", "uvicorn.error", "pyarrow", "numba.core", "matplotlib.font_manager")
+
+
+@pytest.fixture
+def noisy():
+    """Loggers of libraries that set their own level to debug."""
+    loggers = [logging.getLogger(name) for name in LIBRARIES]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.DEBUG)
+    yield loggers
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
+
+
+@pytest.mark.parametrize("libraries", ["info", "warning", "error"])
 @pytest.mark.parametrize("level", ["debug", "info", "warning", "error"])
-def test_debug_messages_of_libraries_are_never_logged(capsys, level):
-    set_up_logs(LogConfig(level=level))
-    noisy = logging.getLogger("noisy.library")
-    noisy.setLevel(logging.DEBUG)
-    noisy.debug("x = 1234.5")
-    logging.getLogger("monitor.stream").debug("our own")
-    err = capsys.readouterr().err
-    assert "1234" not in err
-    assert ("our own" in err) == (level == "debug")
+def test_messages_of_libraries_are_logged_from_their_own_level_on(capsys, noisy, level, libraries):
+    set_up_logs(LogConfig(level=level, libraries=libraries))
+    names = ("debug", "info", "warning", "error")
+    for logger in (*noisy, logging.getLogger("monitor.stream")):
+        for number in range(1, 5):
+            logger.log(10 * number, "x is %d", 1234)
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    own = [line["level"].lower() for line in lines if line["logger"] == "monitor.stream"]
+    assert own == list(names[names.index(level) :])
+    least = max(names.index(level), names.index(libraries))
+    for logger in noisy:
+        shown = [line["level"].lower() for line in lines if line["logger"] == logger.name]
+        assert shown == list(names[least:])
+
+
+def test_by_default_libraries_log_warnings_only_even_at_level_debug(capsys, noisy):
+    set_up_logs(LogConfig(level="debug"))
+    for logger in noisy:
+        logger.debug("x = 1234.5")
+        logger.info("x = 1234.5")
+    assert capsys.readouterr().err == ""
+
+
+def test_the_log_is_text_on_a_terminal_and_json_elsewhere(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for stream, is_json in ((Terminal(), False), (io.StringIO(), True)):
+        monkeypatch.setattr(sys, "stderr", stream)
+        set_up_logs(LogConfig())
+        logging.getLogger("monitor").warning("loud")
+        (line,) = stream.getvalue().splitlines()
+        assert line.startswith("{") == is_json
+        assert is_json or line.endswith("Z WARNING loud")
 
 
 @pytest.mark.parametrize("form", ["json", "text"])
@@ -79,7 +123,7 @@ def test_times_are_in_utc_and_say_so(capsys, form, monkeypatch):
     time.tzset()
     try:
         set_up_logs(LogConfig(format=form))
-        logging.getLogger("x").info("now")
+        logging.getLogger("x").warning("now")
     finally:
         monkeypatch.undo()
         time.tzset()

@@ -12,7 +12,9 @@ from prometheus_client.openmetrics.exposition import generate_latest
 
 from monitor import Bundle, Drift, Judge
 from monitor.batching import Waiting
+from monitor.drift.alarms import Alarm
 from monitor.drift.reference import DetectorId
+from monitor.drift.wording import fields
 from monitor.errors import NotFoundError
 from monitor.metrics.serving import ServingMetrics
 from monitor.policy import Policy, Verdict
@@ -151,6 +153,9 @@ def test_a_share_below_its_bound_is_logged_once_without_values_of_people(judge, 
     assert len(lines) == 1
     assert "the flip share of sex is not established: 0.0% of decisions" in lines[0]
     assert "at least 100.0% would (at least " in lines[0]
+    (record,) = (r for r in caplog.records if "not established" in r.getMessage())
+    assert (record.attribute, record.flip_share) == ("sex", 0)
+    assert record.flip_share_high < record.lower_bound_low < record.lower_bound == 1
 
 
 def test_alarms_are_logged_and_acknowledged(judge, result, caplog):
@@ -166,10 +171,65 @@ def test_alarms_are_logged_and_acknowledged(judge, result, caplog):
     assert "drift alarm: change of sex" in caplog.text
     (line,) = (record for record in caplog.records if "change of sex" in record.getMessage())
     alarm = next(alarm for alarm in stream.alarms if alarm.watcher == change)
-    fields = {"detector": "change", "attribute": "sex", "prediction": alarm.at, "pages": False}
-    assert fields.items() <= vars(line).items()
+    assert alarm.effect is not None
+    expected = {
+        "detector": "change",
+        "attribute": "sex",
+        "signal": "expected_change",
+        "prediction": alarm.at,
+        "pages": False,
+        "previous_cause": None,
+        "baseline_flip_share": round(alarm.effect.baseline, 4),
+        "flip_share_window": "alarm",
+        "flip_share_predictions": alarm.effect.n,
+        "flip_share": round(alarm.effect.share or 0, 4),
+    }
+    assert expected.items() <= vars(line).items()
+    assert line.flip_share_low <= line.flip_share <= line.flip_share_high
     assert line.cause in ("unclear", "model", "treatment", "covariates")
+    assert f"(likely cause: {line.cause})" in line.getMessage()
     stream.acknowledge(change)
     assert change not in {alarm.watcher for alarm in stream.alarms}
     with pytest.raises(NotFoundError, match="no such alarm"):
         stream.acknowledge(change)
+
+
+def test_a_new_cause_is_logged_as_the_new_cause_of_the_same_alarm(judge, result, caplog):
+    drift = Drift.start(
+        judge.drift, bundle_digest="d", run_length=1e4, rng=np.random.default_rng(4)
+    )
+    columns = judge.sensitivity.columns.attributes["sex"]
+    biased = result.scores.copy()
+    biased[:, columns.expected_change] += 100
+    biased[:, columns.hard_flips] = 1
+
+    async def run() -> None:
+        stream = Stream(judge.sensitivity.columns, drift, None, has_gradient=True, exemplars=False)
+        for start in range(0, 600, 50):
+            stream._watch([biased[start : start + 50]])
+
+    asyncio.run(run())
+    records = [r for r in caplog.records if getattr(r, "signal", "") == "expected_change"]
+    first, second = (r for r in records if r.attribute == "sex")
+    assert (first.cause, first.previous_cause) == ("unclear", None)
+    assert (second.cause, second.previous_cause, second.pages) == ("treatment", "unclear", True)
+    assert first.prediction == second.prediction
+    assert second.getMessage().startswith("new cause of a drift alarm: change of sex at prediction")
+    assert second.baseline_flip_share < second.flip_share == 1
+
+
+@pytest.mark.parametrize("n", [5, 10])
+def test_shares_of_few_predictions_are_not_logged(judge, result, n):
+    drift = new_drift(judge)
+    drift.update(judge.scores(torch.from_numpy(ROWS[:n])).predictions)
+    alarm = Alarm(
+        watcher=DetectorId("status", "sex"), at=n, value=9.0, cause="covariates", decides_at=n
+    )
+    shown = fields(alarm, 0.1, drift.share("sex"))
+    assert (shown["flip_share_window"], shown["flip_share_predictions"]) == ("all", n)
+    shares = [shown[f"flip_share{end}"] for end in ("", "_low", "_high")]
+    assert (shares == [None] * 3) == (n < 10)
+    margin = Alarm(
+        watcher=DetectorId("margin", None), at=n, value=9.0, cause="unclear", decides_at=n
+    )
+    assert "flip_share" not in fields(margin, None, None)
