@@ -80,7 +80,7 @@ def measure(scale: Scale, say: Say) -> list[Claim]:
         say(f"compiling for {shape.name}")
         implementations = _implementations(subject, all_peers=not scale.small)
         say(f"timing {shape.name}")
-        timings[shape.name] = _time(subject, implementations, captum, rounds)
+        timings[shape.name] = time_batches(subject, implementations, captum, rounds)
     if not scale.small:
         for title, options in (
             ("two attributes", {"attributes": 2}),
@@ -89,7 +89,7 @@ def measure(scale: Scale, say: Say) -> list[Claim]:
             say(f"compiling for {title}")
             subject = make_subject(SMALL, **options)
             joint = {FORWARD: _forward(subject), COMPILED: _joint(subject), EAGER: _eager(subject)}
-            timings[f"{SMALL.name}, {title}"] = _time(subject, joint, None, rounds)
+            timings[f"{SMALL.name}, {title}"] = time_batches(subject, joint, None, rounds)
     repaired = _repaired(scale, say, rounds)
     Console().print(_table(timings | repaired))
     claims = _claims(timings, rounds, captum=captum is not None)
@@ -111,7 +111,7 @@ def _repaired(scale: Scale, say: Say, rounds: int) -> dict[str, dict[int, Timing
             UNREPAIRED: (_eager if scale is Scale.SMOKE else _joint)(without),
             REPAIRED: _joint(with_repair),
         }
-        timings[f"repaired maps, {title}"] = _time(without, passes, None, rounds)
+        timings[f"repaired maps, {title}"] = time_batches(without, passes, None, rounds)
     return timings
 
 
@@ -262,12 +262,13 @@ class _Captum:
         return float(self.process.stdout.readline())
 
 
-def _time(
+def time_batches(
     subject: KernelSubject,
     implementations: dict[str, Implementation],
     captum: _Captum | None,
     rounds: int,
 ) -> dict[int, Timing]:
+    """Time every implementation at every batch size, in alternating order."""
     timings = {}
     for batch in _BATCHES:
         rows = subject.rows[:batch].contiguous()

@@ -104,7 +104,7 @@ class InputCheck:
             members[index, [position[name] for name in group.features]] = 1
         related = _related(rows, np.flatnonzero(~flags))
         centre, whitening, limit = _distance(rows[:, related])
-        arrays = {
+        arrays: dict[str, NDArray[Any]] = {
             "low": low,
             "high": high,
             "origin": origin,

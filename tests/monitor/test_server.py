@@ -86,6 +86,7 @@ def test_rows_unlike_the_training_rows_are_unknown_for_a_stated_reason(lending, 
         async with client(server) as endpoint:
             for start in range(0, 300, 50):
                 await endpoint.predict(ROWS[start : start + 50])
+            assert server.drift is not None
             server.stream.flush()
             before = server.drift.share("sex").share
             result = await endpoint.predict(wrong)
