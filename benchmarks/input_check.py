@@ -1,8 +1,8 @@
 """Are wrong rows recognised as unlike the training rows, and ordinary rows not? And at what cost?
 
 `python -m benchmarks.input_check [--data DIR]`, on the lending world and on Adult, with numbers as
-they are and standardised. The kinds of errors are those of clients: columns in another order, numbers
-on another scale, categories encoded otherwise, values out of range.
+they are and standardised. The kinds of errors are those of clients: columns in another order,
+numbers on another scale, categories encoded otherwise, values out of range.
 """
 
 from __future__ import annotations
