@@ -21,8 +21,11 @@ from benchmarks.alarms import alarms
 from benchmarks.rival_scores import linear_change
 from benchmarks.subject import People, Society, Subject, fit_subject, train_classifier
 from monitor.fitting.bound import flip_share_bound
+from monitor.fitting.scored_rows import baseline_of
 from monitor.scoring.baseline import Signal
+from monitor.scoring.judge import signal_values
 from monitor.scoring.scores import Scores
+from monitor.settings import PolicyConfig
 
 __all__ = ["FLIP", "FLIP_KNOWING", "LIMIT", "LIMIT_KNOWING", "MARGIN", "Case", "judge"]
 
@@ -43,6 +46,7 @@ class Case:
         flips: Whether each decision truly flips, `[n]`.
         rankings: Scores by name, higher for likelier flips, `[n]` each; may be empty.
         flip_probability: Flip probability, `[n]`.
+        unusual: Whether the default policy finds a decision unusual, `[n]`.
         flip_share: Estimated share of decisions that flip.
         bound: Lower bound on the share for any map, from the groups' rates of decisions.
         false_alarms: Number of alarms on traffic like the baseline's, by signal and level.
@@ -52,6 +56,7 @@ class Case:
     flips: Bool
     rankings: dict[str, Floats]
     flip_probability: Floats
+    unusual: Bool
     flip_share: float
     bound: float
     false_alarms: dict[Signal, list[int]]
@@ -69,6 +74,17 @@ class Case:
         """True positive rate of a score at a false positive rate of 5%."""
         false, true, _ = roc_curve(self.flips, self.rankings[score])
         return float(np.interp(0.05, false, true))
+
+    @property
+    def by_rule(self) -> dict[str, Bool]:
+        """Which decisions are above by each rule of policy, with its default limits, `[n]`."""
+        likely_flip = self.flip_probability >= PolicyConfig().flip_probability
+        return {
+            "likely_flip": likely_flip,
+            "unusual": self.unusual,
+            "either": likely_flip | self.unusual,
+            "both": likely_flip & self.unusual,
+        }
 
     @property
     def brier_skill(self) -> float:
@@ -116,10 +132,18 @@ def judge(
             flips=subject.true_flips(fresh, attribute),
             rankings=ranking,
             flip_probability=_floats(own.flip_probability),
+            unusual=_unusual(before, scores, attribute),
             flip_share=float(own.hard_flips.mean()),
             bound=_bound(scores, fresh, attribute),
             false_alarms=alarms(before, scores, attribute),
         )
+
+
+def _unusual(before: Scores, scores: Scores, attribute: str) -> Bool:
+    policy, own = PolicyConfig(), scores.attributes[attribute]
+    values = signal_values(own)[policy.signal]
+    p_values = baseline_of(before).p_values(attribute, policy.signal, values)
+    return np.asarray(p_values <= policy.alpha)
 
 
 def _bound(scores: Scores, fresh: People, attribute: str) -> float:

@@ -113,6 +113,7 @@ def measure(scale: Scale, say: Say) -> list[Claim]:
     tables = (
         _ranking_table([*biased, *hard]),
         _probability_table([*biased, *hard, *fair]),
+        _rule_table([*biased, *hard, *fair]),
         _false_alarm_table([*biased, *fair], sizes),
         _change_table(changed),
     )
@@ -154,6 +155,19 @@ def _probability_table(cases: list[Case]) -> Table:
             f"{case.calibration_error(above=-1):.3f}",
             f"{case.calibration_error(above=0.1):.3f}",
         )
+    return table
+
+
+def _rule_table(cases: list[Case]) -> Table:
+    headings = ("rule", "true flips found", "false alarms", "of alarms, true flips")
+    title = "True flips found by the rules of policy, with default limits"
+    table = Table("setting: attribute", *headings, title=title)
+    for case in cases:
+        for rule, above in case.by_rule.items():
+            found, false = above[case.flips].mean(), above[~case.flips].mean()
+            precision = f"{case.flips[above].mean():.1%}" if above.any() else "none"
+            table.add_row(case.name, rule, f"{found:.1%}", f"{false:.2%}", precision)
+        table.add_section()
     return table
 
 

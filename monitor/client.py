@@ -35,7 +35,7 @@ _DTYPES = {"BOOL": "?", "FP16": "<f2", "FP32": "<f4", "FP64": "<f8"} | {
     for size in (1, 2, 4, 8)
 }
 # Outputs of a sidecar in mode `inline`: one value per row and protected attribute.
-_WORDS = ("decision", "action", "unknown_reason", "verdict")
+_WORDS = ("decision", "action", "unknown_reason", "verdict", "likely_flip", "unusual")
 _SIGNALS = ("sensitivity", "flip_probability", "expected_change", "p_value")
 
 
@@ -63,6 +63,9 @@ class Predictions:
         unknown_reasons: Why a row is unlike the training rows, such as `range: income`, for every
             row; empty for other rows and without inline monitoring.
         verdicts: Verdict of every row, by protected attribute; empty without inline monitoring.
+        likely_flip: Whether the decision likely flips for another group (`yes`, `no` or `unknown`),
+            for every row, by protected attribute; empty without inline monitoring.
+        unusual: Whether the score is unusual compared with the baseline, likewise.
         signals: Values `[n]` by name (`sensitivity`, `flip_probability`, `expected_change`,
             `p_value`) and protected attribute; empty without inline monitoring.
         parameters: Response parameters, by name.
@@ -74,6 +77,8 @@ class Predictions:
     actions: tuple[str, ...] = ()
     unknown_reasons: tuple[str, ...] = ()
     verdicts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    likely_flip: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unusual: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     signals: Mapping[str, Mapping[str, NDArray[np.floating]]] = field(default_factory=dict)
     parameters: Mapping[str, str] = field(default_factory=dict)
 
@@ -138,11 +143,9 @@ class _Endpoint:
             decisions=_texts(tensors.get("decision")),
             actions=_texts(tensors.get("action")),
             unknown_reasons=_texts(tensors.get("unknown_reason")),
-            verdicts={
-                name: _texts(tensors["verdict"][:, index])
-                for index, name in enumerate(self.attributes)
-                if "verdict" in tensors
-            },
+            verdicts=self._by_attribute(tensors.get("verdict")),
+            likely_flip=self._by_attribute(tensors.get("likely_flip")),
+            unusual=self._by_attribute(tensors.get("unusual")),
             signals={
                 signal: {name: tensors[signal][:, i] for i, name in enumerate(self.attributes)}
                 for signal in _SIGNALS
@@ -150,6 +153,12 @@ class _Endpoint:
             },
             parameters=parameters,
         )
+
+    def _by_attribute(self, tensor: NDArray[Any] | None) -> dict[str, tuple[str, ...]]:
+        """Texts of a tensor `[n, a]` by protected attribute."""
+        if tensor is None:
+            return {}
+        return {name: _texts(tensor[:, index]) for index, name in enumerate(self.attributes)}
 
 
 class Client:

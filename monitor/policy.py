@@ -1,6 +1,9 @@
 """Policy: verdicts and actions from the p-values and flip probabilities of predictions.
 
-It uses sensitivity only, never the predicted group of a person.
+Two statements are made about a prediction and a protected attribute. *Likely flip*, in absolute
+terms: its flip probability reaches a limit. *Unusual*, relative to the baseline: few calibration
+rows have such a score. A rule combines them into the verdict; by default either is enough. Policy
+uses sensitivity only, never the predicted group of a person.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ Float = NDArray[np.float64]
 
 
 class Verdict(IntEnum):
-    """Comparison of a score with the baseline, in order of severity.
+    """Whether the rule of a protected attribute is met (`ABOVE`), in order of severity.
 
     The codes are used in arrays and in segments of the traffic log, the names (`VERDICT_NAMES`) in
     responses, metrics and Parquet files.
@@ -78,13 +81,15 @@ class PolicyResult:
     """Verdicts and actions of n predictions for a protected attributes.
 
     Attributes:
-        verdicts: `Verdict` codes, `[n, a]`.
-        called: Whether the attribute calls for its action, `[n, a]`.
+        likely_flip: Whether the decision likely flips for another group, `[n, a]`.
+        unusual: Whether the score is unusual compared with the baseline, `[n, a]`.
+        verdicts: `Verdict` codes, `[n, a]`. Where one is `UNKNOWN`, both statements are false.
         actions: Most severe `Action` that an attribute calls for, `[n]`.
     """
 
+    likely_flip: NDArray[np.bool_]
+    unusual: NDArray[np.bool_]
     verdicts: NDArray[np.int8]
-    called: NDArray[np.bool_]
     actions: NDArray[np.int8]
 
 
@@ -94,7 +99,6 @@ class Policy:
     Attributes:
         config: Configuration of the policy.
         rules: Rule of every protected attribute, by name.
-        uses_flips: Whether any rule uses flip probabilities.
     """
 
     def __init__(self, config: PolicyConfig, attributes: Sequence[str]) -> None:
@@ -110,9 +114,8 @@ class Policy:
         self._bound = np.array([rule.flip_probability for rule in rules])
         self._actions = np.array([rule.action for rule in rules], np.int8)
         kinds = np.array([rule.rule for rule in rules])
-        self._by_p, self._by_flip = kinds != "flip_probability", kinds != "p_value"
+        self._by_flip, self._by_p = kinds != "unusual", kinds != "likely_flip"
         self._both = kinds == "both"
-        self.uses_flips = bool(self._by_flip.any())
         self._withholds_unknown = config.on_fault == "withhold"
 
     def check(self, baseline: Baseline) -> None:
@@ -135,32 +138,31 @@ class Policy:
                 )
 
     def apply(self, p_values: Float, flip_probability: NDArray[np.floating]) -> PolicyResult:
-        """Verdicts and actions from p-values and flip probabilities `[n, a]`, NaN for unknown.
-
-        Flip probabilities are ignored unless a rule uses them.
-        """
-        above = p_values <= self._alpha
-        verdicts = above * _ABOVE
-        called, unknown = above, np.isnan(p_values)
-        if self.uses_flips:
-            over = flip_probability >= self._bound
-            called = (above & self._by_p) | (over & self._by_flip)
-            called = np.where(self._both, above & over, called)
-            unknown |= np.isnan(flip_probability) & self._by_flip
-        actions = (called * self._actions).max(1)
+        """Verdicts and actions from p-values and flip probabilities `[n, a]`, NaN for unknown."""
+        likely_flip, unusual = flip_probability >= self._bound, p_values <= self._alpha
+        above = (likely_flip & self._by_flip) | (unusual & self._by_p)
+        if self._both.any():
+            above = np.where(self._both, likely_flip & unusual, above)
+        unknown = np.isnan(p_values + flip_probability)
+        if unknown.any():
+            likely_flip, unusual, above = (x & ~unknown for x in (likely_flip, unusual, above))
+        verdicts, actions = above * _ABOVE, (above * self._actions).max(1)
         if unknown.any():
             verdicts[unknown] = Verdict.UNKNOWN
             if self._withholds_unknown:
                 actions[unknown.any(1) & (actions < Action.WITHHOLD)] = Action.WITHHOLD
-        return PolicyResult(verdicts=verdicts, called=called, actions=actions)
+        return PolicyResult(
+            likely_flip=likely_flip, unusual=unusual, verdicts=verdicts, actions=actions
+        )
 
     def on_fault(self, rows: int) -> PolicyResult:
         """Verdicts and actions of n predictions without scores, as `policy.on_fault` says."""
         withheld = self.config.on_fault == "withhold"
         shape = (rows, len(self.rules))
         return PolicyResult(
+            likely_flip=np.zeros(shape, bool),
+            unusual=np.zeros(shape, bool),
             verdicts=np.full(shape, Verdict.UNKNOWN, np.int8),
-            called=np.zeros(shape, bool),
             actions=np.full(rows, Action.WITHHOLD if withheld else Action.NONE, np.int8),
         )
 
@@ -186,9 +188,9 @@ def _in_words(name: str, rule: AttributeRule) -> str:
     by_p = f"p-value of {rule.signal} ≤ {rule.alpha:g}"
     by_flip = f"flip probability ≥ {rule.flip_probability:g}"
     condition = {
-        "p_value": by_p,
-        "flip_probability": by_flip,
-        "either": f"{by_p} or {by_flip}",
-        "both": f"{by_p} and {by_flip}",
+        "unusual": by_p,
+        "likely_flip": by_flip,
+        "either": f"{by_flip} or {by_p}",
+        "both": f"{by_flip} and {by_p}",
     }[rule.rule]
     return f"{name}: {rule.action.name.lower()} if {condition}"

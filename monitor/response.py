@@ -74,6 +74,8 @@ class ResponseBuilder:
         shapes = {
             "decision": ("BYTES", [-1]),
             "verdict": ("BYTES", [-1, count]),
+            "likely_flip": ("BYTES", [-1, count]),
+            "unusual": ("BYTES", [-1, count]),
             "action": ("BYTES", [-1]),
             "unknown_reason": ("BYTES", [-1]),
             "p_value": ("FP64", [-1, count]),
@@ -148,6 +150,8 @@ class ResponseBuilder:
         if self._inline:
             writers |= {
                 "verdict": self._verdict,
+                "likely_flip": self._statement,
+                "unusual": self._statement,
                 "action": self._action,
                 "unknown_reason": self._unknown_reason,
                 "p_value": self._p_value,
@@ -172,6 +176,14 @@ class ResponseBuilder:
     def _verdict(self, name: str, result: ScoringResult, withheld: Withheld) -> OutputTensor:
         assert result.verdicts is not None
         return OutputTensor(name, "BYTES", _VERDICTS[result.verdicts])
+
+    def _statement(self, name: str, result: ScoringResult, withheld: Withheld) -> OutputTensor:
+        assert result.verdicts is not None
+        values = np.where(getattr(result, name), "yes", "no").astype(object)
+        values[result.verdicts == Verdict.UNKNOWN] = "unknown"
+        if withheld is not None:
+            values[withheld] = _WITHHELD
+        return OutputTensor(name, "BYTES", values)
 
     def _action(self, name: str, result: ScoringResult, withheld: Withheld) -> OutputTensor:
         assert result.actions is not None
@@ -244,26 +256,37 @@ class ResponseParameters:
         if verdict == _UNKNOWN and (reason := self._unknown_reasons.of(result, row)):
             parameters["evenhand_unknown_reason"] = reason
         elif withheld is None or not withheld[row - start]:
-            values = result.row_scores[row]
-            for sensitivity, log_ps, flip_probability, flip in self._attributes:
-                if self._has_gradient:
-                    parameters[sensitivity] = f"{math.exp(values[log_ps]):.4g}"
-                parameters[flip_probability] = f"{values[flip]:.4f}"
+            self._state(parameters, result, row)
         if action or verdict == _ABOVE:
             self._explain(parameters, result, row)
         return parameters
 
+    def _state(self, parameters: dict[str, str], result: ScoringResult, row: int) -> None:
+        """Add the signals, and the attributes for which policy's statements hold."""
+        values = result.row_scores[row]
+        for sensitivity, log_ps, flip_probability, flip in self._attributes:
+            if self._has_gradient:
+                parameters[sensitivity] = f"{math.exp(values[log_ps]):.4g}"
+            parameters[flip_probability] = f"{values[flip]:.4f}"
+        for name, holds in (("likely_flip", result.likely_flip), ("unusual", result.unusual)):
+            if holds is not None and (attributes := self._where(holds[row])):
+                parameters[f"evenhand_{name}"] = attributes
+
+    def _where(self, holds: NDArray[np.bool_]) -> str:
+        """Names of the attributes `[a]` for which something holds, such as `sex,ethnicity`."""
+        return ",".join(n for n, h in zip(self._names, holds.tolist(), strict=True) if h)
+
     def _explain(self, parameters: dict[str, str], result: ScoringResult, row: int) -> None:
         """Add the attribute that calls for the action, and the features it acts through."""
         assert result.p_values is not None
-        assert result.called is not None
+        assert result.verdicts is not None
         assert result.contributions is not None
-        verdicts = result.verdicts[row] if result.verdicts is not None else ()
-        if not result.called[row].any() and Verdict.ABOVE not in verdicts:
+        above = result.verdicts[row] == Verdict.ABOVE
+        if not above.any():
             # Withheld because its scores are unknown.
             return
         p_values = np.nan_to_num(result.p_values[row], nan=1.0)
-        index = int(np.where(result.called[row], p_values - 1, p_values).argmin())
+        index = int(np.where(above, p_values - 1, p_values).argmin())
         parameters["evenhand_attribute"] = self._names[index]
         if self._has_gradient and (top := self._top.in_words(result.contributions[row, index])):
             parameters["evenhand_top_features"] = top

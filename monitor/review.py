@@ -19,7 +19,7 @@ import numpy as np
 
 from monitor.bundle.encoding import Encoding
 from monitor.errors import ServeError
-from monitor.policy import Action
+from monitor.policy import VERDICT_NAMES, Action, Verdict
 from monitor.response import TopFeatures, UnknownReasons
 
 if TYPE_CHECKING:
@@ -101,13 +101,33 @@ class ReviewLog:
         for index, name in enumerate(self._attributes):
             if result.p_values is not None and result.contributions is not None:
                 top = self._top.of(result.contributions[0, index])
-                called = result.called is not None and bool(result.called[0, index])
                 attributes[name] = {
-                    "called": called,
-                    "p_value": float(result.p_values[0, index]),
+                    **self._statements(result, index),
+                    "flip_probability": self._score(result, name, "flip_probability"),
+                    "expected_change": self._score(result, name, "expected_change"),
+                    "p_value": _finite(result.p_values[0, index]),
                     "top_features": {feature: round(share, 4) for feature, share in top},
                 }
         return attributes
+
+    def _statements(self, result: ScoringResult, index: int) -> dict[str, object]:
+        """The verdict for an attribute, and the statements from which its rule makes it."""
+        assert result.verdicts is not None
+        assert result.likely_flip is not None
+        assert result.unusual is not None
+        verdict = int(result.verdicts[0, index])
+        known = verdict != Verdict.UNKNOWN
+        return {
+            "verdict": VERDICT_NAMES[verdict],
+            "likely_flip": bool(result.likely_flip[0, index]) if known else None,
+            "unusual": bool(result.unusual[0, index]) if known else None,
+        }
+
+    def _score(self, result: ScoringResult, attribute: str, name: str) -> float | None:
+        """A score of one row; None where it is unknown."""
+        assert result.scores is not None
+        column = getattr(self._scorer.columns.attributes[attribute], name)
+        return _finite(result.scores[0, column])
 
     def _append(self, data: bytes, now: dt.datetime) -> None:
         if self._bytes + len(data) > self._max_bytes:
@@ -127,6 +147,11 @@ def _shown_features(manifest: Manifest) -> list[tuple[int, str]]:
     """Indices and names of the features that are not protected attributes themselves."""
     names, hidden = [feature.name for feature in manifest.features], manifest.protected_features
     return [(index, name) for index, name in enumerate(names) if name not in hidden]
+
+
+def _finite(value: np.floating) -> float | None:
+    """A number, or None, which JSON has for NaN."""
+    return float(value) if np.isfinite(value) else None
 
 
 def _probability(logit: float) -> float:

@@ -27,7 +27,7 @@ __all__ = [
 
 TensorName = Annotated[str, Field(min_length=1, max_length=200)]
 PolicyAction = Literal["observe", "flag", "withhold", "review"]
-Rule = Literal["p_value", "flip_probability", "either", "both"]
+Rule = Literal["either", "likely_flip", "unusual", "both"]
 
 
 class BundleConfig(Settings):
@@ -179,23 +179,27 @@ class PolicyConfig(Settings):
         "human review.",
     )
     rule: Rule = Field(
-        "p_value",
-        description="Condition of the action: a conformal p-value of at most `alpha`, a flip "
-        "probability of at least `flip_probability`, either, or both.",
+        "either",
+        description="When the verdict is `above`, and policy acts: `likely_flip` if the flip "
+        "probability is at least `flip_probability`, `unusual` if the conformal p-value is at most "
+        "`alpha`, `either`, or `both`.",
     )
     signal: Signal = Field(
         "expected_change",
-        description="Signal whose p-value determines the verdict. `prediction_sensitivity` is the "
-        "signal of Maughan and Near's paper.",
+        description="Signal whose p-value says whether a prediction is unusual. "
+        "`prediction_sensitivity` is the signal of Maughan and Near's paper.",
     )
     alpha: float = Field(
-        0.01, gt=0, lt=1, description="The verdict is `above` if the p-value is at most alpha."
+        0.01,
+        gt=0,
+        lt=1,
+        description="A prediction is unusual if its p-value is at most alpha.",
     )
     flip_probability: float = Field(
         0.5,
         gt=0,
         le=1,
-        description="Threshold of the rules that use the flip probability.",
+        description="A prediction is a likely flip if its flip probability is at least this.",
     )
     attributes: Mapping[str, AttributePolicy] = Field(
         {},

@@ -7,6 +7,7 @@ changes no figure.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from monitor.drift.wording import below_bound, bound_fields, description, fields
 from monitor.errors import NotFoundError
 from monitor.logs import without_values
-from monitor.policy import Action, Verdict
+from monitor.policy import Action, PolicyResult, Verdict
 from monitor.scoring.baseline import SIGNALS, Signal
 
 if TYPE_CHECKING:
@@ -111,14 +112,18 @@ class Stream:
     def _count(self, results: list[ScoringResult], exemplars: list[tuple[int, str]]) -> None:
         if self._metrics is None:
             return
-        verdicts = np.concatenate([r.verdicts for r in results if r.verdicts is not None])
-        actions = np.concatenate([r.actions for r in results if r.actions is not None])
+        policy = PolicyResult(
+            **{
+                field.name: np.concatenate([getattr(result, field.name) for result in results])
+                for field in dataclasses.fields(PolicyResult)
+            }
+        )
         width = self._columns.width
         scores = np.concatenate(
             [np.full((len(r), width), np.nan) if r.scores is None else r.scores for r in results]
         )
         reasons = self._columns.reasons(scores)
-        self._metrics.count_scored(verdicts, actions, reasons, self._signals(scores), exemplars)
+        self._metrics.count_scored(policy, reasons, self._signals(scores), exemplars)
 
     def _signals(self, scores: Float) -> dict[str, dict[Signal, Float]]:
         """Values `[n]` by attribute and signal, of attributes that have metrics."""

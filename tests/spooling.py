@@ -96,6 +96,8 @@ def scored_batch(logits: NDArray[np.float32], **parts: Any) -> Any:
         "output": logits,
         "scores": scores,
         "p_values": np.full((n, 1), 0.5),
+        "likely_flip": np.zeros((n, 1), bool),
+        "unusual": np.zeros((n, 1), bool),
         "verdicts": np.zeros((n, 1), np.int8),
         "actions": np.ones(n, np.int8),
     }

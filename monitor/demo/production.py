@@ -64,7 +64,7 @@ def production(
 
 def _withhold(console: Console, lender: Lender, out: Path) -> list[Predictions]:
     """Serve the biased classifier, and withhold decisions that would probably flip."""
-    policy = {"action": "withhold", "rule": "flip_probability", "flip_probability": _THRESHOLD}
+    policy = {"action": "withhold", "rule": "likely_flip", "flip_probability": _THRESHOLD}
     console.print(
         "\nA sidecar serves the bank's classifier. Clients call it like any model server, without "
         "groups. Policy: withhold decisions with a flip probability of at least "

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Info, Metric
 
 from monitor.metrics.histogram import BatchHistogram
 from monitor.metrics.signals import WORDS, BaselineSummaries, shown
-from monitor.policy import ACTION_NAMES, VERDICT_NAMES
+from monitor.policy import ACTION_NAMES, VERDICT_NAMES, PolicyResult
 from monitor.scoring.baseline import SIGNALS, Baseline, Signal
 from monitor.scoring.scores import REASON_NAMES
 
@@ -89,13 +89,23 @@ class ServingMetrics:
         )
         verdicts = Counter(
             "evenhand_verdicts",
-            "Predictions by verdict: how their score compares with the baseline.",
+            "Predictions by verdict: above if the rule of the attribute is met.",
             ("attribute", "verdict"),
             registry=registry,
         )
         self._verdicts = {
             name: [verdicts.labels(name, verdict) for verdict in VERDICT_NAMES]
             for name in self.attributes
+        }
+        self._statements = {
+            "likely_flip": self._counter_by_attribute(
+                "evenhand_likely_flips",
+                "Predictions whose decision likely flips for at least one other group.",
+            ),
+            "unusual": self._counter_by_attribute(
+                "evenhand_unusual_predictions",
+                "Predictions whose score is unusual compared with the baseline.",
+            ),
         }
         actions = Counter(
             "evenhand_actions",
@@ -219,8 +229,7 @@ class ServingMetrics:
 
     def count_scored(
         self,
-        verdicts: NDArray[np.int8],
-        actions: NDArray[np.int8],
+        policy: PolicyResult,
         reasons: NDArray[np.int64],
         signals: dict[str, dict[Signal, NDArray[np.floating]]],
         named: Sequence[tuple[int, str]],
@@ -228,28 +237,33 @@ class ServingMetrics:
         """Count scored predictions.
 
         Args:
-            verdicts: `Verdict` codes, `[n, a]`.
-            actions: `Action` codes, `[n]`.
+            policy: Verdicts and actions of n predictions.
             reasons: `Reason` of each row, `[n]`.
             signals: Values `[n]` by attribute and signal; the log of prediction sensitivity.
             named: Rows whose request ids may be shown as exemplars, and the ids.
         """
         for action, count in zip(
-            self._actions, np.bincount(actions, minlength=len(ACTION_NAMES)), strict=True
+            self._actions, np.bincount(policy.actions, minlength=len(ACTION_NAMES)), strict=True
         ):
             action.inc(int(count))
         counts = np.bincount(reasons, minlength=len(REASON_NAMES))[1:]
         for unlike, count in zip(self._unlike, counts, strict=True):
             unlike.inc(int(count))
         for index, name in enumerate(self.attributes):
-            counts = np.bincount(verdicts[:, index], minlength=len(VERDICT_NAMES))
+            counts = np.bincount(policy.verdicts[:, index], minlength=len(VERDICT_NAMES))
             for verdict, count in zip(self._verdicts[name], counts, strict=True):
                 verdict.inc(int(count))
+            for statement, counters in self._statements.items():
+                counters[name].inc(int(getattr(policy, statement)[:, index].sum()))
         for name, by_signal in signals.items():
             for signal in SIGNALS:
                 if signal in by_signal:
                     values = shown(signal, by_signal[signal])
                     self._signals[signal].observe(values, name, named=named)
+
+    def _counter_by_attribute(self, name: str, words: str) -> dict[str, Counter]:
+        counter = Counter(name, words, ("attribute",), registry=self.registry)
+        return {attribute: counter.labels(attribute) for attribute in self.attributes}
 
     def flush(self) -> None:
         """Add the buffered values; one at a time they would cost as much as scoring."""

@@ -21,7 +21,7 @@ from monitor.npz import damaged_file, read_npz, write_npz
 __all__ = ["SIGNALS", "Baseline", "Level", "Signal"]
 
 Signal = Literal["expected_change", "flip_probability", "prediction_sensitivity"]
-# The first drives the verdict unless policy says otherwise.
+# The first says whether a prediction is unusual, unless policy says otherwise.
 SIGNALS: tuple[Signal, ...] = ("expected_change", "flip_probability", "prediction_sensitivity")
 
 

@@ -156,7 +156,7 @@ class Judge:
     ) -> NDArray[np.float64]:
         """Conformal p-values of scored predictions by one signal, `[n]`; NaN where unknown.
 
-        The verdict of a prediction is `above` if its p-value is at most `policy.alpha`.
+        A prediction is unusual if its p-value is at most `policy.alpha`.
 
         Raises:
             ValueError: The signal cannot be computed for this classifier.

@@ -44,9 +44,11 @@ class ScoringResult:
         output: The classifier's own output, `[n]`, `[n, 1]` or `[n, 2]`.
         scores: Columns of the joint pass, `[n, w]`.
         contributions: Share of every feature in prediction sensitivity, `[n, a, d]`.
-        p_values: Conformal p-values of the signal behind the verdict, `[n, a]`.
-        verdicts: `Verdict` codes, `[n, a]`, set by `Scorer.apply_policy`.
-        called: Whether an attribute calls for its action, `[n, a]`, set likewise.
+        p_values: Conformal p-values of the rule's signal, `[n, a]`.
+        likely_flip: Whether the decision likely flips for another group, `[n, a]`, set by
+            `Scorer.apply_policy`.
+        unusual: Whether the score is unusual compared with the baseline, `[n, a]`, set likewise.
+        verdicts: `Verdict` codes, `[n, a]`, set likewise.
         actions: `Action` codes, `[n]`, set likewise.
         fault: Whether monitoring failed.
     """
@@ -55,8 +57,9 @@ class ScoringResult:
     scores: NDArray[np.float32] | None = None
     contributions: NDArray[np.float32] | None = None
     p_values: NDArray[np.float64] | None = None
+    likely_flip: NDArray[np.bool_] | None = None
+    unusual: NDArray[np.bool_] | None = None
     verdicts: NDArray[np.int8] | None = None
-    called: NDArray[np.bool_] | None = None
     actions: NDArray[np.int8] | None = None
     fault: bool = False
 
@@ -215,8 +218,8 @@ class Scorer:
             result.scores = result.contributions = result.p_values = None
             result.fault = True
             policy = self._policy.on_fault(len(result))
-        result.verdicts, result.called = policy.verdicts, policy.called
-        result.actions = policy.actions
+        result.likely_flip, result.unusual = policy.likely_flip, policy.unusual
+        result.verdicts, result.actions = policy.verdicts, policy.actions
         self.seconds = time.perf_counter() - self._started
         return result
 
@@ -239,8 +242,7 @@ class Scorer:
         p_values, scores = result.p_values, result.scores
         if p_values is None or scores is None:
             return self._policy.on_fault(len(result))
-        flips = scores[:, self._flips] if self._policy.uses_flips else p_values
-        return self._policy.apply(p_values, flips)
+        return self._policy.apply(p_values, scores[:, self._flips])
 
     def p_values(self, scores: NDArray[np.float32]) -> NDArray[np.float64]:
         """Conformal p-values of the signals behind the verdicts, `[n, a]`."""

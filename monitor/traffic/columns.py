@@ -3,8 +3,9 @@
 Per prediction: request_id, row, time; the features, or raw inputs, by name; score (the probability
 of class 1), logit, decision (0 or 1), boundary_distance, unknown_reason (why the row is unlike the
 training rows and has no other scores); per protected attribute prediction_sensitivity_…,
-flip_probability_…, expected_change_…, p_value_…, verdict_…; action. Model, version, date and hour
-are in the path. A protected attribute that is itself a feature is stored with the outcomes instead.
+flip_probability_…, expected_change_…, p_value_…, likely_flip_…, unusual_…, verdict_…; action.
+Model, version, date and hour are in the path. A protected attribute that is itself a feature is
+stored with the outcomes instead.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ ENCODED_REQUEST = "encoded_request"
 METADATA_KEY = b"evenhand"
 TIME = pa.timestamp("us", tz="UTC")
 WORD = pa.dictionary(pa.int32(), pa.string())
-SIGNALS = ("prediction_sensitivity", "flip_probability", "expected_change", "p_value", "verdict")
+SIGNALS = (
+    *("prediction_sensitivity", "flip_probability", "expected_change", "p_value"),
+    *("likely_flip", "unusual", "verdict"),
+)
 _ROW_NAMES = ("request_id", "row", "time")
 _RESULT_NAMES = ("score", "logit", "decision", "boundary_distance", "unknown_reason")
 _IN_PATH = ("model", "version", "date", "hour")
@@ -171,6 +175,8 @@ _TYPES = {
     "flip_probability": pa.float32(),
     "expected_change": pa.float32(),
     "p_value": pa.float64(),
+    "likely_flip": pa.bool_(),
+    "unusual": pa.bool_(),
     "verdict": WORD,
 }
 

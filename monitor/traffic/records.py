@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from monitor.bundle.encoding import MISSING, NOT_LISTED
-from monitor.policy import ACTION_NAMES, VERDICT_NAMES, Action
+from monitor.policy import ACTION_NAMES, VERDICT_NAMES, Action, Verdict
 from monitor.scoring.scores import REASON_NAMES, Reason
 from monitor.traffic.columns import SIGNALS, TIME, WORD, FeatureColumn, TrafficColumns
 from monitor.traffic.privacy import FeatureGuard, Pseudonyms
@@ -87,6 +87,8 @@ class TrafficEncoder:
             rows["reason"] = self._columns.reasons(result.scores)
             rows["p_values"] = result.p_values
         rows["verdicts"] = _MISSING if result.verdicts is None else result.verdicts
+        rows["likely_flip"] = _statement(result.likely_flip, result.verdicts)
+        rows["unusual"] = _statement(result.unusual, result.verdicts)
         rows["action"] = Action.NONE if result.actions is None else result.actions
         name = self._pseudonyms.of
         ids = "\n".join([name(waiting.request_id) for waiting in batch]).encode()
@@ -171,6 +173,8 @@ def _row_dtype(columns: TrafficColumns) -> np.dtype[np.void]:
         ("features", "<f8" if columns.raw else "<f4", (len(columns.features) - hashed,)),
         ("scores", "<f4", (2 + _SIGNALS_PER_ATTRIBUTE * attributes,)),
         ("p_values", "<f8", (attributes,)),
+        ("likely_flip", "i1", (attributes,)),
+        ("unusual", "i1", (attributes,)),
         ("verdicts", "i1", (attributes,)),
         ("decision", "i1", ()),
         ("reason", "i1", ()),
@@ -181,6 +185,15 @@ def _row_dtype(columns: TrafficColumns) -> np.dtype[np.void]:
     if hashed:
         fields.insert(2, ("hashed", "<u8", (hashed,)))
     return np.dtype(fields)
+
+
+def _statement(
+    holds: NDArray[np.bool_] | None, verdicts: NDArray[np.int8] | None
+) -> NDArray[np.int8] | int:
+    """1 or 0 for whether a statement holds, `[n, a]`; missing where the verdict is unknown."""
+    if holds is None or verdicts is None:
+        return _MISSING
+    return np.where(verdicts == Verdict.UNKNOWN, _MISSING, holds).astype(np.int8)
 
 
 def _decisions(margin: NDArray[np.floating]) -> NDArray[np.int8]:
@@ -225,6 +238,8 @@ def _score_arrays(rows: NDArray[np.void], columns: TrafficColumns) -> list[pa.Ar
             "flip_probability": _numbers(scores[:, first + 1]),
             "expected_change": _numbers(scores[:, first + 2]),
             "p_value": _numbers(rows["p_values"][:, index]),
+            "likely_flip": _flags(rows["likely_flip"][:, index]),
+            "unusual": _flags(rows["unusual"][:, index]),
             "verdict": _dictionary_column(rows["verdicts"][:, index], _VERDICTS),
         }
         arrays += [signals[signal] for signal in SIGNALS]
@@ -234,6 +249,11 @@ def _score_arrays(rows: NDArray[np.void], columns: TrafficColumns) -> list[pa.Ar
 def _numbers(values: NDArray[np.floating]) -> pa.Array:
     """A column of numbers; NaN becomes null."""
     return pa.array(np.ascontiguousarray(values), from_pandas=True)
+
+
+def _flags(codes: NDArray[np.int8]) -> pa.Array:
+    """A column of true and false."""
+    return pa.array(codes == 1, mask=codes == _MISSING)
 
 
 def _words(values: NDArray[np.floating], column: FeatureColumn) -> pa.Array:

@@ -26,6 +26,8 @@ Outputs = dict[str, NDArray[Any]]
 
 # Tolerance of scores between batches: float32 rounding.
 _ROUNDING = 2e-5
+# Flip probability of a likely flip, by default.
+_LIKELY = 0.5
 
 
 class Expected:
@@ -41,14 +43,17 @@ class Expected:
         verdicts, p_values, unambiguous = [], [], []
         for name, (signal, alpha) in RULES.items():
             p_values.append(judge.p_values(scores, name, signal=signal))
-            verdicts.append(np.where(p_values[-1] <= alpha, "above", "within"))
+            flips = scores.attributes[name].flip_probability.numpy()
+            above = (p_values[-1] <= alpha) | (flips >= _LIKELY)
+            verdicts.append(np.where(above, "above", "within"))
             values = signal_values(scores.attributes[name])[signal]
             shifted = [
                 judge.baseline.p_values(name, signal, values + sign * _ROUNDING * scale) <= alpha
                 for scale in [1 + np.abs(values)]
                 for sign in (-1, 1)
             ]
-            unambiguous.append(shifted[0] == shifted[1])
+            near = np.abs(flips - _LIKELY) <= _ROUNDING
+            unambiguous.append((shifted[0] == shifted[1]) & ~near)
         self.verdict = np.array(verdicts).T
         self.p_value = np.array(p_values).T
         self.unambiguous_verdict = np.array(unambiguous).T
@@ -61,7 +66,7 @@ def expected(fitted) -> Expected:
     assert library.unambiguous_verdict.mean() > 0.995
     shares = (library.verdict == "above").mean(0)
     assert (shares > 0.05).all()
-    assert (shares < 0.4).all()
+    assert (shares < 0.7).all()
     return library
 
 

@@ -16,35 +16,37 @@ NAMES = ("sex", "age")
 
 
 def by_loops(config: PolicyConfig, p_values, flips):
-    """Verdicts, calls and actions by plain loops."""
-    verdicts, called, actions = [], [], []
+    """Statements, verdicts and actions by plain loops."""
+    likely_flip, unusual, verdicts, actions = [], [], [], []
     for p_row, flip_row in zip(p_values, flips, strict=True):
-        verdict_row, called_row, action = [], [], Action.NONE
+        verdict_row, flip_statements, p_statements, action = [], [], [], Action.NONE
         for name, p, flip in zip(NAMES, p_row, flip_row, strict=True):
             own = config.attributes.get(name)
             rule, alpha = (own and own.rule) or config.rule, (own and own.alpha) or config.alpha
             bound = (own and own.flip_probability) or config.flip_probability
-            above, over = p <= alpha, flip >= bound
-            called_here = {
-                "p_value": above,
-                "flip_probability": over,
-                "either": above or over,
-                "both": above and over,
+            unknown = np.isnan(p) or np.isnan(flip)
+            flips, rare = flip >= bound and not unknown, p <= alpha and not unknown
+            above = {
+                "likely_flip": flips,
+                "unusual": rare,
+                "either": flips or rare,
+                "both": flips and rare,
             }[rule]
-            unknown = np.isnan(p) or (np.isnan(flip) and rule != "p_value")
             verdict_row.append(Verdict.UNKNOWN if unknown else Verdict.ABOVE if above else 0)
-            called_row.append(called_here)
-            if called_here:
+            flip_statements.append(flips)
+            p_statements.append(rare)
+            if above:
                 action = max(action, Action[((own and own.action) or config.action).upper()])
             if unknown and config.on_fault == "withhold":
                 action = max(action, Action.WITHHOLD)
         verdicts.append(verdict_row)
-        called.append(called_row)
+        likely_flip.append(flip_statements)
+        unusual.append(p_statements)
         actions.append(int(action))
-    return verdicts, called, actions
+    return likely_flip, unusual, verdicts, actions
 
 
-@pytest.mark.parametrize("rule", ["p_value", "flip_probability", "either", "both"])
+@pytest.mark.parametrize("rule", ["likely_flip", "unusual", "either", "both"])
 @pytest.mark.parametrize("on_fault", ["pass", "withhold"])
 @pytest.mark.parametrize(
     "own", [{}, {"age": {"action": "withhold", "rule": "either", "alpha": 0.5}}]
@@ -58,11 +60,21 @@ def test_results_equal_those_of_plain_loops(rule, on_fault, own):
     p_values[::7, 0], flips[::7, 0], p_values[1, 1], flips[2, 1] = np.nan, np.nan, 0.2, 0.5
     flips[3, 0] = np.nan
     result = Policy(config, NAMES).apply(p_values, flips)
-    verdicts, called, actions = by_loops(config, p_values, flips)
+    likely_flip, unusual, verdicts, actions = by_loops(config, p_values, flips)
+    assert np.array_equal(result.likely_flip, likely_flip)
+    assert np.array_equal(result.unusual, unusual)
     assert np.array_equal(result.verdicts, verdicts)
-    assert np.array_equal(result.called, called)
     assert result.actions.tolist() == actions
     assert set(actions) >= {0, 2}
+
+
+def test_by_default_a_likely_flip_is_never_within():
+    p_values, flips = np.array([[0.9, 0.9], [0.001, 0.9]]), np.array([[0.5, 0.1], [0.0, 0.49]])
+    result = Policy(PolicyConfig(), NAMES).apply(p_values, flips)
+    above, within = Verdict.ABOVE, Verdict.WITHIN
+    assert result.verdicts.tolist() == [[above, within], [above, within]]
+    assert result.likely_flip.tolist() == [[True, False], [False, False]]
+    assert result.unusual.tolist() == [[False, False], [True, False]]
 
 
 @pytest.mark.parametrize(("on_fault", "action"), [("pass", Action.NONE), ("withhold", 3)])
@@ -93,6 +105,6 @@ def test_the_rules_are_printed_on_one_line():
         {"action": "flag", "attributes": {"age": {"action": "withhold", "rule": "both"}}}
     )
     text = Policy(config, NAMES).in_words
-    assert "sex: flag if p-value of expected_change ≤ 0.01;" in text
-    assert "age: withhold if p-value of expected_change ≤ 0.01 and flip probability ≥ 0.5" in text
+    assert "sex: flag if flip probability ≥ 0.5 or p-value of expected_change ≤ 0.01;" in text
+    assert "age: withhold if flip probability ≥ 0.5 and p-value of expected_change ≤ 0.01" in text
     assert text.endswith("if scoring fails: pass")

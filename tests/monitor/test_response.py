@@ -100,7 +100,7 @@ def test_parameters_describe_the_most_severe_row(judge, lending):
     )
     assert above_parameters["evenhand_attribute"] in ATTRIBUTES
     assert "%" in above_parameters["evenhand_top_features"]
-    worst = np.nanmin(np.where(result.called, result.p_values, 1), 1).argmin()
+    worst = np.nanmin(np.where(result.verdicts == Verdict.ABOVE, result.p_values, 1), 1).argmin()
     together = responses.build(request_for(), "r", Share(result, 0, 40)).parameters
     alone = responses.build(request_for(), "r", Share(result, worst, worst + 1)).parameters
     assert together == alone

@@ -65,7 +65,12 @@ def test_every_prediction_under_review_is_recorded_with_features_and_scores(part
         assert record["score"] == pytest.approx(1 / (1 + np.exp(-logit)), rel=1e-6)
         assert record["features"] == dict(zip(NAMES, ROWS[row].tolist(), strict=True))
         assert record["decision"] == str(int(scorer.decisions(result.output[[row]])[0]))
-        assert any(attribute["called"] for attribute in record["attributes"].values())
+        assert "above" in [attribute["verdict"] for attribute in record["attributes"].values()]
+        for index, attribute in enumerate(record["attributes"].values()):
+            assert attribute["likely_flip"] == (attribute["flip_probability"] >= 0.5)
+            assert attribute["unusual"] == (attribute["p_value"] <= 0.2)
+            assert attribute["p_value"] == result.p_values[row, index]
+            assert attribute["expected_change"] > 0
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     (file,) = folder.iterdir()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600

@@ -78,11 +78,18 @@ def test_results_do_not_depend_on_the_batch_size(judge, result, size):
             counted = value("evenhand_verdicts_total", {"attribute": name, "verdict": verdict})
             assert counted == (result.verdicts[:, index] == code).sum()
         known = int((result.verdicts[:, index] != Verdict.UNKNOWN).sum())
+        for metric, holds in (
+            ("evenhand_likely_flips_total", result.likely_flip),
+            ("evenhand_unusual_predictions_total", result.unusual),
+        ):
+            assert value(metric, {"attribute": name}) == holds[:, index].sum() > 0
         assert value("evenhand_flip_probability_count", {"attribute": name}) == known
         column = judge.sensitivity.columns.attributes[name].expected_change
         total = value("evenhand_expected_change_sum", {"attribute": name})
         assert total == pytest.approx(np.nansum(result.scores[:, column], dtype=float), rel=1e-5)
-    assert value("evenhand_actions_total", {"action": "observe"}) == result.called.any(1).sum()
+    assert value("evenhand_actions_total", {"action": "observe"}) == (
+        (result.verdicts == Verdict.ABOVE).any(1).sum()
+    )
 
 
 def test_exemplars_are_ids_of_requests_above_the_baseline(judge, result):

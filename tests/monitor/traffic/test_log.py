@@ -77,7 +77,10 @@ def test_every_prediction_is_logged_with_its_features_and_scores(logged, lending
             table[f"expected_change_{name}"], signals.expected_change, **close
         )
         p_values = judge.p_values(scores, name)
-        verdicts = np.where(p_values <= 0.01, "above", "within")
+        likely_flip, unusual = signals.flip_probability.numpy() >= 0.5, p_values <= 0.01
+        assert table[f"likely_flip_{name}"].to_pylist() == likely_flip.tolist()
+        assert table[f"unusual_{name}"].to_pylist() == unusual.tolist()
+        verdicts = np.where(likely_flip | unusual, "above", "within")
         assert table[f"verdict_{name}"].to_pylist() == verdicts.tolist()
         np.testing.assert_allclose(
             table[f"p_value_{name}"].to_numpy(),

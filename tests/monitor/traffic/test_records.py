@@ -75,6 +75,7 @@ def test_scores_verdicts_and_actions_are_in_their_columns():
     result = scored_batch(
         logits,
         p_values=np.array([[0.25], [np.nan], [1.0]]),
+        likely_flip=np.array([[True], [False], [False]]),
         verdicts=np.array([[Verdict.ABOVE], [Verdict.UNKNOWN], [Verdict.WITHIN]], np.int8),
         actions=np.array([2, 0, 4], np.int8),
     )
@@ -98,6 +99,8 @@ def test_scores_verdicts_and_actions_are_in_their_columns():
     assert decoded["flip_probability_sex"] == [0.5, None, 1]
     assert decoded["expected_change_sex"] == [0.75, None, 2]
     assert decoded["p_value_sex"] == [0.25, None, 1]
+    assert decoded["likely_flip_sex"] == [True, None, False]
+    assert decoded["unusual_sex"] == [False, None, False]
     assert decoded["verdict_sex"] == ["above", "unknown", "within"]
     assert decoded["action"] == ["flag", "none", "review"]
 
@@ -105,7 +108,10 @@ def test_scores_verdicts_and_actions_are_in_their_columns():
 def test_a_prediction_without_scores_has_only_logit_score_and_decision():
     rows = np.array([[2.0], [np.nan]], np.float32)
     scorer = SimpleNamespace(logits=lambda output: output, margins=lambda output: output)
-    bare = scored_batch(rows[:, 0], scores=None, p_values=None, verdicts=None, actions=None)
+    bare = scored_batch(
+        rows[:, 0],
+        **dict.fromkeys(("scores", "p_values", "likely_flip", "unusual", "verdicts", "actions")),
+    )
     batch: Any = [LoggedRequest("r", 0, rows)]
     data = encoder(scorer=scorer).payload(batch, rows, bare)
     decoded = traffic_table(join_records(record(data, 2)), COLUMNS).to_pydict()
