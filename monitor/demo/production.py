@@ -123,10 +123,10 @@ def _replace(console: Console, lender: Lender, fair: Bundle, out: Path) -> None:
     """Serve the fair classifier; then serve the biased one with the fair one's baseline."""
     rows = lender.test.features
     with _serving(out / "fair", fair, out, {}) as sidecar:
-        before = _share_above(_traffic(console, sidecar, rows[:_REQUESTS], "sending requests"))
+        before = _share_unusual(_traffic(console, sidecar, rows[:_REQUESTS], "sending requests"))
         alarms = _alarms(sidecar)
     console.print(
-        f"After {_REQUESTS:,} requests: {before:.1%} of predictions above the baseline, "
+        f"After {_REQUESTS:,} requests: {before:.1%} of predictions are unusual, "
         f"{_description(alarms)}."
     )
     console.print(
@@ -137,10 +137,10 @@ def _replace(console: Console, lender: Lender, fair: Bundle, out: Path) -> None:
     console.print("\nThe pipeline ignores that, and the new bundle goes live.\n")
     with _serving(out / "retrained", retrained, out, {}) as sidecar:
         next_day = rows[_REQUESTS : 2 * _REQUESTS]
-        after = _share_above(_traffic(console, sidecar, next_day, "sending requests"))
+        after = _share_unusual(_traffic(console, sidecar, next_day, "sending requests"))
         alarms = _alarms(sidecar)
     console.print(
-        f"After {len(next_day):,} requests: {after:.1%} of predictions above the baseline, "
+        f"After {len(next_day):,} requests: {after:.1%} of predictions are unusual, "
         f"{_description(alarms)}."
     )
     if not alarms:
@@ -151,9 +151,9 @@ def _replace(console: Console, lender: Lender, fair: Bundle, out: Path) -> None:
     )
 
 
-def _share_above(responses: list[Predictions]) -> float:
-    """Share of predictions with the verdict `above`."""
-    return float(np.mean([a.parameters["evenhand_verdict"] == "above" for a in responses]))
+def _share_unusual(responses: list[Predictions]) -> float:
+    """Share of predictions with an unusual score for any attribute."""
+    return float(np.mean(["evenhand_unusual" in r.parameters for r in responses]))
 
 
 def _retrained(console: Console, lender: Lender, fair: Bundle, out: Path) -> Bundle:
@@ -245,7 +245,8 @@ def _show_responses(
     """Print two responses: a normal one and a withheld one."""
     table = Table("in the response", "normal", "withheld")
     normal, masked = responses[int(np.argmin(withheld))], responses[int(np.argmax(withheld))]
-    for name in ("verdict", "action", "flip_probability_sex", "attribute", "top_features"):
+    names = ("verdict", "action", "likely_flip", "flip_probability_sex", "attribute")
+    for name in (*names, "top_features"):
         key = f"evenhand_{name}"
         table.add_row(key, normal.parameters.get(key, ""), masked.parameters.get(key, ""))
     table.add_row("output", f"{normal.output.item():.3f}", f"{masked.output.item():.3f}")

@@ -18,7 +18,7 @@ from monitor.scoring.scores import Predictions
 
 __all__ = ["ALPHA", "AttributeComparison", "Comparison", "rise_of", "status_distance"]
 
-# The verdict `above` in the default policy.
+# Alpha of the default policy: a score whose p-value is at most this is unusual.
 ALPHA = 0.01
 _RISE = 0.01
 _MOST_ABOVE = 0.10

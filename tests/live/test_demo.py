@@ -29,7 +29,7 @@ def test_the_demo_writes_a_valid_bundle_and_prints_its_figures(tmp_path, bundle_
     assert "is rejected: classifier.pt2 differs from its SHA-256" in words
     assert "decisions" in words
     assert "were withheld" in words
-    assert "of predictions above the baseline, no alarm." in words
+    assert "of predictions are unusual, no alarm." in words
     assert "Less fair: more decisions depend on sex than before" in words
     assert "share of sex after" in words
     assert "imported" in words
