@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitor.bundle.manifest import BundleSpec, Decision, ProtectedAttribute
-from monitor.fitting.audit_text import attribute_lines, wrapped
+from monitor.fitting.audit_text import LIMITS, attribute_lines, wrapped
 from monitor.fitting.bound import FlipShareBound, flip_share_bound
 from monitor.fitting.intervals import FlipShareInterval
 from monitor.fitting.pairs import PairShare
@@ -221,6 +221,7 @@ class FitAudit:
         lines = [f"Training-time audit of {self.model}", f"Rows: {parts}.", ""]
         for name, audit in self.attributes.items():
             lines += [f"{name} ({', '.join(audit.groups)})", *attribute_lines(name, audit), ""]
+        lines += wrapped("Not shown", LIMITS), ""
         if self.missing:
             lines += wrapped("Not computed", f"{self.missing}."), ""
         if self.unlike.in_words:

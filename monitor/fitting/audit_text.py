@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from monitor.fitting.intervals import LOW, MODERATE, FlipShareInterval
-from monitor.fitting.pair_text import as_other, pair_lines
+from monitor.fitting.pair_text import as_other, pair_lines, who_loses
 
 if TYPE_CHECKING:
     from monitor.fitting.audit import AttributeAudit
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from monitor.fitting.separability import Separability
     from monitor.scoring.status_model import StatusReport
 
-__all__ = ["attribute_lines", "wrapped"]
+__all__ = ["LIMITS", "attribute_lines", "wrapped"]
 
 _TOP = 5
 _LEAST_SHARE = 0.02
@@ -32,6 +32,7 @@ def attribute_lines(name: str, audit: AttributeAudit) -> list[str]:
     level, status = audit.level, audit.status
     headline, pairs = [wrapped("Share of flips", _headline(name, audit))], _pairs(audit)
     lines = [
+        wrapped("Who loses", _who_loses(audit)),
         *(headline + pairs if len(audit.groups) == 2 else pairs + headline),
         wrapped("Decisions", _decisions(audit)),
         *([wrapped("Lower bound", _bound(name, audit.bound))] if audit.bound else []),
@@ -83,6 +84,15 @@ def _headline(name: str, audit: AttributeAudit) -> str:
         f"{text}Verdicts in production are relative to this baseline: unfairness present at fit "
         "time does not raise verdicts."
     )
+
+
+def _who_loses(audit: AttributeAudit) -> str:
+    if audit.interval is None:
+        return (
+            "Not computed, since the maps were not refitted (`--refits`); see the rates of "
+            "decisions."
+        )
+    return who_loses(audit.interval.pairs, audit.favourable, audit.unfavourable)
 
 
 def _pairs(audit: AttributeAudit) -> list[str]:
@@ -165,8 +175,10 @@ def _size(flip_share: float) -> str:
 
 def _decisions(audit: AttributeAudit) -> str:
     shares = {g: share for g, share in audit.favoured.items() if share is not None}
-    rates = ", ".join(f"{group} {share:.1%}" for group, share in shares.items())
-    text = f"Rate of the favourable decision {audit.favourable!r}: {rates}."
+    rates = ", ".join(
+        f"{group} {share:.1%} of {audit.groups[group]:,}" for group, share in shares.items()
+    )
+    text = f"Rate of the favourable decision {audit.favourable!r} in evaluation rows: {rates}."
     if set(shares.values()) in ({0.0}, {1.0}):
         text += (
             " All rows get the same decision, so none can flip. Check that the spec lists the "
@@ -200,6 +212,15 @@ def _separability(results: Sequence[Separability]) -> str:
         f"error of {largest.error:.2f}). {_CLEARLY if largest.auc > _CLEAR_AUC else ''}This is "
         "supporting evidence only."
     )
+
+
+# What no figure of the audit shows.
+LIMITS = (
+    "Whether a feature that differs between groups is a legitimate reason: it is transported like "
+    "any other. What a group causes: the same person in another group is assumed to keep the rank "
+    "among its members. Errors of the maps that leave rates of decisions unchanged, and rows that "
+    "are unlike these."
+)
 
 
 def wrapped(title: str, text: str) -> str:
