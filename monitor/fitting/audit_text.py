@@ -32,7 +32,7 @@ def attribute_lines(name: str, audit: AttributeAudit) -> list[str]:
     level, status = audit.level, audit.status
     headline, pairs = [wrapped("Share of flips", _headline(name, audit))], _pairs(audit)
     lines = [
-        wrapped("Who loses", _who_loses(audit)),
+        *_who_loses(audit),
         *(headline + pairs if len(audit.groups) == 2 else pairs + headline),
         wrapped("Decisions", _decisions(audit)),
         *([wrapped("Lower bound", _bound(name, audit.bound))] if audit.bound else []),
@@ -86,13 +86,16 @@ def _headline(name: str, audit: AttributeAudit) -> str:
     )
 
 
-def _who_loses(audit: AttributeAudit) -> str:
+def _who_loses(audit: AttributeAudit) -> list[str]:
     if audit.interval is None:
-        return (
+        paragraphs = [
             "Not computed, since the maps were not refitted (`--refits`); see the rates of "
             "decisions."
-        )
-    return who_loses(audit.interval.pairs, audit.favourable, audit.unfavourable)
+        ]
+    else:
+        paragraphs = who_loses(audit.interval.pairs, audit.favourable, audit.unfavourable)
+    titles = ["Who loses", *[""] * len(paragraphs)]
+    return [wrapped(title, text) for title, text in zip(titles, paragraphs, strict=False)]
 
 
 def _pairs(audit: AttributeAudit) -> list[str]:

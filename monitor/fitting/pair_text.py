@@ -18,8 +18,8 @@ def as_other(pair: PairShare) -> str:
     return f"{pair.source} as {pair.target}"
 
 
-def who_loses(pairs: Sequence[PairShare], favourable: str, unfavourable: str) -> str:
-    """Sentences that say which group loses against which, by how much, and what is not known.
+def who_loses(pairs: Sequence[PairShare], favourable: str, unfavourable: str) -> list[str]:
+    """Paragraphs that say which group loses against which, by how much, and what is not known.
 
     Args:
         pairs: Shares of all ordered pairs of groups.
@@ -28,7 +28,7 @@ def who_loses(pairs: Sequence[PairShare], favourable: str, unfavourable: str) ->
     """
     enough = {(pair.source, pair.target): pair for pair in pairs if pair.enough_rows}
     if not enough:
-        return "This cannot be determined: no pair of groups has enough rows."
+        return ["This cannot be determined: no pair of groups has enough rows."]
     both_ways = [(pair, enough[target, source]) for (source, target), pair in enough.items()]
     losses = [pairs for pairs in both_ways if _loses(*pairs)]
     losses.sort(key=lambda loss: -max(abs(pair.net) for pair in loss))
@@ -38,7 +38,10 @@ def who_loses(pairs: Sequence[PairShare], favourable: str, unfavourable: str) ->
         for loser, winner in losses[:_MOST_LOSSES]
     ]
     if (others := len(losses) - _MOST_LOSSES) > 0:
-        sentences.append(f"The same holds for {_pairs(others)} more, see below.")
+        sentences.append(
+            f"Likewise {'a group loses' if others == 1 else 'groups lose'} in {_pairs(others)} "
+            "more, see the table."
+        )
     if losses and len(enough) > 2:
         sentences.append("Each interval holds for its pair alone.")
     missed = [pair for pair in enough.values() if pair.unexplained]
@@ -55,7 +58,7 @@ def who_loses(pairs: Sequence[PairShare], favourable: str, unfavourable: str) ->
         if not losses:
             widest = max(missed, key=lambda pair: pair.rate_gap[0])
             sentences.append(f"By rates alone, {_rates(widest, unfavourable)}")
-    return " ".join(sentences)
+    return sentences
 
 
 def _loses(loser: PairShare, winner: PairShare) -> bool:

@@ -172,7 +172,7 @@ def test_misses_beyond_the_largest_are_counted():
 
 
 def loses(*pairs):
-    return who_loses(pairs, "granted", "refused")
+    return " ".join(who_loses(pairs, "granted", "refused"))
 
 
 def opposite(source="man", target="woman", **changed):
