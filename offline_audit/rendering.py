@@ -21,6 +21,7 @@ __all__ = [
     "are",
     "blank_figure",
     "bounds",
+    "compared",
     "count",
     "duration",
     "format_p_value",
@@ -30,6 +31,7 @@ __all__ = [
     "p_equals",
     "percent",
     "rate",
+    "share_in_words",
     "signed",
     "size",
     "some",
@@ -175,6 +177,38 @@ def signed(value: float | None) -> str:
 def bounds(interval: tuple[float, float] | None) -> str:
     """An interval of a difference; a dash for None."""
     return _NOTHING if interval is None else f"{interval[0]:+.3f} to {interval[1]:+.3f}"
+
+
+def share_in_words(share: float, interval: tuple[float, float]) -> str:
+    """A share with its 95% interval: `2.0% (95% interval 1.7% to 2.4%)`."""
+    return f"{percent(share)} (95% interval {percent(interval[0])} to {percent(interval[1])})"
+
+
+def compared(
+    values: tuple[float, float],
+    interval: tuple[float, float] | None,
+    *,
+    unit: str | None = "rate",
+    confidence_level: float = 0.95,
+) -> str:
+    """Two values and their difference in words, for example `41.3% against 68.1%, …`.
+
+    Args:
+        values: Values of the first and of the second group.
+        interval: Interval of the first value minus the second.
+        unit: `rate` for shares; other values are written as they are.
+        confidence_level: Confidence level of the interval.
+    """
+    points = unit == "rate"
+    one, other = (percent(v) if points else rate(v) for v in values)
+    scale, number = (100, "{:+.1f}") if points else (1, "{:+.3f}")
+    difference = number.format(scale * (values[0] - values[1]))
+    text = f"{one} against {other}, a difference of {difference}"
+    text += " percentage points" if points else ""
+    if interval is None:
+        return text
+    low, high = (number.format(scale * end) for end in interval)
+    return f"{text} ({100 * confidence_level:g}% interval {low} to {high})"
 
 
 def format_p_value(p_value: float | None) -> str:

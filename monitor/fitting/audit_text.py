@@ -88,10 +88,7 @@ def _headline(name: str, audit: AttributeAudit) -> str:
 
 def _who_loses(audit: AttributeAudit) -> list[str]:
     if audit.interval is None:
-        paragraphs = [
-            "Not computed, since the maps were not refitted (`--refits`); see the rates of "
-            "decisions."
-        ]
+        paragraphs = ["Not computed without refits of the maps (`--refits`); see the rates."]
     else:
         paragraphs = who_loses(audit.interval.pairs, audit.favourable, audit.unfavourable)
     titles = ["Who loses", *[""] * len(paragraphs)]

@@ -26,6 +26,7 @@ from offline_audit.rendering import (
     count,
     interval_figure,
     json_ready,
+    percent,
     rate,
     to_html,
     to_text,
@@ -142,6 +143,16 @@ class SelectionTable:
     def _repr_html_(self) -> str:
         return to_html("Selection rates and impact ratios", self._text_table, self._notes)
 
+    def _sentence(self, row: SelectionRow) -> str:
+        """A group whose ratio is below four fifths, against the group with the highest rate."""
+        best = next(r for r in self.table if r.attribute == row.attribute and _is_best(r))
+        level = f"{100 * self.confidence_level:g}% interval"
+        return (
+            f"{row.attribute}: {row.group} is selected {row.impact_ratio:.2f} times as often as "
+            f"{best.group} ({percent(row.rate)} against {percent(best.rate)}; {level} of the ratio "
+            f"{_ends(row.impact_interval)})"
+        )
+
     @property
     def _text_table(self) -> TextTable:
         level = f"{100 * self.confidence_level:g}% interval"
@@ -154,7 +165,10 @@ class SelectionTable:
 
     @property
     def _notes(self) -> list[str]:
-        notes = ["impact ratio: rate over the highest rate of the attribute; ! below four fifths"]
+        notes = [self._sentence(row) for row in self.table if row.below_four_fifths]
+        notes.append(
+            "impact ratio: rate over the highest rate of the attribute; ! below four fifths"
+        )
         if any(row.below_four_fifths for row in self.table):
             notes.append("!! the whole interval is below four fifths")
         if any(row.small for row in self.table):
@@ -252,6 +266,11 @@ def _rows(groups: GroupSet, confidence_level: float) -> list[SelectionRow]:
             )
         )
     return table
+
+
+def _is_best(row: SelectionRow) -> bool:
+    """Whether a group has the highest rate, with which others are compared."""
+    return row.impact_ratio is not None and row.impact_interval is None and not row.small
 
 
 def _cells(row: SelectionRow) -> tuple[str, ...]:
