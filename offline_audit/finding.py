@@ -11,8 +11,9 @@ import numpy as np
 from scipy.stats import false_discovery_control
 
 from offline_audit.errors import AuditInputError
-from offline_audit.finding_text import finding_text, findings_text
-from offline_audit.rendering import Estimate, interval_figure, json_ready, to_html, to_text
+from offline_audit.finding_text import attribute_name, finding_text, findings_text, plot_title
+from offline_audit.plots import Estimate, Kind, interval_figure
+from offline_audit.rendering import json_ready, to_html, to_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,6 +36,11 @@ _GUARANTEES: dict[Correction, str] = {
 }
 
 Outcome = Literal["difference", "no difference shown", "cannot be determined"]
+_KINDS: dict[Outcome, Kind] = {
+    "difference": "difference",
+    "no difference shown": "none",
+    "cannot be determined": "undetermined",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,18 +186,28 @@ class Findings:
         }
 
     def plot(self) -> Figure:
-        """Figure of the effects with their intervals; gray without a p-value."""
+        """Figure of the effects with their intervals, by attribute and unit."""
         estimates = [
             Estimate(
                 name=f"{finding.metric}: {' – '.join(finding.groups)}",
                 value=finding.effect,
                 interval=finding.interval,
-                reliable=finding.p_value is not None,
+                kind=_KINDS[finding.outcome],
+                section=attribute_name(finding),
+                rows=tuple(
+                    finding.rows[group] for group in finding.groups if group in finding.rows
+                ),
+                unit=finding.unit,
             )
             for finding in self.findings
             if finding.effect is not None
         ]
-        return interval_figure(estimates, "difference (gray: cannot be determined)")
+        legend: dict[Kind, str] = {
+            "difference": f"a difference at α = {self.alpha:g}",
+            "none": "no difference shown",
+            "undetermined": "cannot be determined",
+        }
+        return interval_figure(estimates, plot_title(self), legend)
 
     def __str__(self) -> str:
         return to_text(*findings_text(self, guarantee(self.correction)))

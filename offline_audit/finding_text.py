@@ -18,7 +18,7 @@ from offline_audit.rendering import (
 if TYPE_CHECKING:
     from offline_audit.finding import Finding, Findings
 
-__all__ = ["finding_text", "findings_text", "headline"]
+__all__ = ["attribute_name", "finding_text", "findings_text", "plot_title"]
 
 _HEADER = (
     *("audit", "attribute", "groups", "metric"),
@@ -34,7 +34,7 @@ Text = tuple[str, TextTable | None, Sequence[str]]
 
 def finding_text(finding: Finding) -> Text:
     """What was asked and found, for whom, how sure it is, and what it does not show."""
-    title = f"{finding.audit}, {finding.metric} by {_attribute(finding)}: {finding.question}"
+    title = f"{finding.audit}, {finding.metric} by {attribute_name(finding)}: {finding.question}"
     notes = [_outcome(finding), *finding.sentences]
     if finding.smallest_detectable_effect is not None:
         amount = _amount(finding.smallest_detectable_effect, finding.unit)
@@ -61,13 +61,13 @@ def _outcome(finding: Finding) -> str:
 
 def findings_text(findings: Findings, guarantee: str) -> Text:
     """A table of all findings, sentences on each difference, and what the tests do not show."""
-    title = headline(findings)
+    title = _headline(findings)
     if findings.window is not None:
         title = f"{findings.window}: {title}"
     return title, _table(findings), _notes(findings, guarantee)
 
 
-def headline(findings: Findings) -> str:
+def _headline(findings: Findings) -> str:
     """The number of differences."""
     tested = sum(f.p_value is not None for f in findings)
     untested = len(findings) - tested
@@ -76,6 +76,16 @@ def headline(findings: Findings) -> str:
     title = f"{len(findings.differences)} of {tested} tests show a difference"
     title += f" at α = {findings.alpha:g}"
     return title + (f"; {untested} without a p-value" if untested else "")
+
+
+def plot_title(findings: Findings) -> str:
+    """The number of differences, and the largest of those that say who is disadvantaged."""
+    title = _headline(findings)
+    known = [f for f in findings.differences if f.disadvantaged and f.unit == "rate" and f.effect]
+    if not known:
+        return title
+    largest = max(known, key=lambda finding: abs(finding.effect or 0.0))
+    return f"{title}. Largest: {largest.sentences[0].partition(' (95%')[0].rstrip('.')}."
 
 
 def _table(findings: Findings) -> TextTable:
@@ -102,7 +112,7 @@ def _joined(rows: list[tuple[str, ...]], column: list[str]) -> list[tuple[str, .
 def _row(finding: Finding) -> tuple[str, ...]:
     return (
         finding.audit,
-        _attribute(finding),
+        attribute_name(finding),
         " / ".join(finding.groups),
         finding.metric,
         signed(finding.effect),
@@ -116,7 +126,7 @@ def _row(finding: Finding) -> tuple[str, ...]:
 def _notes(findings: Findings, guarantee: str) -> list[str]:
     differences = [finding for finding in findings.differences if finding.sentences]
     notes = [
-        f"{_attribute(finding)}, {finding.metric}: {' '.join(finding.sentences)}"
+        f"{attribute_name(finding)}, {finding.metric}: {' '.join(finding.sentences)}"
         for finding in differences[:_MOST_QUOTED]
     ]
     if others := differences[_MOST_QUOTED:]:
@@ -156,7 +166,7 @@ def _disadvantaged(finding: Finding) -> str:
     return "–" if finding.outcome != "difference" else finding.disadvantaged or "not clear"
 
 
-def _attribute(finding: Finding) -> str:
+def attribute_name(finding: Finding) -> str:
     """Names of the attributes, with × if they are crossed, as groups are then named."""
     joint = finding.groups and not any(" × " in group for group in finding.groups)
     return (", " if joint else " × ").join(finding.attributes)

@@ -1,4 +1,4 @@
-"""Rendering of results: numbers as text, tables for terminals and notebooks, JSON, figures."""
+"""Rendering of results: numbers as text, tables for terminals and notebooks, JSON."""
 
 from __future__ import annotations
 
@@ -9,23 +9,16 @@ import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from typing import Any
 
 __all__ = [
-    "Estimate",
     "TextTable",
     "are",
-    "blank_figure",
     "bounds",
     "compared",
     "count",
     "duration",
     "format_p_value",
-    "interval_figure",
     "json_ready",
     "moment",
     "p_equals",
@@ -43,8 +36,6 @@ __all__ = [
 _NOTHING = "–"
 # Columns of a terminal that text is wrapped to.
 _WIDTH = 100
-# Characters of a label line of a figure.
-_NAME_WIDTH = 28
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,62 +232,3 @@ def json_ready(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return json_ready(value.tolist())
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
-    """An estimate in a figure.
-
-    Attributes:
-        name: Label.
-        value: Position of the point.
-        interval: Ends of the line; None for the point alone.
-        reliable: Whether the estimate is reliable; drawn in gray otherwise.
-    """
-
-    name: str
-    value: float
-    interval: tuple[float, float] | None
-    reliable: bool = True
-
-
-def interval_figure(estimates: Sequence[Estimate], label: str, at: float = 0.0) -> Figure:
-    """Figure of estimates with their intervals, one below the other.
-
-    Args:
-        estimates: Estimates, from the top.
-        label: Label of the horizontal axis.
-        at: Position of a vertical line that marks equality.
-    """
-    names = [textwrap.fill(estimate.name, _NAME_WIDTH) for estimate in estimates]
-    lines = sum(1 + name.count("\n") for name in names)
-    figure, axes = blank_figure(8.0, 1.2 + 0.4 * max(lines, 1))
-    if not estimates:
-        axes.text(0.5, 0.5, "no estimates", ha="center", va="center")
-        axes.set_axis_off()
-        return figure
-    for index, estimate in enumerate(estimates):
-        colour = "tab:blue" if estimate.reliable else "tab:gray"
-        ends = estimate.interval or (estimate.value, estimate.value)
-        axes.plot(ends, [index, index], color=colour, linewidth=2)
-        axes.plot([estimate.value], [index], "o", color=colour)
-    axes.axvline(at, color="black", linewidth=0.8)
-    axes.set_yticks(range(len(estimates)), names, fontsize=8)
-    # The first estimate at the top, with margins above and below.
-    axes.set_ylim(len(estimates) - 0.5, -0.5)
-    axes.set_xlabel(label)
-    return figure
-
-
-def blank_figure(width: float, height: float) -> tuple[Figure, Axes]:
-    """A figure with one panel, outside the global state of pyplot.
-
-    Args:
-        width: Width in inches.
-        height: Height in inches.
-    """
-    # Imported here, since matplotlib is slow to import and only plots need it.
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, figure.subplots()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from monitor.fitting.separability import Separability
     from monitor.scoring.status_model import StatusReport
 
-__all__ = ["LIMITS", "attribute_lines", "wrapped"]
+__all__ = ["LIMITS", "attribute_lines", "headline_of", "who_loses_of", "wrapped"]
 
 _TOP = 5
 _LEAST_SHARE = 0.02
@@ -68,14 +68,19 @@ def attribute_lines(name: str, audit: AttributeAudit) -> list[str]:
     return lines
 
 
-def _headline(name: str, audit: AttributeAudit) -> str:
+def headline_of(name: str, audit: AttributeAudit) -> str:
+    """The share of flips with its interval, and its level or why that is not known."""
     share, low, high = audit.headline
-    count = len(audit.groups)
-    other = f"another {name}" if count == 2 else f"at least one other {name}"
-    text = (
+    other = f"another {name}" if len(audit.groups) == 2 else f"at least one other {name}"
+    return (
         f"About {share:.1%} of decisions (95% interval {_covered(audit.interval)}: {low:.1%} to "
-        f"{high:.1%}) would change for the same person with {other}. {_verdict(audit)} "
+        f"{high:.1%}) would change for the same person with {other}. {_verdict(audit)}"
     )
+
+
+def _headline(name: str, audit: AttributeAudit) -> str:
+    count = len(audit.groups)
+    text = f"{headline_of(name, audit)} "
     if count > 2:
         text += (
             f"This share grows with the number of groups (here {count}); shares of pairs do not. "
@@ -86,11 +91,15 @@ def _headline(name: str, audit: AttributeAudit) -> str:
     )
 
 
-def _who_loses(audit: AttributeAudit) -> list[str]:
+def who_loses_of(audit: AttributeAudit) -> list[str]:
+    """Paragraphs that say which group loses, or why that is not known."""
     if audit.interval is None:
-        paragraphs = ["Not computed without refits of the maps (`--refits`); see the rates."]
-    else:
-        paragraphs = who_loses(audit.interval.pairs, audit.favourable, audit.unfavourable)
+        return ["Not computed without refits of the maps (`--refits`); see the rates."]
+    return who_loses(audit.interval.pairs, audit.favourable, audit.unfavourable)
+
+
+def _who_loses(audit: AttributeAudit) -> list[str]:
+    paragraphs = who_loses_of(audit)
     titles = ["Who loses", *[""] * len(paragraphs)]
     return [wrapped(title, text) for title, text in zip(titles, paragraphs, strict=False)]
 

@@ -158,13 +158,13 @@ class FlipDirection:
         """Plot how features differ between flipped rows and counterparts, and which undo flips."""
         from offline_audit.fliptest.figures import draw_transparency
 
-        return draw_transparency(self.transparency[side], f"{self.name}: {side}")
+        return draw_transparency(self.transparency[side], self.name)
 
     def plot_marginals(self, side: Side) -> Figure:
         """Plot distributions of the members of a flipset and of their whole group."""
         from offline_audit.fliptest.figures import draw_marginals
 
-        return draw_marginals(self.marginals[side], f"{self.name}: {side}")
+        return draw_marginals(self.marginals[side], self.name)
 
 
 def _sentences(direction: FlipDirection, words: tuple[str, str]) -> tuple[str, ...]:

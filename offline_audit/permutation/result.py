@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from offline_audit.permutation.estimates import GroupEstimate
 from offline_audit.permutation.permutations import Alternative
+from offline_audit.plots import Estimate, Kind, interval_figure
 from offline_audit.rendering import (
-    Estimate,
     TextTable,
     bounds,
     compared,
     count,
     format_p_value,
-    interval_figure,
     json_ready,
     p_equals,
     rate,
@@ -263,18 +262,48 @@ class Comparisons:
         }
 
     def plot(self) -> Figure:
-        """Effects with their intervals, one below the other."""
+        """Effects with their intervals, by attribute and unit."""
         estimates = [
             Estimate(
-                name=f"{comparison.metric}: {comparison.versus}",
+                name=f"{comparison.metric}: {comparison.versus.replace(' against ', ' – ')}",
                 value=comparison.effect,
                 interval=comparison.interval,
-                reliable=comparison.determined,
+                kind=(
+                    "undetermined"
+                    if not comparison.determined
+                    else "difference"
+                    if comparison.rejected
+                    else "none"
+                ),
+                section=comparison.attribute,
+                rows=tuple(g.counted for g in (comparison.group, comparison.other) if g),
+                unit=comparison.unit,
             )
             for comparison in self.comparisons
             if comparison.effect is not None
         ]
-        return interval_figure(estimates, "difference (gray: cannot be determined)")
+        legend: dict[Kind, str] = {
+            "difference": "a difference, not corrected for the number of comparisons",
+            "none": "no difference shown",
+            "undetermined": "cannot be determined",
+        }
+        levels = [comparison.confidence_level for comparison in self]
+        level = levels[0] if levels else 0.95
+        return interval_figure(estimates, self._plot_title, legend, confidence_level=level)
+
+    @property
+    def _plot_title(self) -> str:
+        tested = [comparison for comparison in self.comparisons if comparison.determined]
+        rejected = [comparison for comparison in tested if comparison.rejected]
+        if len(self) == 1 and tested:
+            (one,) = self
+            p = f"p {p_equals(one.p_value or 0.0)}"
+            if rejected:
+                return f"{one.direction} ({p})"
+            return f"No difference of {one.metric} shown for {one.versus} ({p})"
+        if not tested:
+            return "No comparison could be tested"
+        return f"{len(rejected)} of {count(len(tested), 'comparison')} show a difference"
 
     def __str__(self) -> str:
         return to_text(self._title, self._table, self._notes)

@@ -6,17 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from offline_audit.criteria import Criterion
+from offline_audit.plots import Estimate, Kind, blank_figure, interval_figure, plain
 from offline_audit.projection.explanation import Explanation, GroupMove
 from offline_audit.projection.gaps import Effect
 from offline_audit.projection.partition import GroupCount
 from offline_audit.projection.sample import Law
 from offline_audit.rendering import (
-    Estimate,
     TextTable,
-    blank_figure,
     bounds,
     compared,
-    interval_figure,
     json_ready,
     p_equals,
     percent,
@@ -188,19 +186,48 @@ class ProjectionResult:
             figure, axes = blank_figure(7.0, 1.6)
             axes.set_axis_off()
             axes.text(0.5, 0.5, "No gaps were computed.", ha="center", va="center", color="0.4")
-            axes.set_title(_title(self), fontsize="medium", wrap=True)
+            axes.set_title(plain(_title(self)), fontsize="medium", wrap=True)
             return figure
+        counts = {(c.attribute, c.group, c.label): c.rows for c in self.counts}
         estimates = []
         for effect in self.effects:
-            label = "" if effect.label is None else f" (label {effect.label})"
-            attribute = f"{effect.attribute}: " if len(self.attributes) > 1 else ""
-            name = f"{attribute}{effect.groups[0]} – {effect.groups[1]}{label}"
-            estimates.append(Estimate(name=name, value=effect.gap, interval=effect.interval))
-        figure = interval_figure(estimates, "difference of rates of decision 1")
-        (axes,) = figure.axes
-        axes.axvspan(-self.tolerance, self.tolerance, color="0.9")
-        axes.set_title(_title(self), fontsize="medium", wrap=True)
-        return figure
+            label = "" if effect.label is None else f", label {effect.label}"
+            kind: Kind = "difference" if effect in self.clear_gaps and self.rejected else "none"
+            estimates.append(
+                Estimate(
+                    name=f"{' – '.join(effect.groups)}{label}",
+                    value=effect.gap,
+                    interval=effect.interval,
+                    kind="undetermined" if self.p_value is None else kind,
+                    section=effect.attribute,
+                    rows=tuple(counts[effect.attribute, g, effect.label] for g in effect.groups),
+                    unit="rate",
+                )
+            )
+        legend: dict[Kind, str] = {
+            "difference": "a difference",
+            "none": "no difference shown",
+            "undetermined": "cannot be determined",
+        }
+        band = (100 * self.tolerance, "counts as fair") if self.tolerance else None
+        return interval_figure(
+            estimates,
+            self._plot_title,
+            legend,
+            label="difference of rates of decision 1, percentage points",
+            confidence_level=1 - self.alpha,
+            band=band,
+        )
+
+    @property
+    def _plot_title(self) -> str:
+        if self.p_value is None:
+            return f"No p-value: {self.reason}"
+        p = f"p {p_equals(self.p_value)}"
+        if not self.rejected or not self.clear_gaps:
+            found = "Rates of decision 1 differ" if self.rejected else "No difference shown"
+            return f"{found}: {_QUESTION[self.criterion]} ({p})"
+        return f"{self.gap_sentences()[0].partition(' (')[0]} ({p})"
 
 
 def _title(result: ProjectionResult) -> str:
