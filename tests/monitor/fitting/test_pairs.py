@@ -60,6 +60,12 @@ def test_means_of_pairs_equal_those_of_a_loop_over_rows():
         rate = favoured[own == target, target].mean()
         assert pair.miss == pytest.approx(rate - after)
         assert pair.gained.low <= gained <= pair.gained.high
+        refused = [row for row in members if row[source] == 0]
+        granted = [row for row in members if row[source] == 1]
+        assert pair.of_unfavourable is not None
+        assert pair.of_favourable is not None
+        assert pair.of_unfavourable.share == pytest.approx(np.mean([r[target] for r in refused]))
+        assert pair.of_favourable.share == pytest.approx(1 - np.mean([r[target] for r in granted]))
 
 
 def test_directions_and_shares_of_a_shifted_group():
