@@ -181,7 +181,7 @@ def _rows(axes: Axes, names: Sequence[str]) -> None:
     """Names of horizontal bars, the first at the top."""
     labels = [_plain(textwrap.fill(name, 28)) for name in names]
     axes.set_yticks(range(len(names)), labels, fontsize=8)
-    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_ylim(max(len(names), 1) - 0.5, -0.5)
     _plain_frame(axes)
 
 
