@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from offline_audit.fliptest.resampling import ShareEstimate
-from offline_audit.maps.validation import MapValidation
 from offline_audit.rendering import (
     TextTable,
     count,
@@ -16,7 +14,9 @@ from offline_audit.rendering import (
 )
 
 if TYPE_CHECKING:
+    from offline_audit.fliptest.resampling import ShareEstimate
     from offline_audit.fliptest.result import FlipDirection, FlipTestResult
+    from offline_audit.maps.validation import MapValidation
 
 __all__ = ["direction_text", "result_text"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from offline_audit import TableCounts, permutation_test
-from offline_audit.permutation.metrics import FAVOURABLE, METRICS
+from offline_audit import METRICS, TableCounts, permutation_test
+from offline_audit.permutation.metrics import FAVOURABLE
 
 N = 200
 GROUPS = np.array(["female", "male"] * (N // 2))
