@@ -22,7 +22,7 @@ help:
 	@echo "make bench      every benchmark, and the claims that do not hold (BENCH_ARGS=--quick)"
 	@echo "make smoke      every benchmark and reproduction at tiny sizes; fails where one crashes"
 	@echo "make proto      regenerate monitor/wire from proto/"
-	@echo "make docs       regenerate the pages that are made from code"
+	@echo "make docs       regenerate the pages that are made from code, and the pictures"
 	@echo "make clean      remove what these commands made"
 
 $(READY): pyproject.toml constraints.txt
@@ -66,6 +66,7 @@ proto: $(READY)
 
 docs: $(READY)
 	$(BIN)/evenhand config reference > docs/reference/config.md
+	$(BIN)/python -m benchmarks.pictures
 
 clean:
 	rm -rf $(VENV) .cache build evenhand-demo dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

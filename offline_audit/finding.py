@@ -11,19 +11,9 @@ import numpy as np
 from scipy.stats import false_discovery_control
 
 from offline_audit.errors import AuditInputError
-from offline_audit.rendering import (
-    Estimate,
-    TextTable,
-    bounds,
-    count,
-    format_p_value,
-    interval_figure,
-    json_ready,
-    percent,
-    signed,
-    to_html,
-    to_text,
-)
+from offline_audit.finding_text import attribute_name, finding_text, findings_text, plot_title
+from offline_audit.plots import Estimate, Kind, interval_figure
+from offline_audit.rendering import json_ready, to_html, to_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,12 +21,6 @@ if TYPE_CHECKING:
     from offline_audit.window.provenance import WindowFacts
 
 __all__ = ["Correction", "Finding", "Findings", "adjusted_p_values", "guarantee"]
-
-_HEADER = (
-    *("audit", "attribute", "groups", "metric"),
-    *("effect", "95% interval", "p", "adjusted", "outcome"),
-)
-
 
 # Benjamini and Hochberg; Benjamini and Yekutieli; Holm; none.
 Correction = Literal["bh", "by", "holm", "none"]
@@ -52,6 +36,11 @@ _GUARANTEES: dict[Correction, str] = {
 }
 
 Outcome = Literal["difference", "no difference shown", "cannot be determined"]
+_KINDS: dict[Outcome, Kind] = {
+    "difference": "difference",
+    "no difference shown": "none",
+    "cannot be determined": "undetermined",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +58,11 @@ class Finding:
         interval: 95% confidence interval of the effect.
         unit: Unit of the effect: `rate`, `score`, `auc`; None if the audit has no difference.
         direction: Direction of the effect in words; None without an effect.
+        disadvantaged: Group that the effect disadvantages; None if the metric does not say, or if
+            the direction is not clear.
+        explanation: FlipTest: features through which most decisions change; projection: number of
+            decisions that the smallest fair change alters; None for other audits.
+        sentences: Result in sentences that can be quoted, with figures and intervals.
         share: Share of the first group whose decision would change; None for other audits.
         share_interval: 95% confidence interval of the share.
         statistic: Test statistic.
@@ -92,6 +86,9 @@ class Finding:
     interval: tuple[float, float] | None
     unit: str | None = None
     direction: str | None = None
+    disadvantaged: str | None = None
+    explanation: str | None = None
+    sentences: tuple[str, ...] = ()
     share: float | None = None
     share_interval: tuple[float, float] | None = None
     statistic: float | None
@@ -118,14 +115,10 @@ class Finding:
         return {**values, "outcome": self.outcome}
 
     def __str__(self) -> str:
-        return str(self._alone)
+        return to_text(*finding_text(self))
 
     def _repr_html_(self) -> str:
-        return self._alone._repr_html_()
-
-    @property
-    def _alone(self) -> Findings:
-        return Findings(findings=(self,), correction="none", alpha=self.alpha)
+        return to_html(*finding_text(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,72 +186,34 @@ class Findings:
         }
 
     def plot(self) -> Figure:
-        """Figure of the effects with their intervals; gray without a p-value."""
+        """Figure of the effects with their intervals, by attribute and unit."""
         estimates = [
             Estimate(
                 name=f"{finding.metric}: {' – '.join(finding.groups)}",
                 value=finding.effect,
                 interval=finding.interval,
-                reliable=finding.p_value is not None,
+                kind=_KINDS[finding.outcome],
+                section=attribute_name(finding),
+                rows=tuple(
+                    finding.rows[group] for group in finding.groups if group in finding.rows
+                ),
+                unit=finding.unit,
             )
             for finding in self.findings
             if finding.effect is not None
         ]
-        return interval_figure(estimates, "difference (gray: cannot be determined)")
+        legend: dict[Kind, str] = {
+            "difference": f"a difference at α = {self.alpha:g}",
+            "none": "no difference shown",
+            "undetermined": "cannot be determined",
+        }
+        return interval_figure(estimates, plot_title(self), legend)
 
     def __str__(self) -> str:
-        return to_text(self._title, self._table, self._notes)
+        return to_text(*findings_text(self, guarantee(self.correction)))
 
     def _repr_html_(self) -> str:
-        return to_html(self._title, self._table, self._notes)
-
-    @property
-    def _title(self) -> str:
-        tested = sum(f.p_value is not None for f in self.findings)
-        untested = len(self.findings) - tested
-        if tested:
-            differences = f"{len(self.differences)} of {tested} tests show a difference"
-            title = f"{differences} at α = {self.alpha:g}"
-            title += f"; {untested} without a p-value" if untested else ""
-        else:
-            title = f"No test could be run; {count(untested, 'question')} without a p-value"
-        return title if self.window is None else f"{self.window}: {title}"
-
-    @property
-    def _table(self) -> TextTable:
-        rows = [_row(finding) for finding in self.findings]
-        header: tuple[str, ...] = _HEADER
-        if any(finding.share is not None for finding in self.findings):
-            # Only FlipTest has a share whose decision would change; its column precedes the effect.
-            header = (*header[:4], "would change", *header[4:])
-            shares = [percent(finding.share) for finding in self.findings]
-            rows = [(*row[:4], share, *row[4:]) for row, share in zip(rows, shares, strict=True)]
-        return TextTable(header=header, rows=tuple(rows), words=4)
-
-    @property
-    def _notes(self) -> list[str]:
-        notes = [f"α = {self.alpha:g}. {guarantee(self.correction)}"]
-        reasons = dict.fromkeys(f.reason for f in self.findings if f.reason is not None)
-        notes += [f"No p-value: {reason}" for reason in reasons]
-        warnings = dict.fromkeys(w for finding in self.findings for w in finding.warnings)
-        notes += [f"! {warning}" for warning in warnings]
-        if self.window is not None:
-            notes += [f"! {warning}" for warning in self.window.warnings]
-        return notes
-
-
-def _row(finding: Finding) -> tuple[str, ...]:
-    return (
-        finding.audit,
-        " × ".join(finding.attributes),
-        " / ".join(finding.groups),
-        finding.metric,
-        signed(finding.effect),
-        bounds(finding.interval),
-        format_p_value(finding.p_value),
-        format_p_value(finding.adjusted_p_value),
-        finding.outcome,
-    )
+        return to_html(*findings_text(self, guarantee(self.correction)))
 
 
 def adjusted_p_values(p_values: Sequence[float | None], method: Correction) -> list[float | None]:

@@ -1,4 +1,4 @@
-"""Rendering of results: numbers as text, tables for terminals and notebooks, JSON, figures."""
+"""Rendering of results: numbers as text, tables for terminals and notebooks, JSON."""
 
 from __future__ import annotations
 
@@ -9,27 +9,22 @@ import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from typing import Any
 
 __all__ = [
-    "Estimate",
     "TextTable",
     "are",
-    "blank_figure",
     "bounds",
+    "compared",
     "count",
     "duration",
     "format_p_value",
-    "interval_figure",
     "json_ready",
     "moment",
     "p_equals",
     "percent",
     "rate",
+    "share_in_words",
     "signed",
     "size",
     "some",
@@ -41,8 +36,6 @@ __all__ = [
 _NOTHING = "–"
 # Columns of a terminal that text is wrapped to.
 _WIDTH = 100
-# Characters of a label line of a figure.
-_NAME_WIDTH = 28
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +170,38 @@ def bounds(interval: tuple[float, float] | None) -> str:
     return _NOTHING if interval is None else f"{interval[0]:+.3f} to {interval[1]:+.3f}"
 
 
+def share_in_words(share: float, interval: tuple[float, float]) -> str:
+    """A share with its 95% interval: `2.0% (95% interval 1.7% to 2.4%)`."""
+    return f"{percent(share)} (95% interval {percent(interval[0])} to {percent(interval[1])})"
+
+
+def compared(
+    values: tuple[float, float],
+    interval: tuple[float, float] | None,
+    *,
+    unit: str | None = "rate",
+    confidence_level: float = 0.95,
+) -> str:
+    """Two values and their difference in words, for example `41.3% against 68.1%, …`.
+
+    Args:
+        values: Values of the first and of the second group.
+        interval: Interval of the first value minus the second.
+        unit: `rate` for shares; other values are written as they are.
+        confidence_level: Confidence level of the interval.
+    """
+    points = unit == "rate"
+    one, other = (percent(v) if points else rate(v) for v in values)
+    scale, number = (100, "{:+.1f}") if points else (1, "{:+.3f}")
+    difference = number.format(scale * (values[0] - values[1]))
+    text = f"{one} against {other}, a difference of {difference}"
+    text += " percentage points" if points else ""
+    if interval is None:
+        return text
+    low, high = (number.format(scale * end) for end in interval)
+    return f"{text} ({100 * confidence_level:g}% interval {low} to {high})"
+
+
 def format_p_value(p_value: float | None) -> str:
     """A p-value without the leading zero, `< .0001` if it is smaller; a dash for None."""
     if p_value is None:
@@ -207,62 +232,3 @@ def json_ready(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return json_ready(value.tolist())
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
-    """An estimate in a figure.
-
-    Attributes:
-        name: Label.
-        value: Position of the point.
-        interval: Ends of the line; None for the point alone.
-        reliable: Whether the estimate is reliable; drawn in gray otherwise.
-    """
-
-    name: str
-    value: float
-    interval: tuple[float, float] | None
-    reliable: bool = True
-
-
-def interval_figure(estimates: Sequence[Estimate], label: str, at: float = 0.0) -> Figure:
-    """Figure of estimates with their intervals, one below the other.
-
-    Args:
-        estimates: Estimates, from the top.
-        label: Label of the horizontal axis.
-        at: Position of a vertical line that marks equality.
-    """
-    names = [textwrap.fill(estimate.name, _NAME_WIDTH) for estimate in estimates]
-    lines = sum(1 + name.count("\n") for name in names)
-    figure, axes = blank_figure(8.0, 1.2 + 0.4 * max(lines, 1))
-    if not estimates:
-        axes.text(0.5, 0.5, "no estimates", ha="center", va="center")
-        axes.set_axis_off()
-        return figure
-    for index, estimate in enumerate(estimates):
-        colour = "tab:blue" if estimate.reliable else "tab:gray"
-        ends = estimate.interval or (estimate.value, estimate.value)
-        axes.plot(ends, [index, index], color=colour, linewidth=2)
-        axes.plot([estimate.value], [index], "o", color=colour)
-    axes.axvline(at, color="black", linewidth=0.8)
-    axes.set_yticks(range(len(estimates)), names, fontsize=8)
-    # The first estimate at the top, with margins above and below.
-    axes.set_ylim(len(estimates) - 0.5, -0.5)
-    axes.set_xlabel(label)
-    return figure
-
-
-def blank_figure(width: float, height: float) -> tuple[Figure, Axes]:
-    """A figure with one panel, outside the global state of pyplot.
-
-    Args:
-        width: Width in inches.
-        height: Height in inches.
-    """
-    # Imported here, since matplotlib is slow to import and only plots need it.
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, figure.subplots()

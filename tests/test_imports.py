@@ -57,13 +57,13 @@ ONLY_IN = {
     "ibis": {"offline_audit"},
     "pyspark": {"offline_audit"},
     "matplotlib": {
-        "monitor.fitting.audit",
+        "monitor.fitting.audit_figure",
         "offline_audit.finding",
         "offline_audit.fliptest.figures",
         "offline_audit.fliptest.result",
         "offline_audit.permutation.result",
         "offline_audit.permutation.selection",
-        "offline_audit.rendering",
+        "offline_audit.plots",
         "offline_audit.projection.result",
     },
     "ot": {

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitor.bundle.manifest import BundleSpec, Decision, ProtectedAttribute
-from monitor.fitting.audit_text import attribute_lines, wrapped
+from monitor.fitting.audit_text import LIMITS, attribute_lines, wrapped
 from monitor.fitting.bound import FlipShareBound, flip_share_bound
 from monitor.fitting.intervals import FlipShareInterval
 from monitor.fitting.pairs import PairShare
@@ -221,6 +221,7 @@ class FitAudit:
         lines = [f"Training-time audit of {self.model}", f"Rows: {parts}.", ""]
         for name, audit in self.attributes.items():
             lines += [f"{name} ({', '.join(audit.groups)})", *attribute_lines(name, audit), ""]
+        lines += wrapped("Not shown", LIMITS), ""
         if self.missing:
             lines += wrapped("Not computed", f"{self.missing}."), ""
         if self.unlike.in_words:
@@ -230,17 +231,11 @@ class FitAudit:
         return "\n".join(lines)
 
     def png(self) -> bytes:
-        """A figure of flip probabilities, main features and calibration of the status model."""
-        from matplotlib.figure import Figure
+        """A figure of the headline, pairs of groups, main features, flips and calibration."""
+        from monitor.fitting.audit_figure import audit_figure
 
-        count = len(self.attributes)
-        figure = Figure(figsize=(13, 3.6 * count), layout="constrained")
-        axes = figure.subplots(count, 3, squeeze=False)
-        for row, (name, audit) in zip(axes, self.attributes.items(), strict=True):
-            _draw(row, name, audit)
-        figure.suptitle(_plain(f"Training-time audit of {self.model}"))
         buffer = io.BytesIO()
-        figure.savefig(buffer, format="png", dpi=110)
+        audit_figure(self).savefig(buffer, format="png", dpi=110)
         return buffer.getvalue()
 
 
@@ -291,22 +286,3 @@ def dependence_by_name(
                 given[names[column]] = tuple(dict.fromkeys(groups.get(n, n) for n in read))
         orders.append(given)
     return tuple(orders)
-
-
-def _plain(text: str) -> str:
-    """Escape dollar signs, which matplotlib reads as formulas."""
-    return text.replace("$", r"\$")
-
-
-def _draw(axes: Any, name: str, audit: AttributeAudit) -> None:
-    histogram, features, reliability = axes
-    shares = np.array(audit.flip_histogram) / max(sum(audit.flip_histogram), 1)
-    histogram.bar(np.arange(10) / 10 + 0.05, shares, width=0.09)
-    histogram.set(title=f"{_plain(name)}: flip probability", ylabel="share of rows")
-    top = [item for item in audit.feature_shares[:8] if item[1] > 0][::-1]
-    features.barh([_plain(feature) for feature, _ in top], [share for _, share in top])
-    features.set(title="main features", xlabel="share of the effect")
-    predicted, observed = zip(*audit.status.reliability, strict=True)
-    reliability.plot([0, 1], [0, 1], color="grey", linewidth=1)
-    reliability.plot(predicted, observed, marker="o")
-    reliability.set(title="calibration of the status model", xlabel="predicted", ylabel="observed")

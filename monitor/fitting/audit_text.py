@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from monitor.fitting.intervals import LOW, MODERATE, FlipShareInterval
-from monitor.fitting.pair_text import as_other, pair_lines
+from monitor.fitting.pair_text import as_other, pair_lines, who_loses
 
 if TYPE_CHECKING:
     from monitor.fitting.audit import AttributeAudit
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from monitor.fitting.separability import Separability
     from monitor.scoring.status_model import StatusReport
 
-__all__ = ["attribute_lines", "wrapped"]
+__all__ = ["LIMITS", "attribute_lines", "headline_of", "who_loses_of", "wrapped"]
 
 _TOP = 5
 _LEAST_SHARE = 0.02
@@ -32,6 +32,7 @@ def attribute_lines(name: str, audit: AttributeAudit) -> list[str]:
     level, status = audit.level, audit.status
     headline, pairs = [wrapped("Share of flips", _headline(name, audit))], _pairs(audit)
     lines = [
+        *_who_loses(audit),
         *(headline + pairs if len(audit.groups) == 2 else pairs + headline),
         wrapped("Decisions", _decisions(audit)),
         *([wrapped("Lower bound", _bound(name, audit.bound))] if audit.bound else []),
@@ -67,14 +68,19 @@ def attribute_lines(name: str, audit: AttributeAudit) -> list[str]:
     return lines
 
 
-def _headline(name: str, audit: AttributeAudit) -> str:
+def headline_of(name: str, audit: AttributeAudit) -> str:
+    """The share of flips with its interval, and its level or why that is not known."""
     share, low, high = audit.headline
-    count = len(audit.groups)
-    other = f"another {name}" if count == 2 else f"at least one other {name}"
-    text = (
+    other = f"another {name}" if len(audit.groups) == 2 else f"at least one other {name}"
+    return (
         f"About {share:.1%} of decisions (95% interval {_covered(audit.interval)}: {low:.1%} to "
-        f"{high:.1%}) would change for the same person with {other}. {_verdict(audit)} "
+        f"{high:.1%}) would change for the same person with {other}. {_verdict(audit)}"
     )
+
+
+def _headline(name: str, audit: AttributeAudit) -> str:
+    count = len(audit.groups)
+    text = f"{headline_of(name, audit)} "
     if count > 2:
         text += (
             f"This share grows with the number of groups (here {count}); shares of pairs do not. "
@@ -83,6 +89,19 @@ def _headline(name: str, audit: AttributeAudit) -> str:
         f"{text}Verdicts in production are relative to this baseline: unfairness present at fit "
         "time does not raise verdicts."
     )
+
+
+def who_loses_of(audit: AttributeAudit) -> list[str]:
+    """Paragraphs that say which group loses, or why that is not known."""
+    if audit.interval is None:
+        return ["Not computed without refits of the maps (`--refits`); see the rates."]
+    return who_loses(audit.interval.pairs, audit.favourable, audit.unfavourable)
+
+
+def _who_loses(audit: AttributeAudit) -> list[str]:
+    paragraphs = who_loses_of(audit)
+    titles = ["Who loses", *[""] * len(paragraphs)]
+    return [wrapped(title, text) for title, text in zip(titles, paragraphs, strict=False)]
 
 
 def _pairs(audit: AttributeAudit) -> list[str]:
@@ -165,8 +184,10 @@ def _size(flip_share: float) -> str:
 
 def _decisions(audit: AttributeAudit) -> str:
     shares = {g: share for g, share in audit.favoured.items() if share is not None}
-    rates = ", ".join(f"{group} {share:.1%}" for group, share in shares.items())
-    text = f"Rate of the favourable decision {audit.favourable!r}: {rates}."
+    rates = ", ".join(
+        f"{group} {share:.1%} of {audit.groups[group]:,}" for group, share in shares.items()
+    )
+    text = f"Rate of the favourable decision {audit.favourable!r} in evaluation rows: {rates}."
     if set(shares.values()) in ({0.0}, {1.0}):
         text += (
             " All rows get the same decision, so none can flip. Check that the spec lists the "
@@ -200,6 +221,15 @@ def _separability(results: Sequence[Separability]) -> str:
         f"error of {largest.error:.2f}). {_CLEARLY if largest.auc > _CLEAR_AUC else ''}This is "
         "supporting evidence only."
     )
+
+
+# What no figure of the audit shows.
+LIMITS = (
+    "Whether a feature that differs between groups is a legitimate reason: it is transported like "
+    "any other. What a group causes: the same person in another group is assumed to keep the rank "
+    "among its members. Errors of the maps that leave rates of decisions unchanged, and rows that "
+    "are unlike these."
+)
 
 
 def wrapped(title: str, text: str) -> str:

@@ -6,15 +6,94 @@ from collections.abc import Sequence
 
 from monitor.fitting.pairs import PairShare
 
-__all__ = ["as_other", "pair_lines"]
+__all__ = ["as_other", "pair_lines", "who_loses"]
 
-# Pairs in a table, and misses of the maps that are described; others are counted.
-_MOST_PAIRS, _MOST_MISSES = 12, 3
+# Pairs in a table, misses of the maps that are described, and groups that are said to lose against
+# another; others are counted.
+_MOST_PAIRS, _MOST_MISSES, _MOST_LOSSES = 12, 3, 3
 
 
 def as_other(pair: PairShare) -> str:
     """Name of a pair: its source as its target."""
     return f"{pair.source} as {pair.target}"
+
+
+def who_loses(pairs: Sequence[PairShare], favourable: str, unfavourable: str) -> list[str]:
+    """Paragraphs that say which group loses against which, by how much, and what is not known.
+
+    Args:
+        pairs: Shares of all ordered pairs of groups.
+        favourable: Name of the favourable decision.
+        unfavourable: Name of the other decision.
+    """
+    enough = {(pair.source, pair.target): pair for pair in pairs if pair.enough_rows}
+    if not enough:
+        return ["This cannot be determined: no pair of groups has enough rows."]
+    both_ways = [(pair, enough[target, source]) for (source, target), pair in enough.items()]
+    losses = [pairs for pairs in both_ways if _loses(*pairs)]
+    losses.sort(key=lambda loss: -max(abs(pair.net) for pair in loss))
+    sentences = [
+        f"{loser.source} loses against {loser.target}: {_rates(loser, unfavourable)}"
+        f"{_changes(loser, winner, favourable, unfavourable)}"
+        for loser, winner in losses[:_MOST_LOSSES]
+    ]
+    if (others := len(losses) - _MOST_LOSSES) > 0:
+        sentences.append(
+            f"Likewise {'a group loses' if others == 1 else 'groups lose'} in {_pairs(others)} "
+            "more, see the table."
+        )
+    if losses and len(enough) > 2:
+        sentences.append("Each interval holds for its pair alone.")
+    missed = [pair for pair in enough.values() if pair.unexplained]
+    if not losses and not missed:
+        sentences.append(
+            "No group clearly loses: for every pair of groups with enough rows, the 95% interval "
+            "of gains minus losses includes zero, or both directions contradict each other."
+        )
+    if missed:
+        sentences.append(
+            f"It cannot be determined for {len(missed)} of {_pairs(len(enough))}, since the maps "
+            "do not explain the difference between the groups."
+        )
+        if not losses:
+            widest = max(missed, key=lambda pair: pair.rate_gap[0])
+            sentences.append(f"By rates alone, {_rates(widest, unfavourable)}")
+    return sentences
+
+
+def _loses(loser: PairShare, winner: PairShare) -> bool:
+    """Whether decisions about either group show a loss, and the others do not contradict it."""
+    shown = loser.balance == "loses" or winner.balance == "gains"
+    contradicted = loser.balance == "gains" or winner.balance == "loses"
+    return shown and not (contradicted or loser.unexplained or winner.unexplained)
+
+
+def _rates(pair: PairShare, unfavourable: str) -> str:
+    gap, low, high = (100 * value for value in pair.rate_gap)
+    return (
+        f"{unfavourable!r} is {abs(gap):.1f} percentage points {'more' if gap >= 0 else 'less'} "
+        f"frequent for {pair.source} than for {pair.target} ({1 - pair.rate:.1%} against "
+        f"{1 - pair.target_rate:.1%}; 95% interval of the difference {low:+.1f} to {high:+.1f})."
+    )
+
+
+def _changes(loser: PairShare, winner: PairShare, favourable: str, unfavourable: str) -> str:
+    """The decisions that show a loss: those about either group, or about both."""
+    parts = [
+        f"of the decisions {decision!r} about {pair.source}, {part.share:.1%} (95% interval "
+        f"{part.low:.1%} to {part.high:.1%}) would be {other!r} as {pair.target}"
+        for pair, part, decision, other in (
+            (loser, loser.of_unfavourable, unfavourable, favourable),
+            (winner, winner.of_favourable, favourable, unfavourable),
+        )
+        if part is not None and pair.balance != "unclear"
+    ]
+    if not parts:
+        return ""
+    known = "; ".join(parts)
+    unclear = [pair.source for pair in (loser, winner) if pair.balance == "unclear"]
+    end = f" (decisions about {unclear[0]} alone leave it open)" if unclear else ""
+    return f" {known[0].upper()}{known[1:]}{end}."
 
 
 def pair_lines(pairs: Sequence[PairShare], favourable: str, unfavourable: str) -> list[str]:

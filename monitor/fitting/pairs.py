@@ -22,8 +22,8 @@ __all__ = ["PairShare", "ShareInterval", "group_means", "pair_shares", "row_chan
 
 _Floats = NDArray[np.float64]
 
-# Fewest rows of either group of a pair.
-_LEAST_ROWS = 50
+# Fewest rows of either group of a pair, and fewest decisions of one kind for a share of them.
+_LEAST_ROWS, _LEAST_DECISIONS = 50, 20
 # Largest miss of the rate of decisions that leaves a share established: in absolute terms, and
 # relative to the share.
 _SMALL_MISS, _RELATIVE_MISS = 0.01, 0.2
@@ -75,6 +75,9 @@ class PairShare:
         changed: Share of decisions that would change.
         gained: Share that would change from unfavourable to favourable.
         lost: Share that would change from favourable to unfavourable.
+        of_unfavourable: Share of the unfavourable decisions that would change; None if there are
+            few of them.
+        of_favourable: Share of the favourable decisions that would change; None if there are few.
         rate: Rate of the favourable decision in the source.
         target_rate: Rate of the favourable decision in the target.
         net_margin: Half of the width of the 95% interval of gained − lost, without the miss.
@@ -88,6 +91,8 @@ class PairShare:
     changed: ShareInterval
     gained: ShareInterval
     lost: ShareInterval
+    of_unfavourable: ShareInterval | None
+    of_favourable: ShareInterval | None
     rate: float
     target_rate: float
     net_margin: float
@@ -99,6 +104,11 @@ class PairShare:
         return min(self.rows, self.target_rows) >= _LEAST_ROWS
 
     @property
+    def net(self) -> float:
+        """Share that would change to favourable minus share that would change from it."""
+        return self.gained.share - self.lost.share
+
+    @property
     def transported_rate(self) -> float:
         """Rate of the favourable decision of transported rows."""
         return self.rate + self.gained.share - self.lost.share
@@ -107,6 +117,19 @@ class PairShare:
     def miss(self) -> float:
         """Rate of the favourable decision in the target minus that of transported rows."""
         return self.target_rate - self.transported_rate
+
+    @property
+    def rate_gap(self) -> tuple[float, float, float]:
+        """Rate in the target minus rate in the source, and the ends of its interval over rows.
+
+        One success and one failure more in each group (Agresti and Caffo 2000).
+        """
+        shrunk = _shrunk(self.target_rate, self.target_rows) - _shrunk(self.rate, self.rows)
+        half = stats.norm.isf(0.025) * math.hypot(
+            _rate_error(self.target_rate, self.target_rows), _rate_error(self.rate, self.rows)
+        )
+        low, high = max(float(shrunk - half), -1.0), min(float(shrunk + half), 1.0)
+        return self.target_rate - self.rate, low, high
 
     @property
     def misses(self) -> bool:
@@ -129,10 +152,9 @@ class PairShare:
         """What belonging to the source instead of the target does to its members on balance."""
         if not self.established:
             return "unclear"
-        net = self.gained.share - self.lost.share
         # A right map changes the rate to that of the target.
-        low = net - self.net_margin + min(self.miss, 0.0)
-        high = net + self.net_margin + max(self.miss, 0.0)
+        low = self.net - self.net_margin + min(self.miss, 0.0)
+        high = self.net + self.net_margin + max(self.miss, 0.0)
         return "loses" if low > 0 else "gains" if high < 0 else "unclear"
 
 
@@ -173,6 +195,16 @@ def pair_shares(
     def error(of: _Floats) -> float:
         return float(np.std(of, ddof=1))
 
+    def part(
+        flips: float, half_flips: _Floats, base: float, half_base: _Floats, rows: int, miss: float
+    ) -> ShareInterval | None:
+        """Share of the decisions of one kind that would change."""
+        decisions = round(base * rows)
+        if decisions < _LEAST_DECISIONS or (half_base == 0).any():
+            return None
+        share = min(flips / base, 1.0)
+        return ShareInterval.of(share, error(half_flips / half_base), decisions, at_95, miss / base)
+
     def pair(s: int, t: int) -> PairShare:
         gained, lost, rate = means[s, t].tolist()
         target_rate = float(rates[t, s])
@@ -197,6 +229,8 @@ def pair_shares(
             ),
             gained=ShareInterval.of(gained, error(half_gained), size, at_95, miss),
             lost=ShareInterval.of(lost, error(half_lost), size, at_95, -miss),
+            of_unfavourable=part(gained, half_gained, 1 - rate, 1 - half_rate, size, miss),
+            of_favourable=part(lost, half_lost, rate, half_rate, size, -miss),
             rate=rate,
             target_rate=target_rate,
             net_margin=at_95 * error(half_gained - half_lost),
@@ -210,5 +244,10 @@ def pair_shares(
 
 def _rate_error(rate: float, rows: int) -> float:
     """Standard error of a rate with one success and one failure more (Agresti and Caffo 2000)."""
-    adjusted = (rate * rows + 1) / (rows + 2)
+    adjusted = _shrunk(rate, rows)
     return math.sqrt(adjusted * (1 - adjusted) / (rows + 2))
+
+
+def _shrunk(rate: float, rows: int) -> float:
+    """A rate with one success and one failure more."""
+    return (rate * rows + 1) / (rows + 2)

@@ -86,6 +86,14 @@ class Flipset:
         """Share of the group whose decision changes."""
         return float(self.parts(side).mean())
 
+    def share_of_decisions(self, side: Side) -> float:
+        """Share that changes of the decisions of one side; 0 without such decisions.
+
+        Of the favourable decisions for `advantaged`, of the unfavourable for `disadvantaged`.
+        """
+        own = self.decisions if side == "advantaged" else ~self.decisions
+        return float(self.parts(side)[own].mean()) if own.any() else 0.0
+
     @property
     def gross(self) -> float:
         """Share of the group whose decision changes, both sides together."""

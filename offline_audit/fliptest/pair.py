@@ -15,12 +15,14 @@ from offline_audit.fliptest.flipset import (
     DecisionModel,
     Flipset,
     Identification,
+    Side,
     counterparts_of,
     identify,
     support_warnings,
 )
 from offline_audit.fliptest.marginals import flipset_marginals
 from offline_audit.fliptest.resampling import (
+    ShareEstimate,
     StandardErrors,
     bootstrap,
     net_estimate,
@@ -264,6 +266,8 @@ class Pair:
         )
         return replace(
             blank,
+            of_favourable=self._part(flipset, "advantaged", errors),
+            of_unfavourable=self._part(flipset, "disadvantaged", errors),
             advantaged=advantaged,
             disadvantaged=disadvantaged,
             gross=gross,
@@ -274,6 +278,18 @@ class Pair:
             warnings=tuple(warnings),
             flipset=flipset,
         )
+
+    def _part(
+        self, flipset: Flipset, side: Side, errors: StandardErrors | None
+    ) -> ShareEstimate | None:
+        """Share that changes of the decisions of one side; None if there are few of them."""
+        decided = flipset.decisions == (side == "advantaged")
+        if decided.sum() < self.options.smallest_cell:
+            return None
+        error = None
+        if errors is not None:
+            error = errors.of_favourable if side == "advantaged" else errors.of_unfavourable
+        return share_estimate(flipset.share_of_decisions(side), error, int(decided.sum()))
 
     def _untested(self) -> str | None:
         if self.options.n_resamples:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from offline_audit.fliptest.flipset import (
     DecidedRows,
     DecisionModel,
     Flipset,
+    Side,
     counterparts_of,
     gross_share,
 )
@@ -60,6 +61,8 @@ _TOLERANCE = 1e-12
 _CONFIDENCE_LEVEL = 0.95
 # Largest difference of the transported rows' rate from the target's, beyond noise.
 _MAX_RATE_DIFFERENCE = 0.05
+# Sides whose share of the group's decisions of one kind is estimated: favourable, unfavourable.
+_OF_DECISIONS: tuple[Side, Side] = ("advantaged", "disadvantaged")
 # Normal quantile of a power of 80%.
 _POWER_QUANTILE = 0.842
 
@@ -97,12 +100,17 @@ class NullSizes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandardErrors:
-    """Standard errors of one direction's shares, from refits on bootstrap samples."""
+    """Standard errors of one direction's shares, from refits on bootstrap samples.
+
+    The last two are of the shares of favourable and of unfavourable decisions that change.
+    """
 
     advantaged: float
     disadvantaged: float
     gross: float
     net: float
+    of_favourable: float
+    of_unfavourable: float
 
 
 def null_and_p_value(
@@ -197,7 +205,7 @@ def bootstrap(
     groups = first, second
     fraction = min(1.0, _MAX_ROWS / max(map(len, groups)))
     sizes = [max(math.ceil(fraction * len(group)), min(len(group), _MIN_ROWS)) for group in groups]
-    shares = np.zeros((2, n_bootstrap, 4))
+    shares = np.zeros((2, n_bootstrap, len(fields(StandardErrors))))
     for number in range(n_bootstrap):
         resample = [
             group.take(rng.integers(len(group), size=size))
@@ -208,7 +216,8 @@ def bootstrap(
             flipset, _ = counterparts_of(source, refitted, model, _COUNTERPARTS)
             if len(flipset):
                 sides = flipset.share("advantaged"), flipset.share("disadvantaged")
-                shares[direction, number] = (*sides, sum(sides), sides[0] - sides[1])
+                parts = [flipset.share_of_decisions(side) for side in _OF_DECISIONS]
+                shares[direction, number] = (*sides, sum(sides), sides[0] - sides[1], *parts)
         tick()
     # Both groups contribute variance. A group that was drawn in full must not be scaled down, so
     # the larger of the two ratios applies to both.
@@ -216,9 +225,9 @@ def bootstrap(
     # Student's t instead of the normal: few resamples estimate the standard deviation poorly.
     t_ratio = float(stats.t.ppf(0.975, n_bootstrap - 1) / stats.norm.ppf(0.975))
     errors = shares.std(1, ddof=1) * scale * t_ratio
+    names = [field.name for field in fields(StandardErrors)]
     forward, backward = (
-        StandardErrors(advantaged=e[0], disadvantaged=e[1], gross=e[2], net=e[3])
-        for e in errors.tolist()
+        StandardErrors(**dict(zip(names, values, strict=True))) for values in errors.tolist()
     )
     return forward, backward
 

@@ -5,22 +5,21 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from offline_audit.criteria import Criterion
+from offline_audit.fliptest.feature_changes import FeatureChange
 from offline_audit.fliptest.flipset import SIDES, Flipset, Identification, Side
 from offline_audit.fliptest.marginals import Marginals
 from offline_audit.fliptest.resampling import NullSizes, ShareEstimate
+from offline_audit.fliptest.result_text import direction_text, result_text
 from offline_audit.fliptest.subgroup import Subgroup
 from offline_audit.fliptest.transparency import TransparencyReport
 from offline_audit.maps.validation import MapValidation
 from offline_audit.rendering import (
-    TextTable,
-    count,
-    format_p_value,
     json_ready,
-    p_equals,
     percent,
+    share_in_words,
     to_html,
     to_text,
     wrapped,
@@ -31,18 +30,10 @@ if TYPE_CHECKING:
 
 __all__ = ["FlipDirection", "FlipTestResult"]
 
-_WITHIN = {
-    "statistical_parity": "",
-    "equal_opportunity": ", among those with label 1",
-    "predictive_equality": ", among those with label 0",
-    "equalized_odds": ", within each label",
-}
-_HEADER = ("from → to", "people", "disadvantaged", "advantaged", "net", "null 95%", "p")
-_MAX_FEATURES = 3
-# Smallest share of a group whose features the summary names.
+# What the decisions are called if their names are not known.
+_DECISIONS = ("unfavourable", "favourable")
+# Smallest share of a group whose features the sentences name.
 _SMALLEST_SHARE = 0.0005
-# Width of a line, and smallest width of a shortened group name, in characters.
-_LINE_WIDTH, _NAME_WIDTH = 100, 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +50,10 @@ class FlipDirection:
             have it; None if it could not be computed.
         disadvantaged: Share without the favourable decision whose counterparts have it.
         gross: Sum of both shares.
+        of_favourable: Share of the favourable decisions about the source whose counterparts do not
+            have them; None if there are few.
+        of_unfavourable: Share of the unfavourable decisions about the source whose counterparts
+            have the favourable one; None if there are few.
         net: Advantaged minus disadvantaged share; for an exact map, the difference of rates.
         null: Null distribution of the gross share; None without permutations.
         smallest_detectable_effect: Smallest gross share detected with 80% power at these sizes.
@@ -80,6 +75,8 @@ class FlipDirection:
     advantaged: ShareEstimate | None = None
     disadvantaged: ShareEstimate | None = None
     gross: ShareEstimate | None = None
+    of_favourable: ShareEstimate | None = None
+    of_unfavourable: ShareEstimate | None = None
     net: ShareEstimate | None = None
     null: NullSizes | None = None
     smallest_detectable_effect: float | None = None
@@ -103,84 +100,149 @@ class FlipDirection:
         """P-value of the gross share; None if there is a `reason`."""
         return None if self.null is None or self.reason is not None else self.null.p_value
 
+    @property
+    def balance(self) -> Literal["loses", "gains", "unclear"]:
+        """Whether the source loses or gains against the target; unclear without a p-value.
+
+        It loses if its members get the favourable decision less often than their counterparts, with
+        an interval of the net share that excludes 0.
+        """
+        if self.net is None or self.p_value is None:
+            return "unclear"
+        low, high = self.net.interval
+        return "loses" if high < 0 else "gains" if low > 0 else "unclear"
+
+    @property
+    def main_features(self) -> tuple[FeatureChange, ...]:
+        """Features through which most decisions change; none if the map is not validated."""
+        shares = {side: getattr(self, side) for side in SIDES}
+        if self.validation is None or not self.validation.passed or None in shares.values():
+            return ()
+        larger = max(SIDES, key=lambda side: shares[side].value)
+        report = self.transparency.get(larger)
+        return () if report is None else report.main_features
+
+    def sentences(self, words: tuple[str, str] = _DECISIONS) -> tuple[str, ...]:
+        """Whose decisions would change, in which direction, and who loses on balance.
+
+        Args:
+            words: Names of the unfavourable and of the favourable decision.
+        """
+        return _sentences(self, words)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, aggregates only."""
         names = [f.name for f in dataclasses.fields(self) if f.name != "flipset"]
         data: dict[str, Any] = {name: json_ready(getattr(self, name)) for name in names}
         for name in ("transparency", "marginals", "subgroups"):
             data[name] = {side: part.to_dict() for side, part in getattr(self, name).items()}
-        return {**data, "p_value": self.p_value}
+        return {**data, "p_value": self.p_value, "balance": self.balance}
 
     def __str__(self) -> str:
-        reports = [str(report) for report in _reports(self)]
-        notes = "\n".join(map(wrapped, _direction_notes(self)))
-        return "\n\n".join([wrapped(_direction_title(self)), *reports, notes])
+        title, sentences, notes = direction_text(self)
+        first, last = ("\n".join(map(wrapped, part)) for part in ([title, *sentences], notes))
+        return "\n\n".join([first, *map(str, self.reports), last])
 
     def _repr_html_(self) -> str:
-        reports = [report._repr_html_() for report in _reports(self)]
-        return to_html(_direction_title(self), None, _direction_notes(self)) + "".join(reports)
+        title, sentences, notes = direction_text(self)
+        reports = "".join(report._repr_html_() for report in self.reports)
+        return to_html(title, None, [*sentences, *notes]) + reports
+
+    @property
+    def reports(self) -> list[TransparencyReport | Subgroup | Marginals]:
+        """Reports on both sides, in the order in which they are printed."""
+        kinds = (self.transparency, self.marginals, self.subgroups)
+        return [reports[side] for side in SIDES for reports in kinds if side in reports]
 
     def plot_transparency(self, side: Side) -> Figure:
         """Plot how features differ between flipped rows and counterparts, and which undo flips."""
         from offline_audit.fliptest.figures import draw_transparency
 
-        return draw_transparency(self.transparency[side], f"{self.name}: {side}")
+        return draw_transparency(self.transparency[side], self.name)
 
     def plot_marginals(self, side: Side) -> Figure:
         """Plot distributions of the members of a flipset and of their whole group."""
         from offline_audit.fliptest.figures import draw_marginals
 
-        return draw_marginals(self.marginals[side], f"{self.name}: {side}")
+        return draw_marginals(self.marginals[side], self.name)
 
 
-def _direction_title(direction: FlipDirection) -> str:
-    if direction.gross is None:
-        return f"{direction.name}: no result"
-    p = "" if direction.p_value is None else f", p {p_equals(direction.p_value)}"
-    return (
-        f"{direction.name}: the decision would change for {percent(direction.gross.value)} of "
-        f"{direction.rows[0]:,} people{p}"
+def _sentences(direction: FlipDirection, words: tuple[str, str]) -> tuple[str, ...]:
+    """Whose decisions would change, in which direction and through what, and who loses."""
+    gross, net = direction.gross, direction.net
+    if gross is None or net is None:
+        return ()
+    changed = share_in_words(gross.value, gross.interval)
+    total = (
+        f"{changed} of the decisions about {direction.source} would change as {direction.target}."
     )
+    return total, _balance(direction, words[1]), *_sides(direction, words)
 
 
-def _reports(direction: FlipDirection) -> list[TransparencyReport | Subgroup | Marginals]:
-    kinds = (direction.transparency, direction.marginals, direction.subgroups)
-    return [reports[side] for side in SIDES for reports in kinds if side in reports]
+def _sides(direction: FlipDirection, words: tuple[str, str]) -> Iterator[str]:
+    """One sentence for each kind of decision, and the features behind the changes."""
+    parts = {"disadvantaged": direction.of_unfavourable, "advantaged": direction.of_favourable}
+    # Features are named only if the map is validated and the share is not negligible.
+    validated = direction.validation is not None and direction.validation.passed
+    for side, (before, after) in zip(SIDES, (words, words[::-1]), strict=True):
+        part, report = parts[side], direction.transparency.get(side)
+        if part is not None:
+            yield (
+                f"Of the {before} decisions about {direction.source}, "
+                f"{share_in_words(part.value, part.interval)} would be {after} as "
+                f"{direction.target}."
+            )
+        if report is None or not report.features or not validated:
+            continue
+        if getattr(direction, side).value >= _SMALLEST_SHARE:
+            yield _features(report)
+            yield from _rule(direction.subgroups.get(side))
 
 
-def _direction_notes(direction: FlipDirection) -> list[str]:
-    notes = [f"No p-value: {direction.reason}"] if direction.reason is not None else []
-    if direction.null is not None:
-        notes.append(
-            f"Null distribution of {count(direction.null.n_resamples, 'permutation')} of the group "
-            f"labels: {percent(direction.null.mean)} flip on average, at most "
-            f"{percent(direction.null.bound)} in 95% of the permutations."
+def _features(report: TransparencyReport) -> str:
+    """Features that undo most flips, or those that differ most."""
+    features = report.main_features
+    if not features:
+        return "These changes depend on several features in combination."
+    if features[0].undone is None:
+        return f"Features that differ most: {', '.join(feature.name for feature in features)}."
+    undone = ", ".join(f"{feature.name} ({percent(feature.undone)})" for feature in features)
+    return f"Share of these changes that one feature alone undoes: {undone}."
+
+
+def _rule(subgroup: Subgroup | None) -> Iterator[str]:
+    if subgroup is None or subgroup.rule is None or not subgroup.confirmed:
+        return
+    if subgroup.tested is None:
+        return
+    members = subgroup.tested.flips_inside + subgroup.tested.flips_outside
+    most = "Most" if subgroup.tested.flips_inside >= members / 2 else "Less than half"
+    yield f"{most} of these changes are where {subgroup.rule}."
+
+
+def _balance(direction: FlipDirection, favourable: str) -> str:
+    """Who loses on balance, with the rates of both groups."""
+    net, (one, other) = direction.net, direction.rates
+    assert net is not None
+    rates = ""
+    if one is not None and other is not None:
+        rates = (
+            f"; {percent(one)} of the decisions about {direction.source} are {favourable}, "
+            f"{percent(other)} of those about {direction.target}"
         )
-    if direction.validation is not None:
-        notes.append(_validation_note(direction.validation))
-    if direction.identification is not None:
-        plans = direction.identification
-        notes.append(
-            f"Exact transport of {plans.rows:,} people with cost {plans.cost}: the choice between "
-            "plans of equal cost changes the share of flips by "
-            f"{100 * abs(plans.most - plans.fewest):.1f} points."
+    low, high = (100 * end for end in net.interval)
+    if direction.balance != "unclear":
+        ends = (-high, -low) if direction.balance == "loses" else (low, high)
+        return (
+            f"On balance {direction.source} {direction.balance} {100 * abs(net.value):.1f} "
+            f"percentage points (95% interval {ends[0]:.1f} to {ends[1]:.1f}){rates}."
         )
-    if direction.smallest_detectable_effect is not None:
-        notes.append(
-            "Smallest detectable effect: up to about "
-            f"{percent(direction.smallest_detectable_effect)} may flip through differences between "
-            "the groups that are too small to detect in this number of people."
-        )
-    return [*notes, *(f"! {warning}" for warning in direction.warnings)]
-
-
-def _validation_note(validation: MapValidation) -> str:
-    worst = max(validation.variables, key=lambda fit: fit.ks)
+    start = "On balance neither group clearly loses"
+    if direction.p_value is None:
+        start = "Who loses cannot be determined"
     return (
-        f"Map validated on {validation.rows[0]:,} held-out people: largest KS "
-        f"{worst.ks:.3f} ({worst.name}), AUC {validation.auc:.2f} between transported "
-        f"rows and members, mean cost {validation.distance:.2f} (exact transport between samples: "
-        f"{validation.exact_distance:.2f})."
+        f"{start}: gains minus losses {100 * net.value:+.1f} percentage points (95% interval "
+        f"{low:+.1f} to {high:+.1f}){rates}."
     )
 
 
@@ -249,111 +311,13 @@ class FlipTestResult:
         return {**data, "directions": [direction.to_dict() for direction in self.directions]}
 
     def __str__(self) -> str:
-        return to_text(_title(self), _table(self), _notes(self))
+        return to_text(*result_text(self))
 
     def _repr_html_(self) -> str:
-        return to_html(_title(self), _table(self), _notes(self))
+        return to_html(*result_text(self))
 
     def plot(self) -> Figure:
         """Plot the flip shares of every direction, with intervals and null distributions."""
         from offline_audit.fliptest.figures import draw_result
 
         return draw_result(self)
-
-
-def _title(result: FlipTestResult) -> str:
-    end = "" if result.complete else " Incomplete: see the warnings."
-    return (
-        f"Would decisions change if people belonged to another group? ({result.attribute}"
-        f"{_WITHIN[result.criterion]}; map {result.map}, cost {result.cost}){end}"
-    )
-
-
-def _table(result: FlipTestResult) -> TextTable | None:
-    if not result.directions:
-        return None
-    cells = [_cells(direction) for direction in result.directions]
-    widths = [max(map(len, column)) for column in zip(_HEADER[1:], *cells, strict=True)]
-    width = _LINE_WIDTH - sum(widths) - 2 * len(widths)
-    rows = tuple(
-        (_short_name(direction, width), *row)
-        for direction, row in zip(result.directions, cells, strict=True)
-    )
-    return TextTable(header=_HEADER, rows=rows, words=1)
-
-
-def _short_name(direction: FlipDirection, width: int) -> str:
-    """Name of a direction, shortened to a width; the notes below the table have the full name."""
-    if len(direction.name) <= width:
-        return direction.name
-    label = "" if direction.label is None else f", label {direction.label}"
-    letters = max((width - len(f" → {label}")) // 2, _NAME_WIDTH)
-    names = direction.source, direction.target
-    short = [n if len(n) <= letters else f"{n[: letters - 1]}…" for n in names]
-    return f"{' → '.join(short)}{label}"
-
-
-def _cells(direction: FlipDirection) -> tuple[str, ...]:
-    return (
-        f"{direction.rows[0]:,}",
-        _estimate(direction.disadvantaged),
-        _estimate(direction.advantaged),
-        "–" if direction.net is None else f"{100 * direction.net.value:+.1f}%",
-        "–" if direction.null is None else f"≤ {percent(direction.null.bound)}",
-        format_p_value(direction.p_value),
-    )
-
-
-def _estimate(estimate: ShareEstimate | None) -> str:
-    if estimate is None:
-        return "–"
-    low, high = (100 * end for end in estimate.interval)
-    return f"{percent(estimate.value)} ({low:.1f} to {high:.1f})"
-
-
-def _notes(result: FlipTestResult) -> list[str]:
-    notes = [note for direction in result.directions for note in _summary(direction)]
-    if any(direction.null is not None for direction in result.directions):
-        notes.append(
-            "null 95%: bound on flips if both groups had the same features (group labels permuted, "
-            "maps refitted). It does not show whether the features that differ are justified."
-        )
-    return [*notes, *(f"! {warning}" for warning in result.warnings)]
-
-
-def _summary(direction: FlipDirection) -> Iterator[str]:
-    if direction.reason is not None:
-        yield f"{direction.name}: no p-value: {direction.reason}"
-    # Features are named only if the map is validated and the share is not negligible.
-    validated = direction.validation is not None and direction.validation.passed
-    for side in SIDES:
-        report, share = direction.transparency.get(side), getattr(direction, side)
-        if report is None or not report.features or not validated:
-            continue
-        if share.value >= _SMALLEST_SHARE:
-            subgroup = _subgroup_text(direction.subgroups.get(side))
-            yield f"{direction.name}, {side}: {_features_text(report)}{subgroup}."
-    yield from (f"! {direction.name}: {warning}" for warning in direction.warnings)
-
-
-def _features_text(report: TransparencyReport) -> str:
-    """Features that undo most flips, or those that differ most."""
-    features = report.features[:_MAX_FEATURES]
-    if features[0].undone is None:
-        return "features that differ most: " + ", ".join(feature.name for feature in features)
-    undoing = [
-        f"{feature.name} ({percent(feature.undone)} of flips undone)"
-        for feature in features
-        if feature.undone
-    ]
-    return "features: " + (", ".join(undoing) or "several in combination")
-
-
-def _subgroup_text(subgroup: Subgroup | None) -> str:
-    if subgroup is None or subgroup.rule is None or not subgroup.confirmed:
-        return ""
-    if subgroup.tested is None:
-        return ""
-    members = subgroup.tested.flips_inside + subgroup.tested.flips_outside
-    minority = subgroup.tested.flips_inside < members / 2
-    return f"; rule: {subgroup.rule}{' (less than half of the flips)' * minority}"

@@ -25,6 +25,8 @@ __all__ = ["TransparencyReport", "transparency_report"]
 Float = NDArray[np.float64]
 
 _MAX_VARIABLES = 10
+# Features that a summary names.
+_MAIN_FEATURES = 3
 _NAME_WIDTH = 20
 _HEADER = ("variable", "SD diff", "interval", "raw diff", "sign", "interval")
 _SIDE_TEXT: dict[Side, str] = {
@@ -88,6 +90,12 @@ class TransparencyReport:
         """Changes ranked by undone flips; empty if the model was not called."""
         decided = [change for change in self.by_magnitude if change.undone is not None]
         return tuple(sorted(decided, key=lambda change: -(change.undone or 0.0)))
+
+    @property
+    def main_features(self) -> tuple[FeatureChange, ...]:
+        """The first features, without those that undo no flip if the model was called."""
+        features = self.features[:_MAIN_FEATURES]
+        return tuple(f for f in features if f.undone is None or f.undone > 0)
 
     def of(self, name: str) -> FeatureChange:
         """Change of one variable.

@@ -155,7 +155,10 @@ def _findings_of_rows(
         max_rows=_MAX_ROWS_OF_FILE,
         **options,
     )
-    return [_finding(direction, result, rows) for direction in result.directions]
+    classes = manifest.decision.class_names
+    favourable = manifest.decision.favourable
+    words = f"{classes[1 - favourable]!r}", f"{classes[favourable]!r}"
+    return [_finding(direction, result, rows, words) for direction in result.directions]
 
 
 def _question(source: str, target: str, label: int | None) -> str:
@@ -163,7 +166,9 @@ def _question(source: str, target: str, label: int | None) -> str:
     return f"would decisions about {source} change if they were {target}{within}?"
 
 
-def _finding(direction: FlipDirection, result: FlipTestResult, rows: TableRows) -> Finding:
+def _finding(
+    direction: FlipDirection, result: FlipTestResult, rows: TableRows, words: tuple[str, str]
+) -> Finding:
     gross, net = direction.gross, direction.net
     return Finding(
         audit="fliptest",
@@ -176,6 +181,9 @@ def _finding(direction: FlipDirection, result: FlipTestResult, rows: TableRows) 
         interval=None if net is None else net.interval,
         unit="rate",
         direction=None if net is None else _direction_text(direction, net.value),
+        disadvantaged=_disadvantaged(direction),
+        explanation=_features(direction),
+        sentences=direction.sentences(words),
         share=None if gross is None else gross.value,
         share_interval=None if gross is None else gross.interval,
         statistic=None if gross is None else gross.value,
@@ -191,6 +199,21 @@ def _finding(direction: FlipDirection, result: FlipTestResult, rows: TableRows) 
             "n_counterparts": result.n_counterparts,
         },
     )
+
+
+def _disadvantaged(direction: FlipDirection) -> str | None:
+    """The group that loses on balance, if that is clear."""
+    groups = {"loses": direction.source, "gains": direction.target, "unclear": None}
+    return groups[direction.balance]
+
+
+def _features(direction: FlipDirection) -> str | None:
+    """The features through which most decisions change, with the share that each undoes alone."""
+    parts = [
+        feature.name if feature.undone is None else f"{feature.name} {100 * feature.undone:.0f}%"
+        for feature in direction.main_features
+    ]
+    return ", ".join(parts) or None
 
 
 def _direction_text(direction: FlipDirection, net: float) -> str:

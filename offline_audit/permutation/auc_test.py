@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offline_audit.intervals import auc_interval, combined
+from offline_audit.permutation.estimates import ComparisonEstimate, GroupEstimate
 from offline_audit.permutation.permutations import (
     Exchange,
     PermutationOptions,
@@ -19,7 +20,6 @@ from offline_audit.permutation.permutations import (
     p_value_from_resamples,
 )
 from offline_audit.permutation.ratio_test import Moments, studentized_statistic
-from offline_audit.permutation.result import ComparisonEstimate, GroupEstimate
 from offline_audit.permutation.sources import RankedGroups
 
 __all__ = [

@@ -17,10 +17,14 @@ from offline_audit.intervals import (
     skewed_t_interval,
     wilson,
 )
+from offline_audit.permutation.estimates import (
+    SMALLEST_UNITS,
+    ComparisonEstimate,
+    GroupEstimate,
+)
 from offline_audit.permutation.metrics import Metric
 from offline_audit.permutation.permutations import PermutationOptions
 from offline_audit.permutation.ratio_test import Moments, powers, ratio_moments, ratio_test
-from offline_audit.permutation.result import SMALLEST_UNITS, ComparisonEstimate, GroupEstimate
 from offline_audit.permutation.sources import Tally
 
 __all__ = [

@@ -11,6 +11,11 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from offline_audit.intervals import Interval
+from offline_audit.permutation.estimates import (
+    SMALLEST_UNITS,
+    GroupEstimate,
+    detectable_effect,
+)
 from offline_audit.permutation.permutations import (
     Alternative,
     PermutationOptions,
@@ -18,12 +23,7 @@ from offline_audit.permutation.permutations import (
     p_value_from_resamples,
     require_options,
 )
-from offline_audit.permutation.result import (
-    SMALLEST_UNITS,
-    Comparison,
-    GroupEstimate,
-    detectable_effect,
-)
+from offline_audit.permutation.result import Comparison
 from offline_audit.progress import Progress, reporting
 from offline_audit.validation import finite, require_length
 
@@ -118,6 +118,8 @@ def correlation_test(
         group=group,
         other=None,
         effect=rho,
+        unit="correlation",
+        direction=_direction(attribute, of, rho),
         interval=interval,
         interval_method="Fisher's z with a variance that is robust to heteroscedasticity",
         alpha=alpha,
@@ -135,6 +137,14 @@ def correlation_test(
         binning_error=0.0,
         warnings=_outlier_warnings({attribute: u, of: v}),
         seed=seed,
+    )
+
+
+def _direction(attribute: str, of: str, rho: float | None) -> str | None:
+    if rho is None:
+        return None
+    return (
+        f"rows with a higher {attribute} have a {'higher' if rho > 0 else 'lower'} {of} on average"
     )
 
 

@@ -9,9 +9,13 @@ from numpy.typing import NDArray
 
 from offline_audit.errors import AuditInputError
 from offline_audit.intervals import quantile
+from offline_audit.permutation.estimates import (
+    SMALLEST_UNITS,
+    ComparisonEstimate,
+    GroupEstimate,
+)
 from offline_audit.permutation.metrics import CustomMetric, GroupRows
 from offline_audit.permutation.permutations import PermutationOptions, p_value_from_resamples
-from offline_audit.permutation.result import SMALLEST_UNITS, ComparisonEstimate, GroupEstimate
 from offline_audit.permutation.rows import Rows
 
 __all__ = ["compare_custom"]

@@ -14,7 +14,9 @@ from offline_audit.groups import only_labelled_decision, uneven_labels
 from offline_audit.validation import UNKNOWN
 
 __all__ = [
+    "FAVOURABLE",
     "METRICS",
+    "SELECTED",
     "UNKNOWN_INDEX",
     "CustomMetric",
     "GroupRows",
@@ -34,6 +36,9 @@ Kind = Literal["rate", "mean", "auc"]
 # Index of an unknown label or decision in tables of counts, after 0 and 1.
 UNKNOWN_INDEX = 2
 _WORDS = {1: "selected", 0: "not selected"}
+# Verbs of the decisions 1 and 0 where nothing is known about them, and where 1 is the favourable.
+SELECTED = ("is selected", "is not selected")
+FAVOURABLE = ("gets the favourable decision", "gets the unfavourable decision")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +56,10 @@ class Metric:
         hit: Rows that are a success, where they are counted.
         needs: Required input, of `decisions`, `labels` and `scores`.
         comparative: Predicate of the group with the higher value; `{more}` and `{higher}` become
-            `less` and `lower` for a group with the lower value.
+            `less` and `lower` for a group with the lower value, `{selected}` and `{not_selected}`
+            the verbs of the decisions.
+        better: Sign of an effect that is to the advantage of the first group; 0 if the metric does
+            not say who is disadvantaged.
         given_decision: The decision that all counted rows have; None if both decisions count.
     """
 
@@ -62,6 +70,7 @@ class Metric:
     hit: NDArray[np.bool_]
     needs: tuple[str, ...]
     comparative: str
+    better: Literal[1, 0, -1] = 0
     given_decision: int | None = None
 
     @property
@@ -74,12 +83,27 @@ class Metric:
         """Unit of a difference of the metric."""
         return {"rate": "rate", "mean": "score", "auc": "auc"}[self.kind]
 
-    def direction(self, group: str, effect: float) -> str:
-        """Sentence that says whether a group has more or less of the metric."""
+    def direction(
+        self, groups: tuple[str, str], effect: float, verbs: tuple[str, str] = SELECTED
+    ) -> str:
+        """Sentence that says whether the first group has more or less of the metric.
+
+        Args:
+            groups: Names of both groups.
+            effect: Metric of the first group minus metric of the second.
+            verbs: Verbs of the decisions 1 and 0.
+        """
+        one, other = groups
+        more, higher = ("more", "higher") if effect > 0 else ("less", "lower")
+        words = {"more": more, "higher": higher, "selected": verbs[0], "not_selected": verbs[1]}
         if effect == 0:
-            return "no difference"
-        words = ("more", "higher") if effect > 0 else ("less", "lower")
-        return f"{group} {self.comparative.format(more=words[0], higher=words[1])}"
+            return f"{one} has the same {self.name} as {other}"
+        return f"{one} {self.comparative.format(**words)} than {other}"
+
+    def disadvantaged(self, groups: tuple[str, str], effect: float) -> str | None:
+        """The group that an effect disadvantages; None if the metric does not say."""
+        sign = self.better * effect
+        return None if sign == 0 else groups[0] if sign < 0 else groups[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +140,16 @@ class CustomMetric:
         return self.name
 
     @property
+    def unit(self) -> str | None:
+        """Unit of a difference of the metric; not known."""
+        return None
+
+    def direction(self, groups: tuple[str, str], effect: float) -> str:
+        """Sentence that says whether the first group has a higher or a lower value."""
+        order = "a higher" if effect > 0 else "a lower" if effect < 0 else "the same"
+        return f"{groups[0]} has {order} {self.name} {'as' if effect == 0 else 'than'} {groups[1]}"
+
+    @property
     def needs(self) -> tuple[str, ...]:
         """Required input; empty, since it is unknown before the function runs."""
         return ()
@@ -150,7 +184,8 @@ METRICS: dict[str, Metric] = {
             counted=_cells(label=_ANY, decision=_KNOWN),
             hit=_SELECTED,
             needs=("decisions",),
-            comparative="gets the favourable decision {more} often",
+            comparative="{selected} {more} often",
+            better=1,
         ),
         Metric(
             name="tpr",
@@ -159,7 +194,8 @@ METRICS: dict[str, Metric] = {
             counted=_OF_POSITIVES,
             hit=_SELECTED,
             needs=_BOTH,
-            comparative="gets the favourable decision {more} often among actual positives",
+            comparative="{selected} {more} often among actual positives",
+            better=1,
         ),
         Metric(
             name="fpr",
@@ -168,7 +204,8 @@ METRICS: dict[str, Metric] = {
             counted=_OF_NEGATIVES,
             hit=_SELECTED,
             needs=_BOTH,
-            comparative="gets the favourable decision {more} often among actual negatives",
+            comparative="{selected} {more} often among actual negatives",
+            better=1,
         ),
         Metric(
             name="fnr",
@@ -177,7 +214,8 @@ METRICS: dict[str, Metric] = {
             counted=_OF_POSITIVES,
             hit=_NOT_SELECTED,
             needs=_BOTH,
-            comparative="gets the unfavourable decision {more} often among actual positives",
+            comparative="{not_selected} {more} often among actual positives",
+            better=-1,
         ),
         Metric(
             name="ppv",
@@ -216,6 +254,7 @@ METRICS: dict[str, Metric] = {
             hit=~_ALL,
             needs=("scores",),
             comparative="has a {higher} mean score",
+            better=1,
         ),
         Metric(
             name="calibration_gap",
@@ -225,6 +264,7 @@ METRICS: dict[str, Metric] = {
             hit=_cells(label=(1,), decision=_ANY),
             needs=("labels", "scores"),
             comparative="has a {higher} mean difference of label and score",
+            better=-1,
         ),
         Metric(
             name="auc",

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-from offline_audit.intervals import Interval, quantile
-from offline_audit.permutation.permutations import Alternative, PermutationResult
+from offline_audit.permutation.estimates import GroupEstimate
+from offline_audit.permutation.permutations import Alternative
+from offline_audit.plots import Estimate, Kind, interval_figure
 from offline_audit.rendering import (
-    Estimate,
     TextTable,
     bounds,
+    compared,
     count,
     format_p_value,
-    interval_figure,
     json_ready,
     p_equals,
     rate,
@@ -28,79 +27,10 @@ from offline_audit.rendering import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = [
-    "SMALLEST_UNITS",
-    "Comparison",
-    "ComparisonEstimate",
-    "Comparisons",
-    "GroupEstimate",
-    "detectable_effect",
-]
+__all__ = ["Comparison", "Comparisons"]
 
-# Units that either group needs for a mean, a correlation or a function.
-SMALLEST_UNITS = 30
-# z at 80%, the power behind the smallest detectable effect, to six decimals.
-_POWER_QUANTILE = 0.841621
-
-
-def detectable_effect(error: float | None, alpha: float) -> float | None:
-    """Effect that a two-sided test at `alpha` detects in 80% of samples: (z_α/2 + z_80%) · SE."""
-    if error is None:
-        return None
-    return (round(quantile(1 - alpha), 6) + _POWER_QUANTILE) * error
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupEstimate:
-    """The metric in one of the two groups that are compared.
-
-    Attributes:
-        name: Name of the group; "not …" for all other groups.
-        rows: Rows of the group.
-        counted: Rows that the metric counts: those with label 1 for a TPR, all for a mean score.
-        hits: Successes among them for a rate, positives for an AUC, else None.
-        units: Persons, or other units, that the counted rows belong to.
-        estimate: Value of the metric; None without counted rows.
-    """
-
-    name: str
-    rows: int
-    counted: int
-    hits: int | None
-    units: int
-    estimate: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparisonEstimate:
-    """Figures of one comparison, before they are combined with its description.
-
-    Attributes:
-        groups: Both groups, with `rows` not filled in yet.
-        interval: Confidence interval of the difference.
-        method: Method of the interval.
-        error: Standard error of the difference under equality.
-        smallest_count: The smallest expected count; None where there is none.
-        required_count: The smallest count with which the test runs.
-        reason: Why there is no p-value; None if there is one.
-        test: Result of the test; None if it did not run.
-    """
-
-    groups: tuple[GroupEstimate, GroupEstimate]
-    interval: Interval | None = None
-    method: str = "none"
-    error: float | None = None
-    smallest_count: float | None = 0.0
-    required_count: float
-    reason: str | None
-    test: PermutationResult | None = None
-
-    def withheld(self, reason: str) -> Self:
-        """The same comparison without figures, where the labels do not identify the metric."""
-        one, two = (dataclasses.replace(group, estimate=None) for group in self.groups)
-        return dataclasses.replace(
-            self, groups=(one, two), interval=None, error=None, reason=reason, test=None
-        )
+# Differences that the text of several comparisons states in a sentence.
+_MOST_SENTENCES = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +44,8 @@ class Comparison:
         group: The first group.
         other: The group that it is compared with; None for a correlation.
         effect: Metric of the first group minus metric of the other.
+        unit: Unit of the effect: `rate`, `score`, `auc`, `correlation`; None for a function.
+        direction: Direction of the effect in words; None without an effect.
         interval: Confidence interval of the effect; two-sided for every alternative.
         interval_method: Method of the interval.
         alpha: Significance level of `rejected` and of `smallest_detectable_effect`.
@@ -141,6 +73,8 @@ class Comparison:
     group: GroupEstimate
     other: GroupEstimate | None
     effect: float | None
+    unit: str | None
+    direction: str | None
     interval: tuple[float, float] | None
     interval_method: str
     alpha: float
@@ -182,6 +116,23 @@ class Comparison:
         if not self.n_resamples:
             return 0.0
         return math.sqrt(self.p_value * (1 - self.p_value) / self.n_resamples)
+
+    @property
+    def sentence(self) -> str | None:
+        """Direction, values and interval of the effect, to be quoted; None without an effect."""
+        if self.effect is None or self.group.estimate is None:
+            return None
+        if self.other is None or self.other.estimate is None:
+            level = f"{100 * self.confidence_level:g}% interval"
+            effect = f"{signed(self.effect)} ({level} {bounds(self.interval)})"
+            return f"{self.direction}: {self.metric} {effect}"
+        values = compared(
+            (self.group.estimate, self.other.estimate),
+            self.interval,
+            unit=self.unit,
+            confidence_level=self.confidence_level,
+        )
+        return f"{self.direction}: {values}"
 
     @property
     def versus(self) -> str:
@@ -235,11 +186,14 @@ class Comparison:
         level = f"{100 * self.confidence_level:g}%"
         interval = f"{level} interval {bounds(self.interval)} ({self.interval_method})"
         interval += "; two-sided, unlike the test" * one_sided
-        notes = [] if self.effect is None else [f"effect {signed(self.effect)}, {interval}"]
+        notes = [] if self.sentence is None else [self.sentence]
+        notes += [] if self.effect is None else [f"effect {signed(self.effect)}, {interval}"]
         if self.p_value is None:
-            notes.append(f"no p-value: {self.reason}")
+            notes.append(f"cannot be determined, no p-value: {self.reason}")
         else:
-            notes.append(f"p {p_equals(self.p_value)} ({self.alternative}; {self._resampling})")
+            outcome = "difference" if self.rejected else "no difference shown"
+            p = f"p {p_equals(self.p_value)} ({self.alternative}; {self._resampling})"
+            notes.append(f"{outcome} at α = {self.alpha:g}: {p}")
         if self.smallest_detectable_effect is not None:
             notes.append(
                 f"smallest detectable effect {self.smallest_detectable_effect:.3f} (80% power at "
@@ -308,18 +262,48 @@ class Comparisons:
         }
 
     def plot(self) -> Figure:
-        """Effects with their intervals, one below the other."""
+        """Effects with their intervals, by attribute and unit."""
         estimates = [
             Estimate(
-                name=f"{comparison.metric}: {comparison.versus}",
+                name=f"{comparison.metric}: {comparison.versus.replace(' against ', ' – ')}",
                 value=comparison.effect,
                 interval=comparison.interval,
-                reliable=comparison.determined,
+                kind=(
+                    "undetermined"
+                    if not comparison.determined
+                    else "difference"
+                    if comparison.rejected
+                    else "none"
+                ),
+                section=comparison.attribute,
+                rows=tuple(g.counted for g in (comparison.group, comparison.other) if g),
+                unit=comparison.unit,
             )
             for comparison in self.comparisons
             if comparison.effect is not None
         ]
-        return interval_figure(estimates, "difference (gray: cannot be determined)")
+        legend: dict[Kind, str] = {
+            "difference": "a difference, not corrected for the number of comparisons",
+            "none": "no difference shown",
+            "undetermined": "cannot be determined",
+        }
+        levels = [comparison.confidence_level for comparison in self]
+        level = levels[0] if levels else 0.95
+        return interval_figure(estimates, self._plot_title, legend, confidence_level=level)
+
+    @property
+    def _plot_title(self) -> str:
+        tested = [comparison for comparison in self.comparisons if comparison.determined]
+        rejected = [comparison for comparison in tested if comparison.rejected]
+        if len(self) == 1 and tested:
+            (one,) = self
+            p = f"p {p_equals(one.p_value or 0.0)}"
+            if rejected:
+                return f"{one.direction} ({p})"
+            return f"No difference of {one.metric} shown for {one.versus} ({p})"
+        if not tested:
+            return "No comparison could be tested"
+        return f"{len(rejected)} of {count(len(tested), 'comparison')} show a difference"
 
     def __str__(self) -> str:
         return to_text(self._title, self._table, self._notes)
@@ -347,7 +331,13 @@ class Comparisons:
             if comparison.reason is not None:
                 subject = f"{comparison.metric} of {comparison.group.name}"
                 reasons.setdefault(comparison.reason, []).append(subject)
-        notes = [f"no p-value for {', '.join(names)}: {why}" for why, names in reasons.items()]
+        rejected = [c for c in self.comparisons if c.rejected and c.sentence is not None]
+        notes = [f"{c.metric} by {c.attribute}: {c.sentence}" for c in rejected[:_MOST_SENTENCES]]
+        if others := rejected[_MOST_SENTENCES:]:
+            notes.append(f"{count(len(others), 'difference')} more: see the comparisons")
+        if rejected and len(self) > 1:
+            notes.append("p-values are not corrected for the number of comparisons")
+        notes += [f"no p-value for {', '.join(names)}: {why}" for why, names in reasons.items()]
         own = [warning for comparison in self.comparisons for warning in comparison.warnings]
         return notes + [f"! {w}" for w in dict.fromkeys([*self.warnings, *own])]
 

@@ -20,12 +20,12 @@ from offline_audit.permutation.sources import (
     TableSource,
     require_expected,
 )
+from offline_audit.plots import Estimate, Kind, interval_figure
 from offline_audit.rendering import (
-    Estimate,
     TextTable,
     count,
-    interval_figure,
     json_ready,
+    percent,
     rate,
     to_html,
     to_text,
@@ -126,21 +126,51 @@ class SelectionTable:
         """Impact ratios with their intervals, and a line at four fifths."""
         estimates = [
             Estimate(
-                name=f"{row.attribute}: {row.group}",
+                name=str(row.group),
                 value=row.impact_ratio,
                 interval=row.impact_interval,
-                reliable=not row.small,
+                kind=_kind(row),
+                section=row.attribute,
+                rows=(row.rows,),
             )
             for row in self.table
             if row.impact_ratio is not None
         ]
-        return interval_figure(estimates, "impact ratio (line: four fifths)", at=FOUR_FIFTHS)
+        below = [row for row in self.table if row.below_four_fifths]
+        title = "No group is selected less than four fifths as often as the most selected group"
+        if below:
+            lowest = min(below, key=lambda row: row.impact_ratio or 0.0)
+            title = self._sentence(lowest).partition(" (")[0]
+        legend: dict[Kind, str] = {
+            "difference": "whole interval below four fifths",
+            "none": "interval includes four fifths, or is above",
+            "undetermined": "less than 2% of the data",
+        }
+        label = "rate over the highest rate of the attribute (line: four fifths)"
+        return interval_figure(
+            estimates,
+            title,
+            legend,
+            label=label,
+            confidence_level=self.confidence_level,
+            at=FOUR_FIFTHS,
+        )
 
     def __str__(self) -> str:
         return to_text("Selection rates and impact ratios", self._text_table, self._notes)
 
     def _repr_html_(self) -> str:
         return to_html("Selection rates and impact ratios", self._text_table, self._notes)
+
+    def _sentence(self, row: SelectionRow) -> str:
+        """A group whose ratio is below four fifths, against the group with the highest rate."""
+        best = next(r for r in self.table if r.attribute == row.attribute and _is_best(r))
+        level = f"{100 * self.confidence_level:g}% interval"
+        return (
+            f"{row.attribute}: {row.group} is selected {row.impact_ratio:.2f} times as often as "
+            f"{best.group} ({percent(row.rate)} against {percent(best.rate)}; {level} of the ratio "
+            f"{_ends(row.impact_interval)})"
+        )
 
     @property
     def _text_table(self) -> TextTable:
@@ -154,7 +184,10 @@ class SelectionTable:
 
     @property
     def _notes(self) -> list[str]:
-        notes = ["impact ratio: rate over the highest rate of the attribute; ! below four fifths"]
+        notes = [self._sentence(row) for row in self.table if row.below_four_fifths]
+        notes.append(
+            "impact ratio: rate over the highest rate of the attribute; ! below four fifths"
+        )
         if any(row.below_four_fifths for row in self.table):
             notes.append("!! the whole interval is below four fifths")
         if any(row.small for row in self.table):
@@ -252,6 +285,17 @@ def _rows(groups: GroupSet, confidence_level: float) -> list[SelectionRow]:
             )
         )
     return table
+
+
+def _is_best(row: SelectionRow) -> bool:
+    """Whether a group has the highest rate, with which others are compared."""
+    return row.impact_ratio is not None and row.impact_interval is None and not row.small
+
+
+def _kind(row: SelectionRow) -> Kind:
+    if row.small:
+        return "undetermined"
+    return "difference" if row.surely_below else "none"
 
 
 def _cells(row: SelectionRow) -> tuple[str, ...]:

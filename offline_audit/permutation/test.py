@@ -15,6 +15,7 @@ from offline_audit.permutation.auc_test import compare_auc
 from offline_audit.permutation.compare_ratio import compare_ratio
 from offline_audit.permutation.counts import ScoreCounts, ScoreSource, TableCounts
 from offline_audit.permutation.custom import compare_custom
+from offline_audit.permutation.estimates import ComparisonEstimate, detectable_effect
 from offline_audit.permutation.metrics import (
     CustomMetric,
     Metric,
@@ -29,12 +30,7 @@ from offline_audit.permutation.permutations import (
     PermutationOptions,
     require_options,
 )
-from offline_audit.permutation.result import (
-    Comparison,
-    ComparisonEstimate,
-    Comparisons,
-    detectable_effect,
-)
+from offline_audit.permutation.result import Comparison, Comparisons
 from offline_audit.permutation.rows import Rows, RowSource, rows_of
 from offline_audit.permutation.sources import (
     ExpectedGroups,
@@ -296,9 +292,10 @@ class _ComparisonRun:
             replace(group, rows=int(groups.table[members].sum()))
             for group, members in zip(estimate.groups, pair.members, strict=True)
         )
-        effect = None
+        effect, direction = None, None
         if one.estimate is not None and two.estimate is not None:
             effect = one.estimate - two.estimate
+            direction = metric.direction((one.name, two.name), effect)
         return Comparison(
             metric=metric.name,
             question=f"is the {metric.description} the same for {one.name} and {two.name}?",
@@ -306,6 +303,8 @@ class _ComparisonRun:
             group=one,
             other=two,
             effect=effect,
+            unit=metric.unit,
+            direction=direction,
             interval=estimate.interval,
             interval_method=estimate.method,
             alpha=self.alpha,

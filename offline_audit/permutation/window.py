@@ -11,7 +11,7 @@ from offline_audit.errors import AuditInputError
 from offline_audit.finding import Finding
 from offline_audit.groups import By, crossed_name, requested_attributes, too_few_groups
 from offline_audit.permutation.counts import ScoreCounts, TableCounts
-from offline_audit.permutation.metrics import METRICS, Metric, metric_named
+from offline_audit.permutation.metrics import FAVOURABLE, METRICS, Metric, metric_named
 from offline_audit.permutation.result import Comparison
 from offline_audit.permutation.sources import Reference
 from offline_audit.permutation.test import permutation_test
@@ -123,18 +123,26 @@ class _CrossingTest:
 
     def _finding(self, comparison: Comparison) -> Finding:
         metric, effect = METRICS[comparison.metric], comparison.effect
-        groups = [group for group in (comparison.group, comparison.other) if group is not None]
+        assert comparison.other is not None, "a window has no continuous attribute"
+        groups = comparison.group, comparison.other
+        names = groups[0].name, groups[1].name
+        if effect is not None:
+            # In a window, decision 1 is the favourable one.
+            direction = metric.direction(names, effect, FAVOURABLE)
+            comparison = replace(comparison, direction=direction)
         return Finding(
             audit="permutation",
             question=comparison.question,
             attributes=self.crossing,
-            groups=tuple(group.name for group in groups),
+            groups=names,
             metric=comparison.metric,
             rows={group.name: group.rows for group in groups},
             effect=effect,
             interval=comparison.interval,
             unit=metric.unit,
-            direction=None if effect is None else metric.direction(groups[0].name, effect),
+            direction=comparison.direction,
+            disadvantaged=None if effect is None else metric.disadvantaged(names, effect),
+            sentences=() if comparison.sentence is None else (f"{comparison.sentence}.",),
             statistic=comparison.statistic,
             p_value=comparison.p_value,
             alpha=self.alpha,

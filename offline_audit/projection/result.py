@@ -6,16 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from offline_audit.criteria import Criterion
+from offline_audit.plots import Estimate, Kind, blank_figure, interval_figure, plain
 from offline_audit.projection.explanation import Explanation, GroupMove
 from offline_audit.projection.gaps import Effect
 from offline_audit.projection.partition import GroupCount
 from offline_audit.projection.sample import Law
 from offline_audit.rendering import (
-    Estimate,
     TextTable,
-    blank_figure,
     bounds,
-    interval_figure,
+    compared,
     json_ready,
     p_equals,
     percent,
@@ -28,7 +27,7 @@ from offline_audit.rendering import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["ProjectionResult"]
+__all__ = ["FAVOURABLE", "DecisionWords", "ProjectionResult"]
 
 _QUESTION = {
     "statistical_parity": "Do groups get decision 1 equally often?",
@@ -36,9 +35,39 @@ _QUESTION = {
     "predictive_equality": "Do groups get decision 1 equally often among rows with label 0?",
     "equalized_odds": "Do groups get decision 1 equally often within each label?",
 }
-# Largest numbers of groups and of features in the printed explanation.
+# Largest numbers of groups and of features in the printed explanation, and of sentences on gaps.
 _MAX_MOVES = 8
 _MAX_FEATURES = 5
+_MAX_GAPS = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionWords:
+    """What decisions and labels are called in sentences.
+
+    Attributes:
+        decisions: Names of decisions 0 and 1.
+        labels: Names of labels 0 and 1.
+    """
+
+    decisions: tuple[str, str] = ("decision 0", "decision 1")
+    labels: tuple[str, str] = ("label 0", "label 1")
+
+    def direction(self, effect: Effect) -> str:
+        """Whether the first group of a gap gets decision 1 more or less often."""
+        one, other = effect.groups
+        within = "" if effect.label is None else f" among rows with {self.labels[effect.label]}"
+        often = "less often than" if effect.gap < 0 else "more often than"
+        often = "as often as" if effect.gap == 0 else often
+        return f"{one} gets {self.decisions[1]} {often} {other}{within}"
+
+
+_NUMBERED = DecisionWords()
+# Words where 1 is the favourable decision and label.
+FAVOURABLE = DecisionWords(
+    decisions=("the unfavourable decision", "the favourable decision"),
+    labels=("the unfavourable label", "the favourable label"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +129,46 @@ class ProjectionResult:
         """The projection distance: the statistic divided by the number of rows."""
         return None if self.statistic is None else self.statistic / self.rows
 
+    @property
+    def clear_gaps(self) -> tuple[Effect, ...]:
+        """Gaps whose intervals exclude 0, the largest first; the only gap, if there is one."""
+        clear = [e for e in self.effects if e.interval[0] > 0 or e.interval[1] < 0]
+        if len(self.effects) == 1:
+            clear = list(self.effects)
+        return tuple(sorted(clear, key=lambda effect: -abs(effect.gap)))
+
+    def gap_sentences(self, words: DecisionWords = _NUMBERED) -> tuple[str, ...]:
+        """Who gets decision 1 less often than whom, and by how much, for every clear gap."""
+        counts = {(c.attribute, c.group, c.label): c for c in self.counts}
+        sentences = []
+        for effect in self.clear_gaps[:_MAX_GAPS]:
+            one, other = (
+                counts[effect.attribute, group, effect.label].rate or 0.0 for group in effect.groups
+            )
+            level = 1 - self.alpha
+            values = compared((one, other), effect.interval, confidence_level=level)
+            sentences.append(f"{words.direction(effect)}: {values}.")
+        if len(self.effects) > 1:
+            sentences.append("Each interval holds for its gap alone; p is for all gaps together.")
+        return tuple(sentences)
+
+    def fair_change_sentence(self, words: DecisionWords = _NUMBERED) -> str | None:
+        """The decisions that the smallest fair change alters; None if it was not computed."""
+        change = self.explanation
+        if change is None:
+            return None
+        text = f"The smallest fair change alters {self.fair_change}"
+        moves = [_move_in_words(move, change, words) for move in change.moves[:_MAX_MOVES]]
+        return f"{text}: {', '.join(moves)}." if moves else f"{text}."
+
+    @property
+    def fair_change(self) -> str | None:
+        """Decisions that the smallest fair change alters, such as `50 of 500 decisions`."""
+        if self.explanation is None:
+            return None
+        rows = _row_count(self.explanation.rows_moved, self.explanation)
+        return f"{rows} of {self.rows:,} decisions"
+
     def __str__(self) -> str:
         return to_text(_title(self), _table(self), _notes(self))
 
@@ -117,19 +186,48 @@ class ProjectionResult:
             figure, axes = blank_figure(7.0, 1.6)
             axes.set_axis_off()
             axes.text(0.5, 0.5, "No gaps were computed.", ha="center", va="center", color="0.4")
-            axes.set_title(_title(self), fontsize="medium", wrap=True)
+            axes.set_title(plain(_title(self)), fontsize="medium", wrap=True)
             return figure
+        counts = {(c.attribute, c.group, c.label): c.rows for c in self.counts}
         estimates = []
         for effect in self.effects:
-            label = "" if effect.label is None else f" (label {effect.label})"
-            attribute = f"{effect.attribute}: " if len(self.attributes) > 1 else ""
-            name = f"{attribute}{effect.groups[0]} – {effect.groups[1]}{label}"
-            estimates.append(Estimate(name=name, value=effect.gap, interval=effect.interval))
-        figure = interval_figure(estimates, "difference of rates of decision 1")
-        (axes,) = figure.axes
-        axes.axvspan(-self.tolerance, self.tolerance, color="0.9")
-        axes.set_title(_title(self), fontsize="medium", wrap=True)
-        return figure
+            label = "" if effect.label is None else f", label {effect.label}"
+            kind: Kind = "difference" if effect in self.clear_gaps and self.rejected else "none"
+            estimates.append(
+                Estimate(
+                    name=f"{' – '.join(effect.groups)}{label}",
+                    value=effect.gap,
+                    interval=effect.interval,
+                    kind="undetermined" if self.p_value is None else kind,
+                    section=effect.attribute,
+                    rows=tuple(counts[effect.attribute, g, effect.label] for g in effect.groups),
+                    unit="rate",
+                )
+            )
+        legend: dict[Kind, str] = {
+            "difference": "a difference",
+            "none": "no difference shown",
+            "undetermined": "cannot be determined",
+        }
+        band = (100 * self.tolerance, "counts as fair") if self.tolerance else None
+        return interval_figure(
+            estimates,
+            self._plot_title,
+            legend,
+            label="difference of rates of decision 1, percentage points",
+            confidence_level=1 - self.alpha,
+            band=band,
+        )
+
+    @property
+    def _plot_title(self) -> str:
+        if self.p_value is None:
+            return f"No p-value: {self.reason}"
+        p = f"p {p_equals(self.p_value)}"
+        if not self.rejected or not self.clear_gaps:
+            found = "Rates of decision 1 differ" if self.rejected else "No difference shown"
+            return f"{found}: {_QUESTION[self.criterion]} ({p})"
+        return f"{self.gap_sentences()[0].partition(' (')[0]} ({p})"
 
 
 def _title(result: ProjectionResult) -> str:
@@ -167,8 +265,8 @@ def _table(result: ProjectionResult) -> TextTable | None:
 
 
 def _notes(result: ProjectionResult) -> list[str]:
-    """The smallest fair change, the smallest detectable effect, and warnings."""
-    notes = []
+    """Who is behind, the smallest fair change, the smallest detectable effect, and warnings."""
+    notes = list(result.gap_sentences()) if result.rejected else []
     if result.explanation is not None:
         notes += _explanation_notes(result, result.explanation)
     if result.smallest_detectable_effect is not None:
@@ -188,11 +286,9 @@ def _notes(result: ProjectionResult) -> list[str]:
 
 def _explanation_notes(result: ProjectionResult, explanation: Explanation) -> list[str]:
     """The smallest fair change, in total, by group and by feature."""
-    rows = _row_count(explanation.rows_moved, explanation)
     total = "" if result.statistic is None else f", total distance {result.statistic:.4g}"
     summary = (
-        f"Smallest fair change: {rows} of {result.rows:,} decisions change{total} "
-        f"(distances: {result.distances})."
+        f"Smallest fair change: {result.fair_change} change{total} (distances: {result.distances})."
     )
     moves = [_move(move, explanation) for move in explanation.moves[:_MAX_MOVES]]
     if explanation.unique is False:
@@ -212,6 +308,16 @@ def _move(move: GroupMove, explanation: Explanation) -> str:
         f"{line} ({percent(move.share)} of the group), "
         f"median distance {move.median_distance:.3g}, 90% within {move.distance_90:.3g}."
     )
+
+
+def _move_in_words(move: GroupMove, explanation: Explanation, words: DecisionWords) -> str:
+    """The changed rows of a group, as a part of a sentence."""
+    groups = " and ".join(group for _, group in move.groups if group is not None)
+    label = "" if move.label is None else f" with {words.labels[move.label]}"
+    share = "" if move.share is None else f" ({percent(move.share)} of the group)"
+    before, after = words.decisions[move.from_decision], words.decisions[1 - move.from_decision]
+    rows = _row_count(move.rows, explanation)
+    return f"{rows} about {groups}{label}{share} from {before} to {after}"
 
 
 def _row_count(rows: float | None, explanation: Explanation) -> str:

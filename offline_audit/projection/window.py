@@ -22,8 +22,7 @@ from offline_audit.groups import (
     too_few_groups,
 )
 from offline_audit.progress import Progress, reporting
-from offline_audit.projection.gaps import Effect
-from offline_audit.projection.result import ProjectionResult
+from offline_audit.projection.result import FAVOURABLE, ProjectionResult
 from offline_audit.projection.test import projection_test
 from offline_audit.rendering import are, count
 from offline_audit.validation import UNKNOWN
@@ -235,7 +234,10 @@ def _finding(
         effect=None if largest is None else largest.gap,
         interval=None if largest is None else largest.interval,
         unit=None if largest is None else "rate",
-        direction=None if largest is None else _direction(largest),
+        direction=None if largest is None else FAVOURABLE.direction(largest),
+        disadvantaged=None if result is None else _disadvantaged(result),
+        explanation=None if result is None else result.fair_change,
+        sentences=() if result is None else _sentences(result),
         statistic=None if result is None else result.statistic,
         p_value=None if result is None else result.p_value,
         alpha=alpha,
@@ -247,13 +249,18 @@ def _finding(
     )
 
 
-def _direction(effect: Effect) -> str:
-    """Direction of a gap: whether the first group gets the favourable decision more often."""
-    label = {None: "", 1: " among favourable labels", 0: " among unfavourable labels"}[effect.label]
-    if effect.gap == 0:
-        return f"{effect.groups[0]} gets the favourable decision as often{label}"
-    comparative = "more" if effect.gap > 0 else "less"
-    return f"{effect.groups[0]} gets the favourable decision {comparative} often{label}"
+def _disadvantaged(result: ProjectionResult) -> str | None:
+    """The group with the lower rate in the largest gap, if that gap is clear."""
+    if not result.clear_gaps or result.clear_gaps[0].gap == 0:
+        return None
+    largest = result.clear_gaps[0]
+    return largest.groups[0] if largest.gap < 0 else largest.groups[1]
+
+
+def _sentences(result: ProjectionResult) -> tuple[str, ...]:
+    """Who is behind, and the smallest fair change, where 1 is the favourable decision."""
+    change = result.fair_change_sentence(FAVOURABLE)
+    return (*result.gap_sentences(FAVOURABLE), *([] if change is None else [change]))
 
 
 def _warnings(result: ProjectionResult | None, rows: _Rows) -> tuple[str, ...]:

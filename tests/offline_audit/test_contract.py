@@ -444,6 +444,63 @@ def test_effects_are_signed_first_group_against_second(findings, audit):
 
 
 @pytest.mark.parametrize("audit", AUDITS)
+def test_a_difference_says_alone_who_is_disadvantaged_by_how_much_and_how_sure(findings, audit):
+    differences = [f for f in findings[audit] if f.disadvantaged and f.outcome == "difference"]
+    assert differences
+    for finding in differences:
+        assert finding.disadvantaged == "female"
+        quoted = " ".join(finding.sentences)
+        for word in (*finding.groups, "%", "percentage points", "95% interval"):
+            assert word in quoted
+        printed = " ".join(str(finding).split())
+        assert quoted in printed
+        assert "Disadvantaged: female." in printed
+        assert finding.question in printed
+        assert "With 80% power the test detects" in printed
+        assert all(f"{group} {rows:,}" in printed for group, rows in finding.rows.items())
+
+
+@pytest.mark.parametrize("audit", AUDITS)
+def test_the_table_of_findings_names_the_disadvantaged_group_and_quotes_differences(
+    findings, audit
+):
+    printed = str(findings[audit])
+    header = next(line for line in printed.splitlines() if line.startswith("audit "))
+    assert "disadvantaged" in header
+    explanations = {"fliptest": "features", "projection": "smallest fair change"}
+    assert explanations.get(audit, "disadvantaged") in header
+    for finding in findings[audit]:
+        assert (finding.explanation is not None) == (audit in explanations)
+        if finding.explanation:
+            assert finding.explanation in printed
+    one = findings[audit].differences[0]
+    assert " ".join(one.sentences) in " ".join(printed.split())
+
+
+def test_explanations_name_features_and_the_smallest_fair_change(findings):
+    for finding in findings["fliptest"]:
+        assert {part.split()[0] for part in finding.explanation.split(", ")} <= {
+            "income",
+            "savings",
+        }
+    for finding in findings["projection"]:
+        rows = finding.evidence["explanation"]["rows_moved"]
+        assert f"{rows:,.1f} of 1,200" in finding.explanation or "about" in finding.explanation
+        assert f"alters {finding.explanation}: " in finding.sentences[-1]
+        assert "from the unfavourable decision to the favourable decision" in finding.sentences[-1]
+
+
+def test_without_a_difference_no_group_is_called_disadvantaged(findings):
+    (finding, *_) = findings["permutation"]
+    equal = dataclasses.replace(finding, adjusted_p_value=0.4)
+    printed = str(Findings.corrected([dataclasses.replace(finding, p_value=0.4)]))
+    assert "disadvantaged" not in printed
+    assert "No difference shown does not mean that there is none" in printed
+    assert "No difference shown at α = 0.05" in str(equal)
+    assert "Disadvantaged" not in str(equal)
+
+
+@pytest.mark.parametrize("audit", AUDITS)
 def test_findings_name_audit_question_rows_and_seed(findings, audit):
     for finding in findings[audit]:
         assert finding.audit == audit

@@ -202,8 +202,16 @@ def test_intervals_have_95_percent_confidence_whatever_the_alpha(window):
 
 
 def test_the_plot_has_every_finding_with_an_effect(found):
-    (axes,) = found.plot().axes
-    assert len(axes.get_yticklabels()) == len([f for f in found if f.effect is not None])
+    figure = found.plot()
+    shown = [label for axes in figure.axes for label in axes.get_yticklabels()]
+    assert len(shown) == len([f for f in found if f.effect is not None])
+    assert len(figure.axes) == len({f.unit for f in found if f.effect is not None})
+    tested = [finding for finding in found if finding.p_value is not None]
+    start = f"{len(found.differences)} of {len(tested)} tests show a difference at α = 0.05"
+    title = " ".join(figure.get_suptitle().split())
+    assert title.startswith(start)
+    quoted = [f.sentences[0].partition(" (95%")[0] for f in found.differences if f.disadvantaged]
+    assert not quoted or any(sentence in title for sentence in quoted)
 
 
 def test_an_unknown_attribute_or_metric_is_an_error(window):

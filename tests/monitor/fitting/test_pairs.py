@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from monitor.fitting.pair_text import pair_lines
+from monitor.fitting.pair_text import pair_lines, who_loses
 from monitor.fitting.pairs import PairShare, ShareInterval, group_means, pair_shares, row_changes
 from tests.monitor.fitting import shifted_group
 from tests.monitor.fitting.shifted_group import TRUE_SHARE, draw, interval
@@ -22,12 +22,18 @@ def made(source="woman", target="man", *, gained=0.2, lost=0.05, target_rate=0.4
         target=target,
         rows=rows,
         target_rows=target_rows,
+        of_unfavourable=part(gained / 0.7),
+        of_favourable=part(lost / 0.3),
         rate=0.3,
         target_rate=target_rate,
         net_margin=0.02,
         miss_margin=margin,
         **{k: ShareInterval(share=v, low=v - 0.01, high=v + 0.01) for k, v in shares.items()},
     )
+
+
+def part(share):
+    return ShareInterval(share=share, low=share - 0.02, high=share + 0.02)
 
 
 def words(*pairs):
@@ -54,6 +60,12 @@ def test_means_of_pairs_equal_those_of_a_loop_over_rows():
         rate = favoured[own == target, target].mean()
         assert pair.miss == pytest.approx(rate - after)
         assert pair.gained.low <= gained <= pair.gained.high
+        refused = [row for row in members if row[source] == 0]
+        granted = [row for row in members if row[source] == 1]
+        assert pair.of_unfavourable is not None
+        assert pair.of_favourable is not None
+        assert pair.of_unfavourable.share == pytest.approx(np.mean([r[target] for r in refused]))
+        assert pair.of_favourable.share == pytest.approx(1 - np.mean([r[target] for r in granted]))
 
 
 def test_directions_and_shares_of_a_shifted_group():
@@ -163,3 +175,61 @@ def test_misses_beyond_the_largest_are_counted():
     assert text.count("the maps do not explain the difference") == 3
     assert text.count("  not established") == 6
     assert "also miss the rate of 'granted' for 3 pairs, of which 3 have shares" in text
+
+
+def loses(*pairs):
+    return " ".join(who_loses(pairs, "granted", "refused"))
+
+
+def opposite(source="man", target="woman", **changed):
+    """The pair of the other direction, whose source has a rate of 45%."""
+    pair = made(source, target, gained=0.03, lost=0.18, target_rate=0.3, **changed)
+    return dataclasses.replace(pair, rate=0.45)
+
+
+def test_the_headline_says_who_loses_by_how_much_and_how_sure():
+    text = loses(made(), opposite())
+    assert text.startswith(
+        "woman loses against man: 'refused' is 15.0 percentage points more frequent for woman than "
+        "for man (70.0% against 55.0%; 95% interval of the difference +14.1 to +15.9). Of the "
+        "decisions 'refused' about woman, 28.6% (95% interval 26.6% to 30.6%) would be 'granted' "
+        "as man; of the decisions 'granted' about man, 60.0%"
+    )
+    assert text.count("loses against") == 1
+
+
+def test_the_headline_names_the_decisions_that_leave_it_open():
+    text = loses(made(gained=0.2, lost=0.19, target_rate=0.31), opposite())
+    assert "woman loses against man" in text
+    assert "of the decisions 'refused'" not in text.lower()
+    assert text.endswith("would be 'refused' as woman (decisions about woman alone leave it open).")
+
+
+def test_no_group_loses_if_no_balance_is_clear_or_both_contradict():
+    unclear = {"gained": 0.2, "lost": 0.19, "target_rate": 0.31}
+    for pairs in (
+        (made(**unclear), made("man", "woman", **unclear)),
+        (made(), made("man", "woman")),
+    ):
+        assert loses(*pairs).startswith("No group clearly loses")
+
+
+def test_without_a_map_that_explains_the_difference_only_the_rates_are_stated():
+    text = loses(made(target_rate=0.6), opposite(margin=0.5))
+    assert "loses against" not in text
+    assert "cannot be determined for 1 of 2 pairs" in text
+    assert "By rates alone, 'refused' is 30.0 percentage points more frequent for woman" in text
+    few = made(rows=12), made("man", "woman", target_rows=12)
+    assert loses(*few) == "This cannot be determined: no pair of groups has enough rows."
+
+
+def test_the_share_of_refused_rows_is_that_of_the_population():
+    """Half of the men are refused; those within the shift would be granted as women."""
+    (man, woman) = interval(*draw(4_000, seed=1), n_refits=8).pairs
+    assert man.of_unfavourable is not None
+    assert woman.of_favourable is not None
+    assert man.of_unfavourable.low <= 2 * TRUE_SHARE <= man.of_unfavourable.high
+    women_granted = 0.5 + TRUE_SHARE
+    assert woman.of_favourable.low <= TRUE_SHARE / women_granted <= woman.of_favourable.high
+    few = interval(*draw(500, seed=1, shift=8.0), n_refits=5).pairs[1]
+    assert few.of_unfavourable is None

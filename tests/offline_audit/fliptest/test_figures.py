@@ -53,6 +53,7 @@ def row(**changed):
         "disadvantaged": 0.2,
         "disadvantaged_interval": (0.18, 0.22),
         "null_bound": 0.04,
+        "rows": 1_234,
     }
     return FlipRow(**{**fields, **changed})
 
@@ -68,6 +69,10 @@ def ticks(axes):
     return [label.get_text().replace("\n", " ") for label in axes.get_yticklabels()]
 
 
+def title_of(figure):
+    return figure.get_suptitle().replace("\n", " ")
+
+
 def overlapping(figure, labels):
     """Whether any two labels overlap."""
     figure.canvas.draw()
@@ -81,6 +86,8 @@ def test_the_first_ten_variables_have_three_panels(flipset, tmp_path):
     assert len(figure.axes) == 3
     assert ticks(figure.axes[0]) == [feature.name for feature in report.features[:10]]
     assert not overlapping(figure, figure.axes[0].get_yticklabels())
+    assert title_of(figure).startswith("What differs, advantaged (")
+    assert f"{report.features[0].name} alone undoes" in title_of(figure)
     for axes, expected in zip(
         figure.axes,
         (
@@ -99,7 +106,8 @@ def test_the_first_ten_variables_have_three_panels(flipset, tmp_path):
 
 def test_without_a_model_there_are_two_panels(flipset, tmp_path):
     report = transparency_report(flipset, "advantaged", COLUMNS, np.ones(17), None)
-    figure = saved(draw_transparency(report, "What differs"), tmp_path)
+    figure = saved(draw_transparency(report, "a → b"), tmp_path)
+    assert f"{report.features[0].name} differs most" in title_of(figure)
     assert [axes.get_xlabel() for axes in figure.axes] == [
         "mean difference, sd",
         "mean sign (consistency)",
@@ -119,7 +127,9 @@ def test_marginals_are_shares_of_the_group_and_of_the_flipset(flipset, tmp_path)
     figure = saved(draw_marginals(marginals, "Who they are"), tmp_path)
     assert len(figure.axes) == 6
     for axes, variable in zip(figure.axes, marginals.variables, strict=False):
-        assert axes.get_title().replace("\n", " ") == variable.name
+        differs = (variable.adjusted_p_value or 1) <= 0.05
+        title = axes.get_title().replace("\n", " ")
+        assert title.startswith(f"{variable.name} ({'differs' if differs else 'no difference'}")
         heights = [bar.get_height() for bar in axes.patches]
         half = len(variable.bins)
         assert sum(heights[:half]) == pytest.approx(100)
@@ -129,7 +139,12 @@ def test_marginals_are_shares_of_the_group_and_of_the_flipset(flipset, tmp_path)
         )
         assert not overlapping(figure, axes.get_yticklabels())
     (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["whole group", "flipset"]
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "whole group (n = 3,000)",
+        f"members of the flipset (n = {marginals.members:,})",
+    ]
+    hatches = {bar.get_hatch() for bar in figure.axes[0].patches}
+    assert len(hatches) == 2
 
 
 def test_two_variables_have_two_panels_and_none_shows_the_reason(flipset, tmp_path):
@@ -149,25 +164,37 @@ def test_two_variables_have_two_panels_and_none_shows_the_reason(flipset, tmp_pa
 
 def test_flips_have_one_row_per_direction(tmp_path):
     long_name = "an attribute: a group of a long name → another group of a long name"
-    rows = [row(), row(name=long_name, tested=False, advantaged_interval=None, null_bound=None)]
+    untested = {"kind": "undetermined", "advantaged_interval": None, "null_bound": None}
+    rows = [row(), row(name=long_name, **untested), row(name="men → women", kind="none")]
     figure = saved(draw_flips(rows, "Decisions that change"), tmp_path)
     (axes,) = figure.axes
-    assert ticks(axes) == ["women → men", long_name]
+    assert ticks(axes) == ["women → men", long_name, "men → women"]
     assert not overlapping(figure, axes.get_yticklabels())
-    assert [bar.get_width() for bar in axes.patches] == pytest.approx([4.0, 20, 2, 20, 2])
-    both = [line.get_xdata()[0] for line in axes.lines if line.get_label() == "both"]
-    assert both == pytest.approx([22.0, 22.0])
-    assert "%" in axes.get_xlabel()
+    assert [bar.get_width() for bar in axes.patches] == pytest.approx([20, 2] * 3)
+    both = [line for line in axes.lines if line.get_label().startswith("both, ")]
+    markers = [line for line in both if line.get_marker() not in ("None", None)]
+    assert [line.get_xdata()[0] for line in markers] == pytest.approx([22.0] * 3)
+    # Without colours, outcomes differ by marker and filling.
+    styles = {(line.get_marker(), line.get_markerfacecolor()) for line in markers}
+    assert len(styles) == 3
+    null = [line.get_xdata()[0] for line in both if line not in markers]
+    assert null == pytest.approx([4.0, 4.0])
+    assert [text.get_text() for text in axes.texts] == ["n = 1,234"] * 3
+    assert axes.get_xticklabels()[0].get_text().endswith("%")
     (legend,) = figure.legends
     legend_labels = [text.get_text() for text in legend.get_texts()]
     assert len(legend_labels) == len(set(legend_labels))
-    expected = {"advantaged", "disadvantaged", "both", "interval", "advantaged, not tested"}
+    expected = {
+        *("advantaged", "disadvantaged", "advantaged, not tested"),
+        *("both, a difference", "both, no difference shown", "both, not tested"),
+        "both, 95% quantile under the null",
+    }
     assert expected <= set(legend_labels)
 
 
 def test_a_figure_without_directions_shows_no_result(tmp_path):
     figure = saved(draw_flips([], "Decisions that change"), tmp_path)
-    assert [text.get_text() for text in figure.texts] == ["no result"]
+    assert [text.get_text() for text in figure.texts][-1] == "no result"
 
 
 def test_no_global_state_of_matplotlib_is_used(flipset):

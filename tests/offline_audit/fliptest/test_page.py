@@ -6,6 +6,7 @@ import ast
 import contextlib
 import inspect
 import io
+import json
 import re
 from functools import partial
 from itertools import islice
@@ -19,6 +20,7 @@ from benchmarks.__main__ import _scripts
 from monitor import World, decide, train_proxy_biased
 from offline_audit import AuditedModel, flip_test, permutation_test
 from offline_audit.maps import MAPS, validation
+from offline_audit.rendering import json_ready
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs/methods/fliptest.md"
@@ -148,7 +150,8 @@ def test_the_example_on_adult_runs(tmp_path, monkeypatch):
     (tmp_path / "adult.data").write_text("\n".join(lines) + "\n")
     monkeypatch.chdir(tmp_path)
     printed = run(CODE[2], {})
-    assert "Female → Male, disadvantaged: features: marital" in printed
+    assert "Female → Male: On balance Female loses" in printed
+    assert "changes that one feature alone undoes: marital" in " ".join(printed.split())
     row = next(line for line in SHOWN[2].splitlines() if line.startswith("Female → Male "))
     printed_row = next(line for line in printed.splitlines() if line.startswith("Female → Male "))
     expected, actual = (float(re.findall(r"([\d.]+)% \(", line)[0]) for line in (row, printed_row))
@@ -192,10 +195,37 @@ def test_every_figure_exists_and_is_small():
     assert len(shown) == 4
     for image in shown:
         assert image.read_bytes().startswith(b"\x89PNG")
-        assert image.stat().st_size < 150_000
+        assert image.stat().st_size < 200_000
+
+
+def test_the_data_of_the_figures_are_those_of_the_example(lending):
+    """Numbers may differ as training depends on the processor."""
+    women = lending["result"].direction("woman", "man")
+    for kind in ("transparency", "marginals"):
+        file = PAGE.parent / f"images/fliptest-{kind}.json"
+        shown = json.loads(file.read_text(encoding="utf-8"))
+        assert shown["direction"] == women.name
+        current = json_ready(getattr(women, kind)["disadvantaged"])
+        assert shown[kind].keys() == current.keys()
+        assert shown[kind]["members"] == pytest.approx(current["members"], rel=0.1)
+    report = json.loads((PAGE.parent / "images/fliptest-transparency.json").read_text())
+    features = {f["name"]: f for f in report["transparency"]["features"]}
+    for change in women.transparency["disadvantaged"].features:
+        assert features[change.name]["magnitude"] == pytest.approx(change.magnitude, abs=0.1)
+        assert features[change.name]["undone"] == pytest.approx(change.undone, abs=0.05)
+
+
+def test_the_shares_of_the_figure_by_ethnicity_are_close_to_the_true_shares():
+    """The page states them, and another test computes them."""
+    rows = json.loads((PAGE.parent / "images/fliptest-flips.json").read_text())["rows"]
+    shown = re.search(r"([\d.]+) and ([\d.]+)% for belu, ([\d.]+) and ([\d.]+)% for cori, "
+                      r"([\d.]+) and ([\d.]+)%\s+for dovar", TEXT)  # fmt: skip
+    assert shown is not None
+    both = [100 * (row["advantaged"] + row["disadvantaged"]) for row in rows]
+    assert both == pytest.approx([float(share) for share in shown.groups()], abs=1.0)
 
 
 def test_the_script_of_the_figures_has_no_claims():
     scripts = _scripts()
     assert "audits" in scripts
-    assert "fliptest_pictures" not in scripts
+    assert "pictures" not in scripts

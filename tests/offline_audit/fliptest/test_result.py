@@ -162,7 +162,7 @@ def test_the_null_distribution_is_explained(result):
     assert "flips if both groups had the same features" in text
     assert "does not show whether the features that differ are justified" in text
     untested = str(result_of(direction_of(reason="no.")))
-    assert "null 95%:" not in untested
+    assert "null: 95% bound" not in untested
 
 
 def test_progress_never_exceeds_its_total():
@@ -187,3 +187,71 @@ def test_a_progress_bar_is_drawn_on_request(capsys, monkeypatch):
     output = capsys.readouterr()
     assert output.out == ""
     assert "maps" in output.err
+
+
+def share(value, low, high):
+    return ShareEstimate(value=value, interval=(low, high))
+
+
+def test_sentences_say_who_loses_and_which_share_of_the_refused_would_be_granted():
+    women = direction_of(
+        source="woman",
+        target="man",
+        rates=(0.3, 0.5),
+        advantaged=share(0.01, 0.0, 0.02),
+        disadvantaged=share(0.21, 0.19, 0.23),
+        gross=share(0.22, 0.2, 0.24),
+        of_favourable=share(0.033, 0.0, 0.07),
+        of_unfavourable=share(0.3, 0.27, 0.33),
+        net=share(-0.2, -0.22, -0.18),
+        null=NULL,
+    )
+    assert women.balance == "loses"
+    assert women.sentences(("'refused'", "'granted'")) == (
+        "22.0% (95% interval 20.0% to 24.0%) of the decisions about woman would change as man.",
+        (
+            "On balance woman loses 20.0 percentage points (95% interval 18.0 to 22.0); 30.0% of "
+            "the decisions about woman are 'granted', 50.0% of those about man."
+        ),
+        (
+            "Of the 'refused' decisions about woman, 30.0% (95% interval 27.0% to 33.0%) would be "
+            "'granted' as man."
+        ),
+        (
+            "Of the 'granted' decisions about woman, 3.3% (95% interval 0.0% to 7.0%) would be "
+            "'refused' as man."
+        ),
+    )
+    gains = dataclasses.replace(women, net=share(0.2, 0.18, 0.22))
+    assert "woman gains 20.0 percentage points (95% interval 18.0 to 22.0)" in gains.sentences()[1]
+    even = dataclasses.replace(women, net=share(-0.01, -0.02, 0.01))
+    assert "neither group clearly loses: gains minus losses -1.0" in even.sentences()[1]
+    invalid = dataclasses.replace(women, reason="the map fails validation.")
+    assert invalid.balance == "unclear"
+    assert "Who loses cannot be determined" in invalid.sentences()[1]
+
+
+def test_shares_of_decisions_are_counts_of_flips_over_counts_of_decisions(result):
+    for direction in result:
+        flipset = direction.flipset
+        for side, own, part in (
+            ("disadvantaged", ~flipset.decisions, direction.of_unfavourable),
+            ("advantaged", flipset.decisions, direction.of_favourable),
+        ):
+            flips = flipset.flips(side)[:, own]
+            assert part.value == pytest.approx(flips.sum() / flips.size)
+            assert part.interval[0] <= part.value <= part.interval[1]
+
+
+def test_a_share_of_few_decisions_is_not_reported():
+    few = flip_test(
+        lambda rows: rows[:, 0] > 3.5,
+        X,
+        {"who": np.repeat(["a", "b"], N)},
+        n_resamples=0,
+        n_bootstrap=0,
+        progress=False,
+    ).direction("a", "b")
+    assert few.of_favourable is None
+    assert few.of_unfavourable is not None
+    assert len([s for s in few.sentences() if s.startswith("Of the")]) == 1

@@ -169,7 +169,7 @@ def test_texts_fit_a_terminal_and_have_the_main_results(biased):
     for text in (str(result), str(result.direction("woman", "man"))):
         assert max(map(len, text.splitlines())) <= 100
     assert "career_gap_months" in str(result)
-    assert "null 95%" in str(result)
+    assert "null: 95% bound" in str(result)
     assert "<table" in result._repr_html_()
     assert "career_gap_months" in result.direction("woman", "man")._repr_html_()
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from offline_audit import TableCounts, permutation_test
+from offline_audit import METRICS, TableCounts, permutation_test
+from offline_audit.permutation.metrics import FAVOURABLE
 
 N = 200
 GROUPS = np.array(["female", "male"] * (N // 2))
@@ -82,3 +83,53 @@ def test_labels_of_one_decision_in_one_group_are_detected():
         assert result.effect is None
         assert "only for rows of a that were selected" in str(result.reason)
     assert permutation_test(metrics="ppv", counts=counts)[0].determined
+
+
+@pytest.mark.parametrize(
+    ("metric", "words", "disadvantaged"),
+    [
+        ("selection_rate", "gets the favourable decision less often than", "a"),
+        ("tpr", "gets the favourable decision less often among actual positives than", "a"),
+        ("fpr", "gets the favourable decision less often among actual negatives than", "a"),
+        ("fnr", "gets the unfavourable decision less often among actual positives than", "b"),
+        ("mean_score", "has a lower mean score than", "a"),
+        ("calibration_gap", "has a lower mean difference of label and score than", "b"),
+        ("ppv", "has a lower share of actual positives among the selected than", None),
+        ("npv", "has a lower share of actual negatives among those not selected than", None),
+        ("accuracy", "gets decisions that match the label less often than", None),
+        ("auc", "has a lower AUC than", None),
+    ],
+)
+def test_a_lower_value_has_a_direction_and_names_the_disadvantaged_if_the_metric_does(
+    metric, words, disadvantaged
+):
+    groups = ("a", "b")
+    assert METRICS[metric].direction(groups, -0.1, FAVOURABLE) == f"a {words} b"
+    assert METRICS[metric].disadvantaged(groups, -0.1) == disadvantaged
+    opposite = {"a": "b", "b": "a", None: None}[disadvantaged]
+    assert METRICS[metric].disadvantaged(groups, 0.1) == opposite
+    assert METRICS[metric].disadvantaged(groups, 0.0) is None
+    assert METRICS[metric].direction(groups, 0.0) == f"a has the same {metric} as b"
+
+
+def test_every_metric_has_a_direction():
+    named = test_a_lower_value_has_a_direction_and_names_the_disadvantaged_if_the_metric_does
+    assert {case[0] for case in named.pytestmark[0].args[1]} == METRICS.keys()
+
+
+def test_a_sentence_has_both_values_the_difference_and_its_interval():
+    table = {(1, 1): 20, (1, 0): 10, (0, 1): 4, (0, 0): 66}
+    other = {(1, 1): 28, (1, 0): 2, (0, 1): 4, (0, 0): 66}
+    counts = TableCounts.from_mapping({"a": table, "b": other})
+    (tpr,) = permutation_test(metrics="tpr", counts=counts)
+    low, high = (100 * end for end in tpr.interval or ())
+    assert tpr.sentence == (
+        "a is selected less often among actual positives than b: 66.7% against 93.3%, a difference "
+        f"of -26.7 percentage points (95% interval {low:+.1f} to {high:+.1f})"
+    )
+    assert f"tpr by group: {tpr.sentence}".replace(" ", "") in "".join(
+        str(permutation_test(metrics=["tpr", "fpr"], counts=counts)).split()
+    )
+    assert "not corrected for the number of comparisons" in str(
+        permutation_test(metrics=["tpr", "fpr"], counts=counts)
+    )

@@ -35,6 +35,8 @@ def test_the_selection_table_is_that_of_a_bias_audit():
     assert not hispanic.surely_below
     assert table.of(None).impact_ratio is None
     text = str(table)
+    assert "race: Hispanic is selected 0.75 times as often as White (30.0% against 40.0%;" in text
+    assert "Native is selected" not in text
     assert "(unknown)" in text
     assert "Local Law 144" in text
     assert json.loads(json.dumps(table.to_dict()))["table"][1]["below_four_fifths"] is True

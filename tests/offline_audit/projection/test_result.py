@@ -45,7 +45,9 @@ def test_a_figure_names_the_attribute_if_there_are_several():
     both = projected(DECISIONS, BOUNDARY, {"sex": GROUPS, "race": race}).plot()
     assert [label.get_text() for label in one.axes[0].get_yticklabels()] == ["f – m"]
     labels = [label.get_text() for label in both.axes[0].get_yticklabels()]
-    assert labels == ["sex: f – m", "race: x – y"]
+    assert labels == ["f – m", "x – y"]
+    headings = [text.get_text() for text in both.axes[0].texts if text.get_weight() == "bold"]
+    assert headings == ["sex", "race"]
 
 
 def test_a_figure_without_gaps_has_a_message(tmp_path):

@@ -56,7 +56,8 @@ def test_the_effect_is_the_largest_gap_with_unit_and_direction(window):
     assert finding.unit == "rate"
     comparative = "more" if finding.effect > 0 else "less"
     assert finding.direction == (
-        f"{finding.groups[0]} gets the favourable decision {comparative} often"
+        f"{finding.groups[0]} gets the favourable decision {comparative} often than "
+        f"{finding.groups[1]}"
     )
 
 

@@ -1,0 +1,77 @@
+"""Figures of one comparison, before they are combined with its description."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Self
+
+from offline_audit.intervals import Interval, quantile
+from offline_audit.permutation.permutations import PermutationResult
+
+__all__ = ["SMALLEST_UNITS", "ComparisonEstimate", "GroupEstimate", "detectable_effect"]
+
+# Units that either group needs for a mean, a correlation or a function.
+SMALLEST_UNITS = 30
+# z at 80%, the power behind the smallest detectable effect, to six decimals.
+_POWER_QUANTILE = 0.841621
+
+
+def detectable_effect(error: float | None, alpha: float) -> float | None:
+    """Effect that a two-sided test at `alpha` detects in 80% of samples: (z_α/2 + z_80%) · SE."""
+    if error is None:
+        return None
+    return (round(quantile(1 - alpha), 6) + _POWER_QUANTILE) * error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupEstimate:
+    """The metric in one of the two groups that are compared.
+
+    Attributes:
+        name: Name of the group; "not …" for all other groups.
+        rows: Rows of the group.
+        counted: Rows that the metric counts: those with label 1 for a TPR, all for a mean score.
+        hits: Successes among them for a rate, positives for an AUC, else None.
+        units: Persons, or other units, that the counted rows belong to.
+        estimate: Value of the metric; None without counted rows.
+    """
+
+    name: str
+    rows: int
+    counted: int
+    hits: int | None
+    units: int
+    estimate: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonEstimate:
+    """Figures of one comparison, before they are combined with its description.
+
+    Attributes:
+        groups: Both groups, with `rows` not filled in yet.
+        interval: Confidence interval of the difference.
+        method: Method of the interval.
+        error: Standard error of the difference under equality.
+        smallest_count: The smallest expected count; None where there is none.
+        required_count: The smallest count with which the test runs.
+        reason: Why there is no p-value; None if there is one.
+        test: Result of the test; None if it did not run.
+    """
+
+    groups: tuple[GroupEstimate, GroupEstimate]
+    interval: Interval | None = None
+    method: str = "none"
+    error: float | None = None
+    smallest_count: float | None = 0.0
+    required_count: float
+    reason: str | None
+    test: PermutationResult | None = None
+
+    def withheld(self, reason: str) -> Self:
+        """The same comparison without figures, where the labels do not identify the metric."""
+        one, two = (dataclasses.replace(group, estimate=None) for group in self.groups)
+        return dataclasses.replace(
+            self, groups=(one, two), interval=None, error=None, reason=reason, test=None
+        )
