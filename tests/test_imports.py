@@ -41,6 +41,7 @@ ONLY_IN = {
         "monitor.scoring.sensitivity",
         "monitor.server",
         "monitor.stream",
+        "monitor.scoring.input_check",
         "monitor.scoring.status_model",
         "monitor.threads",
         "monitor.world.classifiers",
