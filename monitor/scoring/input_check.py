@@ -102,7 +102,7 @@ class InputCheck:
         members = np.zeros((len(one_hot_groups), len(features)), np.float32)
         for index, group in enumerate(one_hot_groups):
             members[index, [position[name] for name in group.features]] = 1
-        related = _related(rows, np.flatnonzero(~flags))
+        related = _related(rows, np.flatnonzero(np.isin(kinds, ("numeric", "integer"))))
         centre, whitening, limit = _distance(rows[:, related])
         arrays: dict[str, NDArray[Any]] = {
             "low": low,
