@@ -15,6 +15,8 @@ from monitor.fitting.audit_text import LIMITS, attribute_lines, wrapped
 from monitor.fitting.bound import FlipShareBound, flip_share_bound
 from monitor.fitting.intervals import FlipShareInterval
 from monitor.fitting.pairs import PairShare
+from monitor.fitting.performance import ClassifierCheck
+from monitor.fitting.performance_text import classifier_lines
 from monitor.fitting.separability import Separability
 from monitor.scoring.baseline import Level
 from monitor.scoring.counterfactual import TransportMaps
@@ -188,6 +190,7 @@ class FitAudit:
     Attributes:
         model: Name and version.
         rows: Number of rows in each part of the data.
+        classifier: Performance of the classifier, and whether it seems to get the right input.
         attributes: Audits by protected attribute.
         missing: Scores that could not be computed, and why; empty if there are none.
         unlike: Rows that are left out because they are unlike the training rows.
@@ -196,6 +199,7 @@ class FitAudit:
 
     model: str
     rows: Mapping[str, int]
+    classifier: ClassifierCheck
     attributes: Mapping[str, AttributeAudit]
     missing: str
     unlike: UnlikeRows
@@ -204,6 +208,7 @@ class FitAudit:
     def to_dict(self) -> dict[str, Any]:
         """The audit as a JSON-serializable dict."""
         result = asdict(self)
+        result["classifier"]["warnings"] = list(self.classifier.warnings)
         for name, audit in self.attributes.items():
             attribute = result["attributes"][name]
             attribute["established"] = audit.established
@@ -219,6 +224,7 @@ class FitAudit:
         """The audit as text for readers who do not know the method."""
         parts = ", ".join(f"{count:,} {what}" for what, count in self.rows.items())
         lines = [f"Training-time audit of {self.model}", f"Rows: {parts}.", ""]
+        lines += [*classifier_lines(self.classifier), ""]
         for name, audit in self.attributes.items():
             lines += [f"{name} ({', '.join(audit.groups)})", *attribute_lines(name, audit), ""]
         lines += wrapped("Not shown", LIMITS), ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -31,10 +31,12 @@ class FitData:
     Attributes:
         features: Input of the classifier, float32 `[n, d]`.
         groups: Index of each row's group by protected attribute, −1 if unknown, int8 `[n]`.
+        labels: True class of each row, 1 or 0, −1 if unknown, int8 `[n]`; None without labels.
     """
 
     features: NDArray[np.float32]
     groups: Mapping[str, NDArray[np.int8]]
+    labels: NDArray[np.int8] | None = None
 
     def checked(self, spec: FitSpec) -> FitData:
         """Validated data.
@@ -44,10 +46,12 @@ class FitData:
                 feature's kind, or a group has too few rows.
         """
         if self.features.dtype != np.float32:
-            return FitData(features=self.features.astype(np.float32), groups=self.groups).checked(
-                spec
-            )
+            return replace(self, features=self.features.astype(np.float32)).checked(spec)
         check_features(self.features, spec)
+        if self.labels is not None and (
+            self.labels.shape != (len(self.features),) or not np.isin(self.labels, (-1, 0, 1)).all()
+        ):
+            raise FitError("labels must be 1, 0 or −1 for unknown, one per row")
         self._check_groups(spec)
         return self
 
@@ -127,7 +131,7 @@ def read_data(path: Path | str, spec: FitSpec) -> FitData:
         attribute.name: _groups(_column(table, attribute.column, path), attribute, path)
         for attribute in spec.protected_attributes
     }
-    return FitData(features=features, groups=groups)
+    return FitData(features=features, groups=groups, labels=_labels(table, spec, path))
 
 
 def read_features(path: Path | str, spec: BundleSpec) -> NDArray[np.float32]:
@@ -207,14 +211,45 @@ def _named(values: pa.ChunkedArray) -> str:
     return ": " + ", ".join(repr(count["values"]) for count in counts)
 
 
+def _labels(table: pa.Table, spec: FitSpec, path: Path) -> NDArray[np.int8] | None:
+    """Class of each row, −1 if the label is missing; None without a label in the spec."""
+    if spec.label is None:
+        return None
+    name, favourable = spec.label.column, spec.label.favourable
+    text = _texts(_column(table, name, path), name, path)
+    values = pc.unique(text.drop_null())
+    if favourable not in values.slice(0, 3).to_pylist():
+        raise FitError(
+            f"{path}: label column {name!r} does not contain the favourable value {favourable!r}"
+            f"{_named(text.drop_null())}"
+        )
+    if len(values) > 2:
+        raise FitError(
+            f"{path}: label column {name!r} has {len(values)} values; it must have two, and empty "
+            "fields where the outcome is not known"
+        )
+    favoured = pc.equal(text, favourable).combine_chunks()
+    classes = favoured if spec.decision.favourable == 1 else pc.invert(favoured)
+    codes: NDArray[np.int8] = pc.fill_null(classes.cast(pa.int8()), -1).to_numpy()
+    return codes
+
+
+def _texts(column: pa.ChunkedArray, name: str, path: Path) -> pa.ChunkedArray:
+    """Values as text, as a spec names them: whole numbers without a decimal point."""
+    try:
+        if pa.types.is_floating(column.type):
+            column = pc.if_else(pc.is_nan(column), None, column)
+            whole = column.cast(pa.int64(), safe=False)
+            if pc.all(pc.equal(whole.cast(column.type), column)).as_py():
+                column = whole
+        return column.cast(pa.string())
+    except pa.ArrowException:
+        raise FitError(f"{path}: column {name!r} contains neither text nor numbers") from None
+
+
 def _groups(column: pa.ChunkedArray, attribute: ProtectedColumn, path: Path) -> NDArray[np.int8]:
     """Index of each row's group, −1 if it is missing."""
-    try:
-        text = column.cast(pa.string())
-    except pa.ArrowException:
-        raise FitError(
-            f"{path}: column {attribute.column!r} does not contain group names"
-        ) from None
+    text = _texts(column, attribute.column, path)
     index = pc.index_in(text, value_set=pa.array(attribute.groups))
     unlisted = text.filter(pc.and_(pc.is_null(index), pc.is_valid(text)))
     if len(unlisted):

@@ -1,12 +1,7 @@
 """Fit a bundle: status model, transport maps, baseline and audit, from data with known groups.
 
-    rows ─┬─ 50%  training: status model and transport maps
-          ├─ 10%  calibration: temperatures of the status model, number of draws
-          ├─ 20%  baseline: scores that production is compared with
-          └─ 20%  evaluation: the audit
-
-The parts are disjoint, so the baseline is exchangeable with traffic and the audit is unbiased. The
-audit's share of flips is cross-fitted on all rows with maps of its own, see `intervals`.
+Each step uses a part of the rows of its own, see `parts`. The audit's share of flips is
+cross-fitted on all rows with maps of its own, see `intervals`.
 """
 
 from __future__ import annotations
@@ -40,7 +35,9 @@ from monitor.fitting.audit import (
 from monitor.fitting.data import FitData
 from monitor.fitting.draws import with_chosen_draws
 from monitor.fitting.intervals import FlipShareInterval, flip_share_interval
-from monitor.fitting.scored_rows import MOST_SCORED, baseline_of, finite_logits, score_rows
+from monitor.fitting.parts import check_parts, disjoint_parts
+from monitor.fitting.performance import check_classifier
+from monitor.fitting.scored_rows import baseline_of, finite_logits, score_rows
 from monitor.fitting.separability import separability
 from monitor.fitting.spec import FitSpec
 from monitor.scoring.compiling import compile_kernel
@@ -67,7 +64,6 @@ __all__ = [
 # Called with the name of the step, the completed units and the total number of units.
 Progress = Callable[[str, int, int], None]
 
-_SHARES = {"training": 0.5, "calibration": 0.1, "baseline": 0.2, "evaluation": 0.2}
 _MOST_EXPLAINED = 4_000
 _LEAST_REFITS = 5
 
@@ -148,14 +144,14 @@ def _fit(
     fitted = Fitted.now(seed=seed, rows=len(data.features))
     bundle_spec = spec.bundle_spec(file, features, fitted)
     loaded = load_classifier(contents, bundle_spec)
-    parts = _split(len(data.features), seed)
+    parts = disjoint_parts(len(data.features), seed)
     inputs = InputCheck.fit(
         data.features[parts["training"]], bundle_spec.features, bundle_spec.one_hot_groups
     )
     reasons = inputs.reasons(data.features)
     # Rows that would get no scores in production have no part in what these are compared with.
     parts |= {n: r[reasons[r] == Reason.NONE] for n, r in parts.items() if n != "training"}
-    _check_parts(parts, data.groups)
+    check_parts(parts, data.groups)
     training, calibration, baseline_rows, evaluation = parts.values()
 
     attributes = bundle_spec.protected_attributes
@@ -247,27 +243,6 @@ def classifier_file(classifier: bytes | Path | str | nn.Module, width: int) -> t
         classifier = read_model_file(Path(classifier))
     exported = model_format(classifier, name) == "torch.export"
     return "classifier.pt2" if exported else "classifier.pt", classifier
-
-
-def _split(rows: int, seed: int) -> dict[str, NDArray[np.int64]]:
-    """Row indices of each part of `_SHARES`."""
-    order = np.random.default_rng(seed).permutation(rows)
-    cuts = np.cumsum([int(share * rows) for share in _SHARES.values()])[:-1]
-    parts = dict(zip(_SHARES, np.split(order, cuts), strict=True))
-    for part in ("baseline", "evaluation"):
-        parts[part] = parts[part][:MOST_SCORED]
-    return parts
-
-
-def _check_parts(
-    parts: Mapping[str, NDArray[np.int64]], groups: Mapping[str, NDArray[np.int8]]
-) -> None:
-    for part, rows in parts.items():
-        for name, known in groups.items():
-            if len(np.unique(known[rows][known[rows] >= 0])) < 2:
-                raise FitError(
-                    f"too few rows: the {part} part has fewer than two groups of {name!r}"
-                )
 
 
 def _rows(
@@ -385,6 +360,13 @@ def _audit(
     return FitAudit(
         model=f"{spec.model.name} version {spec.model.version}",
         rows={name: len(rows) for name, rows in parts.items()},
+        classifier=check_classifier(
+            scores,
+            spec.decision,
+            None if data.labels is None else data.labels[rows],
+            _rows(data.groups, rows),
+            spec.protected_attributes,
+        ),
         attributes=audits,
         missing=scores.missing,
         unlike=UnlikeRows.of(reasons),

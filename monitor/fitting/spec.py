@@ -5,8 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
+from monitor.bundle.features import Name
 from monitor.bundle.inputs import RawCategory, RawInput, RawNumber, derived_columns
 from monitor.bundle.manifest import (
     BundleSpec,
@@ -25,6 +34,19 @@ from monitor.yaml_file import read_yaml
 __all__ = ["FitSpec", "ProtectedColumn", "read_spec"]
 
 
+def _as_text(value: object) -> object:
+    """A number or boolean as the text that it has in a table."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return str(value) if isinstance(value, int | float) else value
+
+
+# A value of a column, as text; a spec may have numbers and booleans without quotes.
+Value = Annotated[Name, BeforeValidator(_as_text)]
+
+
 class ProtectedColumn(ProtectedAttribute):
     """A protected attribute, and the column of the data with the group of each row."""
 
@@ -34,6 +56,19 @@ class ProtectedColumn(ProtectedAttribute):
     def attribute(self) -> ProtectedAttribute:
         """The attribute without the column."""
         return ProtectedAttribute(name=self.name, groups=self.groups, feature=self.feature)
+
+
+class LabelColumn(BaseModel):
+    """The column of the data with the true outcome of each row, and its favourable value.
+
+    The favourable value is the one that `decision.favourable` predicts; the column has one other
+    value.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    column: Annotated[str, Field(min_length=1)]
+    favourable: Value
 
 
 class Output(BaseModel):
@@ -64,6 +99,7 @@ class FitSpec(BaseModel):
     columns: tuple[str, ...] = ()
     protected_attributes: Annotated[tuple[ProtectedColumn, ...], Field(min_length=1)]
     decision: Decision = Decision()
+    label: LabelColumn | None = None
     # Features and one-hot groups, causes first; may be incomplete.
     order: tuple[str, ...] = ()
 
@@ -89,6 +125,16 @@ class FitSpec(BaseModel):
             if value.get(name) and tuple(value[name]) != parts:
                 raise ValueError(f"{name} are derived from inputs; remove {name}")
         return value | derived | {"inputs": inputs}
+
+    @model_validator(mode="after")
+    def _check_label(self) -> Self:
+        inputs = [raw.name for raw in self.inputs] or [feature.name for feature in self.features]
+        if self.label is not None and self.label.column in inputs:
+            raise ValueError(
+                f"label column {self.label.column!r} is also an input of the classifier; a label "
+                "is the true outcome, which is not known when the classifier decides"
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_order(self) -> Self:

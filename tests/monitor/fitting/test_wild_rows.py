@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from monitor import Feature, FitData, FitResult, FitSpec, Judge, Model, OneHotGroup, fit
-from monitor.fitting.run import _split
+from monitor.fitting.parts import disjoint_parts
 from monitor.fitting.spec import Output, ProtectedColumn
 
 _ROWS = 20_000
@@ -51,7 +51,7 @@ def people(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 FEATURES, GROUPS = people(_ROWS, seed=1)
-TRAINING_ROW = int(_split(_ROWS, seed=0)["training"][0])
+TRAINING_ROW = int(disjoint_parts(_ROWS, seed=0)["training"][0])
 TEST = torch.from_numpy(people(1_000, seed=2)[0])
 
 
