@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from monitor.errors import BadRequestError, EvenhandError
-from monitor.frames import is_table, raw_tensors
+from monitor.frames import encoded_rows, is_table, raw_tensors
 from monitor.wire import open_inference_pb2 as wire
 from monitor.wire import open_inference_pb2_grpc as services
 
 __all__ = ["AsyncClient", "Client", "EndpointError", "Predictions"]
 
-# Rows of features, or a table of raw inputs, which may be of any library.
+# Rows of features, or a table with named columns, which may be of any library.
 Rows = ArrayLike | Any
 
 _OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
@@ -90,6 +90,7 @@ class _Endpoint:
         self.model, self.version, self.timeout = model, version, timeout
         self.input_name, self.output_name = "", ""
         self.raw_inputs: dict[str, str] = {}
+        self.features: list[str] = []
         self.requested: list[str] = []
         self.attributes: list[str] = []
 
@@ -106,6 +107,7 @@ class _Endpoint:
         if all(len(tensor.shape) == 1 for tensor in metadata.inputs):
             self.raw_inputs = {tensor.name: tensor.datatype for tensor in metadata.inputs}
             self.input_name = metadata.properties.get("encoded_input", "")
+        self.features = json.loads(metadata.properties.get("features", "[]"))
         further = [name for name in (*_WORDS, *_SIGNALS) if name in outputs[1:]]
         self.requested = [self.output_name, *further] if further else []
         self.attributes = json.loads(metadata.properties.get("protected_attributes", "[]"))
@@ -124,6 +126,8 @@ class _Endpoint:
                     f"the model takes raw inputs only; send a table with the columns "
                     f"{', '.join(self.raw_inputs)}"
                 )
+            if is_table(features):
+                features = encoded_rows(features, self.features)
             encoded = np.ascontiguousarray(features, "<f4")
             request.inputs.add(name=self.input_name, datatype="FP32", shape=encoded.shape)
             request.raw_input_contents.append(encoded.tobytes())
@@ -181,8 +185,9 @@ class Client:
     def predict(self, features: Rows, *, request_id: str = "") -> Predictions:
         """Predictions for rows `[n, d]`, with verdicts and signals if the endpoint returns them.
 
-        If the model has raw inputs, the rows may be a table with a column per input: a data frame
-        of pandas or polars, a pyarrow table, or a mapping of columns. None and NaN are missing.
+        The rows may be a table with a column per feature, or per raw input if the model has raw
+        inputs, in any order: a data frame of pandas or polars, a pyarrow table, or a mapping of
+        columns. None and NaN are missing.
 
         Raises:
             BadRequestError: The columns of a table are not the inputs of the model.

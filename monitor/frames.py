@@ -1,4 +1,4 @@
-"""Tables of a client as tensors of raw inputs: pandas, polars, pyarrow, or a mapping of columns.
+"""Tables of a client as tensors, by column name: pandas, polars, pyarrow, or a mapping of columns.
 
 No library of data frames is imported: a table has the names of its columns, and a column by name.
 """
@@ -10,11 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from monitor.errors import BadRequestError
 from monitor.tensors import category_text
 
-__all__ = ["RawTensor", "is_table", "raw_tensors"]
+__all__ = ["RawTensor", "encoded_rows", "is_table", "raw_tensors"]
 
 # Name, datatype, number of rows and raw bytes of a tensor.
 RawTensor = tuple[str, str, int, bytes]
@@ -38,10 +39,36 @@ def raw_tensors(table: Any, inputs: Mapping[str, str]) -> list[RawTensor]:
     """
     _check_names(_names(table), list(inputs))
     tensors = [_tensor(name, datatype, table[name]) for name, datatype in inputs.items()]
-    rows = {count for _, _, count, _ in tensors}
+    _check_lengths({count for _, _, count, _ in tensors})
+    return tensors
+
+
+def encoded_rows(table: Any, features: Sequence[str]) -> NDArray[np.float32]:
+    """Columns of a table as rows of the model's input, in its order, `[n, d]`.
+
+    Args:
+        table: Table with a column of numbers per feature, in any order.
+        features: Names of the features in the order of the model's input; empty if they are not
+            known.
+
+    Raises:
+        BadRequestError: The features are not known, columns are missing or unknown, a column has
+            other values than numbers, or columns differ in length.
+    """
+    if not features:
+        raise BadRequestError(
+            "the server does not name the features of the model, so a table cannot be sent by "
+            "column name; send an array with the columns in the order of the model's input"
+        )
+    _check_names(_names(table), features)
+    columns = [_numbers(name, table[name]) for name in features]
+    _check_lengths({len(column) for column in columns})
+    return np.stack(columns, 1).astype("<f4")
+
+
+def _check_lengths(rows: set[int]) -> None:
     if len(rows) > 1:
         raise BadRequestError(f"the columns have {min(rows)} to {max(rows)} rows; they must agree")
-    return tensors
 
 
 def _names(table: Any) -> list[str]:
@@ -71,16 +98,22 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _tensor(name: str, datatype: str, column: Any) -> RawTensor:
-    values = _elements(column)
     if datatype == "BYTES":
+        values = _elements(column)
         texts = [b"" if _is_missing(v) else category_text(v).encode() for v in values]
         data = b"".join(struct.pack("<I", len(text)) + text for text in texts)
         return name, datatype, len(texts), data
+    numbers = _numbers(name, column)
+    return name, datatype, len(numbers), numbers.tobytes()
+
+
+def _numbers(name: str, column: Any) -> NDArray[np.float64]:
+    """Elements of a column `[n]`, NaN where one is missing."""
+    values = _elements(column)
     try:
-        numbers = np.array([np.nan if _is_missing(v) else float(v) for v in values], "<f8")
+        return np.array([np.nan if _is_missing(v) else float(v) for v in values], "<f8")
     except (TypeError, ValueError):
         raise BadRequestError(f"column {name!r} has an element that is not a number") from None
-    return name, datatype, len(numbers), numbers.tobytes()
 
 
 def _elements(column: Any) -> list[Any]:

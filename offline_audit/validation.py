@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from offline_audit.errors import AuditInputError
-from offline_audit.rendering import count
+from offline_audit.rendering import count, some
 
 __all__ = [
     "UNKNOWN",
@@ -19,6 +20,7 @@ __all__ = [
     "is_missing",
     "is_whole",
     "numbers_of",
+    "ordered_columns",
     "require_alpha",
     "require_confidence_level",
     "require_length",
@@ -30,9 +32,38 @@ __all__ = [
 UNKNOWN = -1
 # Largest accepted number: its cube is still finite.
 _LARGEST = 1e100
+# Names of columns that a message lists.
+_MOST_NAMES = 12
 
 Int = NDArray[np.int64]
 Float = NDArray[np.float64]
+
+
+def ordered_columns(frame: Any, names: Sequence[str], ignored: Collection[str] = ()) -> list[Any]:
+    """Columns of a data frame by name, in this order, as the frame names them.
+
+    Args:
+        frame: Data frame.
+        names: Required columns.
+        ignored: Further columns that the frame may have, such as groups and labels.
+
+    Raises:
+        AuditInputError: A column is missing, appears twice, or is neither required nor ignored.
+    """
+    present = [str(column) for column in frame.columns]
+    missing = [name for name in names if name not in present]
+    extra = [name for name in present if name not in names and name not in ignored]
+    twice = sorted({name for name in names if present.count(name) > 1})
+    problems = [
+        *([f"no column {some(missing, _MOST_NAMES)}"] if missing else []),
+        *([f"the model has no feature {some(extra, _MOST_NAMES)}"] if extra else []),
+        *([f"two columns are named {some(twice, _MOST_NAMES)}"] if twice else []),
+    ]
+    if problems:
+        raise AuditInputError(
+            f"features: {'; '.join(problems)}; the features are {some(names, _MOST_NAMES)}"
+        )
+    return [frame.columns[present.index(name)] for name in names]
 
 
 def require_alpha(alpha: Any) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +21,8 @@ from offline_audit.fliptest.sample import (
 )
 from offline_audit.maps.columns import Columns
 from offline_audit.maps.transport_map import Features
-from offline_audit.rendering import count, some
-from offline_audit.validation import is_missing
+from offline_audit.rendering import count
+from offline_audit.validation import is_missing, ordered_columns
 
 __all__ = ["read_frame"]
 
@@ -29,26 +30,29 @@ __all__ = ["read_frame"]
 _MAX_CATEGORIES = 200
 
 
-def read_frame(frame: Any, spec: ColumnSpec | None = None) -> FeatureTable:
+def read_frame(
+    frame: Any, spec: ColumnSpec | None = None, ignored: Collection[str] = ()
+) -> FeatureTable:
     """Encode a data frame; text columns become categories, and text again for the model.
 
     Args:
         frame: Data frame of numbers and text.
         spec: Columns to use, in this order. If a manifest or `Columns` describes them, the frame
-            is already encoded, and the model is called with arrays.
+            is already encoded, and the model is called with arrays. A manifest describes all
+            columns of the frame; otherwise columns that are not named are left out.
+        ignored: Further columns that a frame described by a manifest may have.
 
     Raises:
-        AuditInputError: A column is absent or holds neither numbers nor categories, or a value is
-            missing.
+        AuditInputError: A column is absent, unknown to the manifest, or holds neither numbers nor
+            categories, or a value is missing.
     """
     if spec is None:
         return _encoded(frame)
-    present = {str(name): name for name in frame.columns}
     described = spec.features if isinstance(spec, Columns | BundleSpec) else spec
     names = [item.name if isinstance(item, Feature) else str(item) for item in described]
-    if missing := [name for name in names if name not in present]:
-        raise AuditInputError(f"features: no column {some(missing)}")
-    chosen = frame[[present[name] for name in names]]
+    if not isinstance(spec, BundleSpec):
+        ignored = [str(column) for column in frame.columns]
+    chosen = frame[ordered_columns(frame, names, ignored)]
     if not isinstance(spec, Columns | BundleSpec):
         return _encoded(chosen)
     # Column by column: the conversion of a whole frame makes objects of booleans next to numbers.

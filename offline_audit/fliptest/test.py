@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -75,7 +75,8 @@ def flip_test(
 
     Args:
         model: Function of rows, bundle or its path, or an `AuditedModel`.
-        features: Data frame, or array `[n, d]` of encoded columns.
+        features: Data frame, or array `[n, d]` of encoded columns. For a bundle, the columns of a
+            data frame are taken by name; besides them it may have protected attributes and labels.
         groups: Group of each row, or {attribute: groups}.
         labels: True outcomes, 1 the favourable one, for criteria other than statistical parity.
         columns: Description of the columns: a manifest, `Columns` or names; see `read_features`.
@@ -107,7 +108,7 @@ def flip_test(
     if isinstance(model, Bundle | Path | str):
         model = model if isinstance(model, Bundle) else Bundle.read(model)
         columns = model.manifest if columns is None else columns
-    table = read_features(features, columns)
+    table = _table(model, features, columns, (groups, labels))
     options = checked_options(
         criterion=criterion,
         method=map_method(map, cost),
@@ -160,7 +161,39 @@ def flip_test(
     )
 
 
-def read_features(features: Any, columns: ColumnSpec | None = None) -> FeatureTable:
+def _table(
+    model: AuditedModel | Bundle | Callable[..., Any],
+    features: Any,
+    columns: ColumnSpec | None,
+    others: Iterable[Any],
+) -> FeatureTable:
+    """The table of features; a data frame has the columns that the model's manifest names.
+
+    Args:
+        model: The audited model.
+        features: Data frame or array.
+        columns: Description of the columns.
+        others: Groups and labels, whose columns the frame may have, too.
+    """
+    manifest = None if not isinstance(model, AuditedModel | Bundle) else model.manifest
+    if manifest is None or not hasattr(features, "iloc"):
+        return read_features(features, columns)
+    ignored = {attribute.name for attribute in manifest.protected_attributes}
+    for values in others:
+        names = values if isinstance(values, Mapping) else [getattr(values, "name", None)]
+        ignored |= set(map(str, names))
+    table = read_features(features, manifest if columns is None else columns, ignored)
+    if table.columns.names != tuple(feature.name for feature in manifest.features):
+        raise AuditInputError(
+            "columns: must name the features of the model in the order of its manifest; without "
+            "columns, a data frame is ordered by name"
+        )
+    return table
+
+
+def read_features(
+    features: Any, columns: ColumnSpec | None = None, ignored: Collection[str] = ()
+) -> FeatureTable:
     """Read a table of features.
 
     Args:
@@ -170,14 +203,16 @@ def read_features(features: Any, columns: ColumnSpec | None = None) -> FeatureTa
             Kinds that it does not give are inferred from the values: zeros and ones are binary,
             whole numbers integer, other numbers numeric. For a data frame it also selects the
             columns and their order; a frame that a manifest or `Columns` describes is already
-            encoded, and the model is called with arrays.
+            encoded, and the model is called with arrays. With a manifest, other columns than
+            features are an error.
+        ignored: Further columns that a frame described by a manifest may have.
 
     Raises:
         AuditInputError: Not a table of numbers and text, a value is missing, or a column does not
             match its description.
     """
     if hasattr(features, "columns") and hasattr(features, "iloc"):
-        return read_frame(features, columns)
+        return read_frame(features, columns, ignored)
     return read_array(features, columns)
 
 

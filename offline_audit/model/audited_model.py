@@ -26,7 +26,7 @@ from offline_audit.model.decisions import (
 )
 from offline_audit.model.local import FunctionModel, as_function, bundle_function
 from offline_audit.rendering import count
-from offline_audit.validation import require_whole
+from offline_audit.validation import ordered_columns, require_whole
 
 __all__ = ["AuditedModel"]
 
@@ -42,13 +42,22 @@ class AuditedModel:
         source: The model that decides batches of rows.
         name: Name in reports.
         cache: Earlier decisions; None to call the model every time.
+        manifest: Description of the model's columns, by which data frames are ordered.
 
     Attributes:
         name: Name in reports.
+        manifest: Description of the model's columns; None if it is not known.
     """
 
-    def __init__(self, source: RowModel, *, name: str, cache: DecisionCache | None = None) -> None:
-        self._source, self._cache, self.name = source, cache, name
+    def __init__(
+        self,
+        source: RowModel,
+        *,
+        name: str,
+        cache: DecisionCache | None = None,
+        manifest: BundleSpec | None = None,
+    ) -> None:
+        self._source, self._cache, self.name, self.manifest = source, cache, name, manifest
         self._calls, self._failures = BatchedCalls(source), Failures()
 
     @classmethod
@@ -148,6 +157,7 @@ class AuditedModel:
             source,
             name=f"bundle of {manifest.model.name} {manifest.model.version}",
             cache=None if cache is None else DecisionCache(key, cache),
+            manifest=manifest,
         )
 
     @classmethod
@@ -229,6 +239,7 @@ class AuditedModel:
             source,
             name=f"{model}{' ' * bool(version)}{version} at {endpoint}",
             cache=DecisionCache(key, cache),
+            manifest=manifest,
         )
 
     @property
@@ -248,7 +259,8 @@ class AuditedModel:
         """Whether each row gets the favourable decision, `[n, d]` to `[n]`.
 
         Args:
-            features: Rows in the model's format; not modified.
+            features: Rows in the model's format; not modified. The columns of a data frame are
+                ordered by name if the manifest is known.
             progress: Called with the number of rows done and n.
 
         Returns:
@@ -269,7 +281,10 @@ class AuditedModel:
         self._failures = self._failures.plus(codes, self._calls.reasons)
         return np.maximum(codes, np.int8(-1))
 
-    def _checked(self, features: ArrayLike) -> Features:
+    def _checked(self, features: Any) -> Features:
+        if self.manifest is not None and hasattr(features, "iloc"):
+            names = [feature.name for feature in self.manifest.features]
+            features = features[ordered_columns(features, names)]
         try:
             with np.errstate(over="ignore"):
                 rows = np.asarray(features, np.float32)

@@ -14,8 +14,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from offline_audit.errors import AuditInputError
 from offline_audit.projection.boundary import BoundaryDistances, floats, names_of, number
+from offline_audit.validation import ordered_columns
 
-__all__ = ["discrete_distances", "kernel_distances", "linear_distances", "table"]
+__all__ = [
+    "discrete_distances",
+    "kernel_distances",
+    "linear_distances",
+    "named_table",
+    "table",
+]
 
 # Rows per kernel matrix, to bound memory.
 _CHUNK = 4_096
@@ -33,12 +40,13 @@ def linear_distances(
     For a logistic regression with threshold τ, b is the intercept minus log(τ/(1 - τ)).
 
     Args:
-        features: Rows, `[n, d]`.
+        features: Rows, `[n, d]`; see `feature_names` for data frames.
         weights: Weights w, `[d]`.
         intercept: Intercept b.
-        feature_names: Names of the features, for the explanation.
+        feature_names: Names of the features in the order of the weights, for the explanation. A
+            data frame is ordered by them; without them, its own names and order are used.
     """
-    x, w = _table_and_weights(features, weights)
+    x, w, names = _table_and_weights(features, weights, feature_names)
     length = float(np.linalg.norm(w))
     if length == 0:
         raise AuditInputError("weights: all values are 0, so there is no decision boundary")
@@ -47,7 +55,7 @@ def linear_distances(
         distances=np.abs(score) / length,
         method="exact for a linear classifier",
         changes=lambda rows: -np.outer(score[rows], w) / length**2,
-        feature_names=names_of(feature_names, len(w)),
+        feature_names=names,
         scales=x.std(axis=0),
         decided=score >= 0,
     )
@@ -70,16 +78,17 @@ def discrete_distances(
     or jumps to the best combination and then changes its continuous features as far as necessary.
 
     Args:
-        features: Rows, `[n, d]`.
+        features: Rows, `[n, d]`; see `feature_names` for data frames.
         weights: Weights w of wᵀx + b ≥ 0, `[d]`.
         intercept: Intercept b.
         discrete: Column indices of the discrete features.
         jump: Cost δ of a jump.
         allowed: Allowed combinations of discrete values, `[m, discrete]`, in the order of
             `discrete`; those in `features` if None.
-        feature_names: Names of the features, for the explanation.
+        feature_names: Names of the features in the order of the weights, for the explanation. A
+            data frame is ordered by them; without them, its own names and order are used.
     """
-    x, w = _table_and_weights(features, weights)
+    x, w, names = _table_and_weights(features, weights, feature_names)
     if not number("jump", jump) > 0:
         raise AuditInputError(f"jump: must be positive, not {jump:g}")
     jumping = np.zeros(len(w), dtype=bool)
@@ -119,7 +128,7 @@ def discrete_distances(
         distances=np.minimum(without_jump, with_jump),
         method=f"exact for a linear classifier whose discrete features jump at a cost of {jump:g}",
         changes=changes,
-        feature_names=names_of(feature_names, len(w)),
+        feature_names=names,
         scales=x.std(axis=0),
         decided=score >= 0,
     )
@@ -194,6 +203,21 @@ def table(name: str, values: ArrayLike) -> NDArray[np.float64]:
     return array
 
 
+def named_table(features: Any, names: Sequence[str]) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+    """Rows `[n, d]` in the order of the names, and the names.
+
+    The columns of a data frame are taken by name; without names, in the order of the frame.
+
+    Raises:
+        AuditInputError: The frame lacks a column or has others, or the table is invalid.
+    """
+    if hasattr(features, "iloc") and hasattr(features, "columns"):
+        names = list(names) or [str(column) for column in features.columns]
+        features = features[ordered_columns(features, names)]
+    x = table("features", features)
+    return x, names_of(names, x.shape[1])
+
+
 def _columns(discrete: Sequence[int], width: int) -> list[int]:
     """Column indices of the discrete features, validated."""
     columns = floats("discrete", list(discrete))
@@ -207,15 +231,15 @@ def _columns(discrete: Sequence[int], width: int) -> list[int]:
 
 
 def _table_and_weights(
-    features: ArrayLike, weights: ArrayLike
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Features `[n, d]` and weights `[d]`, validated."""
-    x, w = table("features", features), floats("weights", weights).ravel()
+    features: Any, weights: ArrayLike, feature_names: Sequence[str]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], tuple[str, ...]]:
+    """Features `[n, d]`, weights `[d]` and names of the features, validated."""
+    (x, names), w = named_table(features, feature_names), floats("weights", weights).ravel()
     if x.shape[1] != len(w):
         raise AuditInputError(f"weights: {len(w)} weights for {x.shape[1]} features")
     if not np.isfinite(w).all():
         raise AuditInputError("weights: not all values are finite")
-    return x, w
+    return x, w, names
 
 
 def _continuous_cost(

@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from offline_audit.errors import AuditInputError
-from offline_audit.projection.boundary import BoundaryDistances, Refined, names_of, number
-from offline_audit.projection.distances import table
+from offline_audit.projection.boundary import BoundaryDistances, Refined, number
+from offline_audit.projection.distances import named_table
 
 __all__ = ["network_distances"]
 
@@ -46,11 +46,12 @@ def network_distances(
     Args:
         logit: Function from float32 rows `[n, d]` to logits `[n]` or `[n, 1]`, for example a torch
             module.
-        features: Rows, `[n, d]`.
+        features: Rows, `[n, d]`; see `feature_names` for data frames.
         threshold: Smallest probability for which the decision is 1.
-        feature_names: Names of the features, for the explanation.
+        feature_names: Names of the features in the order of the logit's input, for the explanation.
+            A data frame is ordered by them; without them, its own names and order are used.
     """
-    x = table("features", features)
+    x, names = named_table(features, feature_names)
     if not 0 < number("threshold", threshold) < 1:
         raise AuditInputError(f"threshold: must be between 0 and 1, not {threshold:g}")
     net = _Net(logit=logit, shift=math.log(threshold / (1 - threshold)))
@@ -75,7 +76,7 @@ def network_distances(
         distances=distances,
         method="first-order, refined where decisions change",
         changes=changes,
-        feature_names=names_of(feature_names, x.shape[1]),
+        feature_names=names,
         scales=x.std(axis=0),
         refine=lambda rows: _search(net, x[rows], distances[rows], changes(rows)),
         decided=decided,

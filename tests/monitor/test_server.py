@@ -18,10 +18,10 @@ import torch
 from monitor import AsyncClient, Bundle, Judge
 from monitor.client import EndpointError
 from monitor.drift.reference import DetectorId
-from monitor.errors import BundleError, ConfigError, ServeError
+from monitor.errors import BadRequestError, BundleError, ConfigError, ServeError
 from monitor.server import Server
 from monitor.wire import evenhand_pb2, evenhand_pb2_grpc
-from tests.serving import ATTRIBUTES, PEOPLE, WORLD, config, running, served, without_model
+from tests.serving import ATTRIBUTES, NAMES, PEOPLE, WORLD, config, running, served, without_model
 
 ROWS = PEOPLE.features[:300].copy()
 
@@ -111,6 +111,23 @@ def test_rows_unlike_the_training_rows_are_unknown_for_a_stated_reason(lending, 
     assert table["decision"].count(None) == 0
     unlike = [i for i, reason in enumerate(table["unknown_reason"]) if reason]
     assert {table["flip_probability_sex"][i] for i in unlike} == {None}
+
+
+def test_a_data_frame_is_sent_by_column_name(lending):
+    pd: Any = pytest.importorskip("pandas")
+    frame = pd.DataFrame(ROWS, columns=NAMES)
+
+    async def use(server: Server):
+        async with client(server) as endpoint:
+            rows = await endpoint.predict(ROWS)
+            shuffled = await endpoint.predict(frame[NAMES[::-1]])
+            with pytest.raises(BadRequestError, match=r"no column for 'income'; .* no input 'pay'"):
+                await endpoint.predict(frame.rename(columns={"income": "pay"}))
+        return rows, shuffled
+
+    rows, shuffled = served(lending, use)
+    assert np.array_equal(rows.output, shuffled.output)
+    assert rows.verdicts == shuffled.verdicts
 
 
 def test_metrics_count_requests_and_predictions(lending):

@@ -95,6 +95,41 @@ def test_a_pipeline_gets_text_columns():
     assert result.direction("a", "b").disadvantaged.value > 0.2
 
 
+@pytest.fixture
+def encoded(tmp_path):
+    """A bundle, rows that it takes, and the same rows as a data frame."""
+    pd: Any = pytest.importorskip("pandas")
+    write_bundle(tmp_path / "b", small_spec(), {"classifier.pt2": exported_classifier()})
+    bundle = Bundle.read(tmp_path / "b")
+    home = RNG.integers(0, 2, 2 * N)
+    table = np.column_stack(
+        [X[:, 0], RNG.integers(0, 9, 2 * N), RNG.integers(0, 2, 2 * N), home, 1 - home]
+    )
+    return bundle, table, pd.DataFrame(table, columns=[f.name for f in bundle.manifest.features])
+
+
+@pytest.mark.parametrize("audited", [False, True])
+def test_a_frame_is_ordered_by_the_names_of_the_bundle(encoded, audited):
+    bundle, table, frame = encoded
+    model = AuditedModel.of(bundle) if audited else bundle
+    expected = quick_flip_test(bundle, table, GROUP)
+    shuffled = frame[frame.columns[::-1]].assign(sex=GROUP, age=0, paid=1)
+    result = quick_flip_test(model, shuffled, shuffled["sex"], labels=shuffled["paid"])
+    assert shares(result) == shares(expected)
+
+
+@pytest.mark.parametrize("audited", [False, True])
+def test_a_frame_with_other_columns_than_the_bundle_is_refused_by_name(encoded, audited):
+    bundle, _, frame = encoded
+    model = AuditedModel.of(bundle) if audited else bundle
+    with pytest.raises(AuditInputError, match="no feature customer_id; the features are income"):
+        quick_flip_test(model, frame.assign(customer_id=1), GROUP)
+    with pytest.raises(AuditInputError, match="no column years; the model has no feature Years"):
+        quick_flip_test(model, frame.rename(columns={"years": "Years"}), GROUP)
+    with pytest.raises(AuditInputError, match="columns: must name the features of the model"):
+        quick_flip_test(model, frame, GROUP, columns=list(frame.columns[::-1]))
+
+
 def test_columns_and_decision_are_read_from_a_bundle(tmp_path):
     write_bundle(tmp_path / "b", small_spec(), {"classifier.pt2": exported_classifier()})
     rng = np.random.default_rng(1)

@@ -14,7 +14,7 @@ from monitor import Bundle, ClassifierFile, Decision, export_classifier, write_b
 from monitor.bundle.classifier import probe_features
 from offline_audit import AuditedModel, AuditInputError
 from offline_audit.errors import ModelFailedError
-from tests.bundles import WIDTH, small_spec
+from tests.bundles import WIDTH, exported_classifier, small_spec
 
 ROWS = np.random.default_rng(3).normal(size=(500, 4)).astype(np.float32)
 GRANTED = (ROWS[:, 0] >= 0).astype(np.int8)
@@ -327,3 +327,17 @@ def test_rows_that_a_bundle_cannot_score_get_no_decision(bundle_path):
     decisions = model.decide(rows)
     assert np.flatnonzero(decisions == -1).tolist() == [4]
     assert model.failures.not_a_number == 1
+
+
+def test_a_bundle_takes_a_frame_by_column_name(tmp_path):
+    pd: Any = pytest.importorskip("pandas")
+    write_bundle(tmp_path / "b", small_spec(), {"classifier.pt2": exported_classifier()})
+    model = AuditedModel.of(tmp_path / "b")
+    rows = probe_features(small_spec(), 50)
+    frame = pd.DataFrame(rows, columns=[feature.name for feature in small_spec().features])
+    decisions = model.decide(rows)
+    np.testing.assert_array_equal(model.decide(frame[frame.columns[::-1]]), decisions)
+    with pytest.raises(AuditInputError, match="no column income; the model has no feature pay"):
+        model.decide(frame.rename(columns={"income": "pay"}))
+    with pytest.raises(AuditInputError, match="two columns are named years"):
+        model.decide(pd.concat([frame, frame[["years"]]], axis=1))

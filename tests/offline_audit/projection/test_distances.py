@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -162,3 +162,21 @@ def test_on_the_boundary_either_decision_is_accepted():
         "classifier's" in warning
         for warning in projected(decisions, linear_distances(x, W, 0.0), groups).warnings
     )
+
+
+def test_a_frame_is_ordered_by_the_names_of_the_features():
+    pd: Any = pytest.importorskip("pandas")
+    names = ["a", "b", "c"]
+    frame = pd.DataFrame(X, columns=names)
+    net = torch.nn.Linear(3, 1)
+    expected = linear_distances(X, W, B, feature_names=names)
+    by_net = network_distances(net, X, feature_names=names)
+    for table in (frame, frame[["c", "a", "b"]]):
+        result = linear_distances(table, W, B, feature_names=names)
+        np.testing.assert_array_equal(result.distances, expected.distances)
+        other = network_distances(net, table, feature_names=names)
+        np.testing.assert_array_equal(other.distances, by_net.distances)
+    # Without names, the frame's order is that of the weights, and it names the features.
+    assert linear_distances(frame, W, B).feature_names == ("a", "b", "c")
+    with pytest.raises(AuditInputError, match="no column c; the model has no feature sex"):
+        linear_distances(frame.rename(columns={"c": "sex"}), W, B, feature_names=names)
