@@ -64,7 +64,8 @@ class Encoding:
         Raises:
             EncodingError: A missing or unseen value is refused.
         """
-        self._check(raw)
+        if refused := self.refused(raw):
+            raise refused[0]
         features = np.empty((len(raw), self._width), np.float32)
         with np.errstate(all="ignore"):
             for write in self._writers:
@@ -108,18 +109,21 @@ class Encoding:
                 given[raw.name] = UNSEEN if value == NOT_LISTED else None
         return given
 
-    def _check(self, raw: Raw) -> None:
+    def refused(self, raw: Raw) -> list[EncodingError]:
+        """The first refused value of every input that has one, in raw rows `[n, r]`."""
         absent, missing, unseen = self._refused
         bad = (np.isnan(raw) & absent) | ((raw == MISSING) & missing)
         bad |= (raw == NOT_LISTED) & unseen
         if not bad.any():
-            return
-        column = int(bad.any(0).argmax())
-        rows, raw_input = bad[:, column], self.inputs[column]
-        first = int(rows.argmax())
-        is_unseen = isinstance(raw_input, RawCategory) and raw[first, column] == NOT_LISTED
-        reason = "is not one of its categories" if is_unseen else "is missing"
-        raise EncodingError(raw_input.name, reason, first, int(rows.sum()))
+            return []
+        errors = []
+        for column in np.flatnonzero(bad.any(0)).tolist():
+            rows, raw_input = bad[:, column], self.inputs[column]
+            first = int(rows.argmax())
+            is_unseen = isinstance(raw_input, RawCategory) and raw[first, column] == NOT_LISTED
+            reason = "is not one of its categories" if is_unseen else "is missing"
+            errors.append(EncodingError(raw_input.name, reason, first, int(rows.sum())))
+        return errors
 
 
 def apply_steps(values: Raw, steps: Sequence[Step]) -> Raw:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import inspect
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AwareDatetime, BeforeValidator, Field, model_serializer, model_validator
 from pydantic_core.core_schema import SerializerFunctionWrapHandler
@@ -29,6 +32,7 @@ __all__ = [
     "OneHotGroup",
     "ProtectedAttribute",
     "Sha256",
+    "consistency_problems",
 ]
 
 DEFAULT_MAX_BYTES = 4 << 30
@@ -175,65 +179,10 @@ class BundleSpec(Part):
         return heads
 
     @model_validator(mode="after")
-    def _names_are_unique(self) -> Self:
-        columns = [feature.name for feature in self.features]
-        groups = [group.name for group in self.one_hot_groups]
-        _refuse_duplicates("feature", columns)
-        _refuse_duplicates("feature or one-hot group", columns + groups)
-        _refuse_duplicates("protected attribute", [a.name for a in self.protected_attributes])
-        for attribute in self.protected_attributes:
-            _refuse_duplicates(f"group of {attribute.name!r}", list(attribute.groups))
-        return self
-
-    @model_validator(mode="after")
-    def _one_hot_groups_cover_their_features(self) -> Self:
-        onehot = {feature.name for feature in self.features if feature.kind == "onehot"}
-        listed = [name for group in self.one_hot_groups for name in group.features]
-        _refuse_duplicates("feature in one_hot_groups", listed)
-        if foreign := sorted(set(listed) - onehot):
-            raise ValueError(
-                f"one_hot_groups list {foreign[0]!r}, which is not a feature of kind onehot"
-            )
-        if orphans := sorted(onehot - set(listed)):
-            raise ValueError(f"feature {orphans[0]!r} is of kind onehot, but in no one-hot group")
-        return self
-
-    @model_validator(mode="after")
-    def _attributes_match_their_features(self) -> Self:
-        binary = {feature.name for feature in self.features if feature.kind == "binary"}
-        sizes = {g.name: len(g.features) + (g.dropped is not None) for g in self.one_hot_groups}
-        for attribute in self.protected_attributes:
-            feature = attribute.feature
-            if feature is None:
-                continue
-            if feature not in binary and feature not in sizes:
-                raise ValueError(
-                    f"protected attribute {attribute.name!r} names feature {feature!r}, which is "
-                    "neither a binary feature nor a one-hot group"
-                )
-            size = 2 if feature in binary else sizes[feature]
-            if size != len(attribute.groups):
-                raise ValueError(
-                    f"protected attribute {attribute.name!r} has {len(attribute.groups)} groups, "
-                    f"but feature {feature!r} has {size} values"
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _inputs_write_the_features(self) -> Self:
-        if not self.inputs:
-            return self
-        _refuse_duplicates("input", [raw.name for raw in self.inputs])
-        protected = frozenset(a.feature for a in self.protected_attributes if a.feature is not None)
-        names = [feature.name for feature in self.features]
-        features, groups = derived_columns(self.inputs, names, protected)
-        for written, listed in zip(features, self.features, strict=True):
-            if written.kind != listed.kind:
-                raise ValueError(
-                    f"feature {listed.name!r} is {listed.kind}, but its input writes {written.kind}"
-                )
-        if {group.name: group for group in groups} != {g.name: g for g in self.one_hot_groups}:
-            raise ValueError("one_hot_groups are not those that the inputs write")
+    def _is_consistent(self) -> Self:
+        parts = {name: getattr(self, name) for name in type(self).model_fields}
+        if problems := [*consistency_problems(parts)]:
+            raise ValueError("; ".join(problems))
         return self
 
     @model_serializer(mode="wrap")
@@ -258,9 +207,97 @@ class Manifest(BundleSpec):
         return self
 
 
-def _refuse_duplicates(what: str, names: list[str]) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise ValueError(f"{what} {name!r} appears twice")
-        seen.add(name)
+def consistency_problems(parts: Mapping[str, Any]) -> Iterator[str]:
+    """What does not fit together in the fields of a spec, as sentences.
+
+    Args:
+        parts: Valid fields by name; checks that need others are left out.
+    """
+    for check in (
+        _repeated_names,
+        _repeated_attributes,
+        _one_hot_problems,
+        _attribute_problems,
+        _input_problems,
+    ):
+        needed = [*inspect.signature(check).parameters]
+        if all(name in parts for name in needed):
+            yield from check(*(parts[name] for name in needed))
+
+
+def _repeated_names(
+    features: Sequence[Feature], one_hot_groups: Sequence[OneHotGroup]
+) -> Iterator[str]:
+    columns = [feature.name for feature in features]
+    groups = [group.name for group in one_hot_groups]
+    repeated = [*_repeated("feature", columns)]
+    yield from repeated or _repeated("feature or one-hot group", columns + groups)
+
+
+def _repeated_attributes(protected_attributes: Sequence[ProtectedAttribute]) -> Iterator[str]:
+    yield from _repeated("protected attribute", [a.name for a in protected_attributes])
+    for attribute in protected_attributes:
+        yield from _repeated(f"group of {attribute.name!r}", list(attribute.groups))
+
+
+def _one_hot_problems(
+    features: Sequence[Feature], one_hot_groups: Sequence[OneHotGroup]
+) -> Iterator[str]:
+    onehot = {feature.name for feature in features if feature.kind == "onehot"}
+    listed = [name for group in one_hot_groups for name in group.features]
+    yield from _repeated("feature in one_hot_groups", listed)
+    for name in sorted(set(listed) - onehot):
+        yield f"one_hot_groups list {name!r}, which is not a feature of kind onehot"
+    for name in sorted(onehot - set(listed)):
+        yield f"feature {name!r} is of kind onehot, but in no one-hot group"
+
+
+def _attribute_problems(
+    features: Sequence[Feature],
+    one_hot_groups: Sequence[OneHotGroup],
+    protected_attributes: Sequence[ProtectedAttribute],
+) -> Iterator[str]:
+    sizes = {feature.name: 2 for feature in features if feature.kind == "binary"}
+    sizes |= {g.name: len(g.features) + (g.dropped is not None) for g in one_hot_groups}
+    for attribute in protected_attributes:
+        feature, count = attribute.feature, len(attribute.groups)
+        if feature is None:
+            continue
+        if feature not in sizes:
+            yield (
+                f"protected attribute {attribute.name!r} names feature {feature!r}, which is "
+                "neither a binary feature nor a one-hot group"
+            )
+        elif sizes[feature] != count:
+            yield (
+                f"protected attribute {attribute.name!r} has {count} groups, but feature "
+                f"{feature!r} has {sizes[feature]} values"
+            )
+
+
+def _input_problems(
+    features: Sequence[Feature],
+    one_hot_groups: Sequence[OneHotGroup],
+    inputs: Sequence[RawInput],
+    protected_attributes: Sequence[ProtectedAttribute],
+) -> Iterator[str]:
+    if not inputs:
+        return
+    yield from _repeated("input", [raw.name for raw in inputs])
+    protected = frozenset(a.feature for a in protected_attributes if a.feature is not None)
+    try:
+        derived, groups = derived_columns(inputs, [f.name for f in features], protected)
+    except ValueError as error:
+        yield str(error)
+        return
+    for written, listed in zip(derived, features, strict=True):
+        if written.kind != listed.kind:
+            yield f"feature {listed.name!r} is {listed.kind}, but its input writes {written.kind}"
+    if {group.name: group for group in groups} != {g.name: g for g in one_hot_groups}:
+        yield "one_hot_groups are not those that the inputs write"
+
+
+def _repeated(what: str, names: list[str]) -> Iterator[str]:
+    for name, count in Counter(names).items():
+        if count > 1:
+            yield f"{what} {name!r} appears {'twice' if count == 2 else f'{count} times'}"

@@ -195,6 +195,8 @@ class FitAudit:
         missing: Scores that could not be computed, and why; empty if there are none.
         unlike: Rows that are left out because they are unlike the training rows.
         wild: Training rows with values far outside the range of the others.
+        merged: Number of rows by value of every merged group, by attribute.
+        excluded: Number of rows by value that was left out, by attribute.
     """
 
     model: str
@@ -204,6 +206,8 @@ class FitAudit:
     missing: str
     unlike: UnlikeRows
     wild: WildRows
+    merged: Mapping[str, Mapping[str, Mapping[str, int]]]
+    excluded: Mapping[str, Mapping[str, int]]
 
     def to_dict(self) -> dict[str, Any]:
         """The audit as a JSON-serializable dict."""
@@ -227,6 +231,8 @@ class FitAudit:
         lines += [*classifier_lines(self.classifier), ""]
         for name, audit in self.attributes.items():
             lines += [f"{name} ({', '.join(audit.groups)})", *attribute_lines(name, audit), ""]
+        if notes := self._notes_on_groups():
+            lines += ["Groups as the spec defines them", *notes, ""]
         lines += wrapped("Not shown", LIMITS), ""
         if self.missing:
             lines += wrapped("Not computed", f"{self.missing}."), ""
@@ -235,6 +241,22 @@ class FitAudit:
         if self.wild.in_words:
             lines += wrapped("Wild values", self.wild.in_words), ""
         return "\n".join(lines)
+
+    def _notes_on_groups(self) -> list[str]:
+        """What was merged and left out, with numbers of rows."""
+        notes = []
+        for attribute, groups in self.merged.items():
+            for group, values in groups.items():
+                text = f"{attribute} {group!r} is {_counted(values)}."
+                notes.append(wrapped("Merged", text))
+        for attribute, values in self.excluded.items():
+            if values:
+                text = (
+                    f"{_counted(values)} of {attribute}. Nothing in this audit about {attribute} "
+                    "covers them, and in production they are scored as members of the other groups."
+                )
+                notes.append(wrapped("Left out", text))
+        return notes
 
     def png(self) -> bytes:
         """A figure of the headline, pairs of groups, main features, flips and calibration."""
@@ -292,3 +314,7 @@ def dependence_by_name(
                 given[names[column]] = tuple(dict.fromkeys(groups.get(n, n) for n in read))
         orders.append(given)
     return tuple(orders)
+
+
+def _counted(values: Mapping[str, int]) -> str:
+    return " and ".join(f"{value!r} ({rows:,} rows)" for value, rows in values.items())

@@ -375,4 +375,6 @@ def _audit(
             ordinary_range.wild(training),
             OrdinaryRange.of(training_logits[:, None]).wild(training_logits[:, None]),
         ),
+        merged=data.merged,
+        excluded=data.excluded,
     )

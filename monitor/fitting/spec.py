@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -26,12 +29,13 @@ from monitor.bundle.manifest import (
     Model,
     OneHotGroup,
     ProtectedAttribute,
+    consistency_problems,
 )
 from monitor.bundle.reader import validation_message
 from monitor.errors import FitError
 from monitor.yaml_file import read_yaml
 
-__all__ = ["FitSpec", "ProtectedColumn", "read_spec"]
+__all__ = ["FitSpec", "LabelColumn", "Output", "ProtectedColumn", "read_spec"]
 
 
 def _as_text(value: object) -> object:
@@ -45,17 +49,64 @@ def _as_text(value: object) -> object:
 
 # A value of a column, as text; a spec may have numbers and booleans without quotes.
 Value = Annotated[Name, BeforeValidator(_as_text)]
+Values = Annotated[tuple[Value, ...], Field(strict=False)]
 
 
 class ProtectedColumn(ProtectedAttribute):
-    """A protected attribute, and the column of the data with the group of each row."""
+    """A protected attribute, and the column of the data with the group of each row.
+
+    In a spec, `groups` is a list or a mapping of groups. `other: [a, b]` merges two values into one
+    group, and `white: 1` names a value.
+
+    Attributes:
+        column: Column of the data.
+        merged: Values of the groups that have other values than their name.
+        excluded: Values whose rows have no part in the fit for this attribute.
+    """
 
     column: Annotated[str, Field(min_length=1)]
+    merged: Mapping[Name, Values] = {}
+    excluded: Values = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_groups(cls, value: Any) -> Any:
+        """Names of the groups as text, and the values of those that are mapped."""
+        if not isinstance(value, dict) or not isinstance(value.get("groups"), dict | list | tuple):
+            return value
+        groups, names, merged = value["groups"], [], dict(value.get("merged") or {})
+        for item in [groups] if isinstance(groups, dict) else groups:
+            for name, values in (item if isinstance(item, dict) else {item: None}).items():
+                text = _as_text(name)
+                names.append(text)
+                if values is not None:
+                    merged[text] = values if isinstance(values, list | tuple) else [values]
+        return value | {"groups": names, "merged": merged}
 
     @property
     def attribute(self) -> ProtectedAttribute:
         """The attribute without the column."""
         return ProtectedAttribute(name=self.name, groups=self.groups, feature=self.feature)
+
+    @property
+    def values(self) -> dict[str, tuple[str, ...]]:
+        """Values of the column by group."""
+        return {group: self.merged.get(group, (group,)) for group in self.groups}
+
+    def problems(self) -> Iterator[str]:
+        """What does not fit together, as sentences."""
+        listed = [*self.excluded, *(value for own in self.values.values() for value in own)]
+        for value, count in Counter(listed).items():
+            if count > 1:
+                yield f"value {value!r} of {self.name!r} is listed {count} times"
+        if self.feature is not None and (self.excluded or self.merged):
+            yield (
+                f"protected attribute {self.name!r} is an input of the classifier (feature "
+                f"{self.feature!r}), so its groups must be the values of that feature: they cannot "
+                "be renamed, merged or excluded in the spec. Do so in the data before the "
+                "classifier is trained, or remove `feature`; the traffic log then stores the "
+                "feature like any other"
+            )
 
 
 class LabelColumn(BaseModel):
@@ -113,7 +164,7 @@ class FitSpec(BaseModel):
             inputs = _INPUTS.validate_python(value["inputs"])
         except ValidationError:
             # The field `inputs` reports what is wrong.
-            return value | {"features": ({"name": "-", "kind": "numeric"},), "columns": ()}
+            return _without_features(value) | {"inputs": value["inputs"]}
         attributes = value.get("protected_attributes", ())
         protected = frozenset(
             str(a.get("feature") if isinstance(a, dict) else getattr(a, "feature", None))
@@ -127,27 +178,10 @@ class FitSpec(BaseModel):
         return value | derived | {"inputs": inputs}
 
     @model_validator(mode="after")
-    def _check_label(self) -> Self:
-        inputs = [raw.name for raw in self.inputs] or [feature.name for feature in self.features]
-        if self.label is not None and self.label.column in inputs:
-            raise ValueError(
-                f"label column {self.label.column!r} is also an input of the classifier; a label "
-                "is the true outcome, which is not known when the classifier decides"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_order(self) -> Self:
-        columns = {name for group in self.one_hot_groups for name in group.features}
-        names = [feature.name for feature in self.features if feature.name not in columns]
-        names += [group.name for group in self.one_hot_groups]
-        if unknown := [name for name in self.order if name not in names]:
-            raise ValueError(
-                f"order names {', '.join(map(repr, unknown))}, which is neither a feature nor a "
-                "one-hot group; name a one-hot group instead of its columns"
-            )
-        if len(set(self.order)) < len(self.order):
-            raise ValueError("order names a feature more than once")
+    def _is_consistent(self) -> Self:
+        parts = {name: getattr(self, name) for name in type(self).model_fields}
+        if problems := [*_problems(parts)]:
+            raise ValueError("; ".join(problems))
         return self
 
     def bundle_spec(self, file: str, features: tuple[Feature, ...], fitted: Fitted) -> BundleSpec:
@@ -170,17 +204,102 @@ def read_spec(path: Path | str) -> FitSpec:
     """Read a spec from its YAML file.
 
     Raises:
-        FitError: The file cannot be read, or fields are unknown, missing or invalid; the message
-            lists all of them.
+        FitError: The file cannot be read, or fields are unknown, missing, invalid or do not fit
+            together; the message lists all problems.
     """
     content = read_yaml(Path(path), FitError)
     try:
-        spec = FitSpec.model_validate(content)
-        # BundleSpec checks that the fields are consistent.
-        spec.bundle_spec("classifier.pt2", spec.features, Fitted.now(seed=0, rows=0))
+        return FitSpec.model_validate(content)
+    except ValidationError:
+        problems = dict.fromkeys(_all_problems(content))
+    raise FitError("\n".join(f"{path}: {problem}" for problem in problems))
+
+
+def _all_problems(content: dict[str, Any]) -> Iterator[str]:
+    """Invalid fields, and what does not fit together in the others.
+
+    Validation of the whole spec stops at the first kind of problem.
+    """
+    checked = content
+    try:
+        FitSpec._derive_features(content)  # type: ignore[operator]
+    except ValueError as error:
+        yield str(error)
+        checked = _without_features(content)
+    try:
+        FitSpec.model_validate(checked)
     except ValidationError as error:
-        problems = "\n".join(
-            f"{path}: {validation_message(detail)}" for detail in error.errors(include_url=False)
+        for detail in error.errors(include_url=False):
+            if detail["loc"]:
+                yield _message(detail)
+    yield from _problems(_valid_parts(content))
+
+
+def _without_features(content: dict[str, Any]) -> dict[str, Any]:
+    """The spec with a placeholder for features that cannot be derived."""
+    kept = {name: part for name, part in content.items() if name not in ("inputs", "columns")}
+    return kept | {"features": ({"name": "-", "kind": "numeric"},)}
+
+
+def _message(detail: Any) -> str:
+    message = validation_message(detail)
+    if detail["type"] == "extra_forbidden" and len(detail["loc"]) == 1:
+        close = difflib.get_close_matches(str(detail["loc"][0]), FitSpec.model_fields, n=1)
+        known = (
+            f"did you mean {close[0]}?" if close else f"known: {', '.join(FitSpec.model_fields)}"
         )
-        raise FitError(problems) from None
-    return spec
+        return f"{message}; {known}"
+    return message
+
+
+def _valid_parts(content: dict[str, Any]) -> dict[str, Any]:
+    """Fields that are valid by themselves, and features that are derived from valid inputs."""
+    try:
+        content = FitSpec._derive_features(content)  # type: ignore[operator]
+    except ValueError:
+        content = {n: part for n, part in content.items() if n not in ("inputs", "features")}
+    parts: dict[str, Any] = {}
+    for name, info in FitSpec.model_fields.items():
+        if name not in content:
+            if not info.is_required():
+                parts[name] = info.default
+            continue
+        kind: Any = Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
+        try:
+            parts[name] = TypeAdapter(kind).validate_python(content[name])
+        except ValidationError:
+            continue
+    if content.get("inputs") and "inputs" not in parts:
+        parts.pop("features", None)
+    return parts
+
+
+def _problems(parts: Mapping[str, Any]) -> Iterator[str]:
+    """What does not fit together in the valid fields of a spec, as sentences."""
+    yield from consistency_problems(parts)
+    for attribute in parts.get("protected_attributes", ()):
+        yield from attribute.problems()
+    if not {"features", "one_hot_groups"} <= parts.keys():
+        return
+    features = [feature.name for feature in parts["features"]]
+    yield from _order_problems(parts.get("order", ()), features, parts["one_hot_groups"])
+    label, inputs = parts.get("label"), [raw.name for raw in parts.get("inputs", ())]
+    if label is not None and label.column in [*inputs, *features]:
+        yield (
+            f"label column {label.column!r} is also an input of the classifier; a label is the "
+            "true outcome, which is not known when the classifier decides"
+        )
+
+
+def _order_problems(
+    order: tuple[str, ...], features: list[str], groups: tuple[OneHotGroup, ...]
+) -> Iterator[str]:
+    columns = {name for group in groups for name in group.features}
+    names = [name for name in features if name not in columns] + [group.name for group in groups]
+    if unknown := [name for name in order if name not in names]:
+        yield (
+            f"order names {', '.join(map(repr, unknown))}, which is neither a feature nor a "
+            "one-hot group; name a one-hot group instead of its columns"
+        )
+    if len(set(order)) < len(order):
+        yield "order names a feature more than once"

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from monitor.errors import FitError
-from monitor.fitting.data import read_table
+from monitor.fitting.tables import read_table
 
 __all__ = ["suggest_spec"]
 

@@ -14,6 +14,7 @@ from monitor import (
     read_spec,
 )
 from monitor.errors import FitError
+from monitor.fitting.spec import ProtectedColumn
 from tests.commands import evenhand
 from tests.monitor.fitting.conftest import WORLD, columns
 
@@ -90,3 +91,76 @@ def test_a_csv_file_gives_the_same_data(user_files, tmp_path):
     one, other = (read_data(tmp_path / name, spec) for name in ("a.parquet", "a.csv"))
     assert np.allclose(one.features, other.features)
     assert np.array_equal(one.groups["ethnicity"], other.groups["ethnicity"])
+
+
+def few(table):
+    """Three small groups of two attributes, a value of a wrong kind, and a group without a name."""
+    ethnicity = table["ethnicity"].copy()
+    for group, rows in (("cori", 140), ("dovar", 30)):
+        members = np.flatnonzero(ethnicity == group)
+        ethnicity[members[rows:]] = "ardan"
+    table["ethnicity"] = ethnicity
+    table["sex"] = np.where(np.arange(len(ethnicity)) < 5, "woman", "man")
+    put("part_time", 3, 0.5)(table)
+
+
+def test_all_problems_of_the_data_are_reported_at_once(user_files):
+    spec = read_spec(user_files / "features.yaml")
+    with pytest.raises(FitError) as error:
+        read_data(changed_table(few), spec).checked(spec)
+    assert str(error.value).splitlines() == [
+        "feature 'part_time' is binary, but neither 0 nor 1 in 1 rows",
+        "group 'woman' of 'sex' has 5 rows; at least 200 are required",
+        "small groups of 'sex': collect more rows",
+        "group 'cori' of 'ethnicity' has 140 rows; at least 200 are required",
+        "group 'dovar' of 'ethnicity' has 30 rows; at least 200 are required",
+        (
+            "small groups of 'ethnicity': collect more rows; or merge groups, such as `groups: "
+            "[ardan, {other: [dovar, cori, belu]}]`; or leave them out: `groups: [ardan, belu]` "
+            "and `excluded: [cori, dovar]`"
+        ),
+    ]
+
+
+def test_all_missing_columns_and_unlisted_groups_are_reported_at_once(user_files):
+    def change(table):
+        del table["income"], table["savings"]
+        table["ethnicity"] = np.where(table["ethnicity"] == "dovar", "elun", table["ethnicity"])
+
+    with pytest.raises(FitError) as error:
+        read_data(changed_table(change), read_spec(user_files / "features.yaml"))
+    income, savings, ethnicity = str(error.value).splitlines()
+    assert income.startswith("the data: no column 'income'")
+    assert savings.startswith("the data: no column 'savings'")
+    assert "rows: 'elun'; add them to `groups`, or to `excluded`" in ethnicity
+
+
+@pytest.mark.parametrize("codes", [[1, 2, 3, 9, None], [1.0, 2.0, 3.0, 9.0, np.nan]])
+def test_groups_are_merged_excluded_and_counted(user_files, codes):
+    spec = read_spec(user_files / "features.yaml")
+    coded = ProtectedColumn(
+        name="origin",
+        column="code",
+        groups=["1", {"other": [2, 3]}],  # type: ignore[arg-type]
+        excluded=[9],  # type: ignore[arg-type]
+    )
+    spec = spec.model_copy(update={"protected_attributes": (coded,)})
+    table: dict[str, Any] = columns(WORLD.people(1_000, seed=47))
+    data = read_data(pa.table(table | {"code": codes * 200}), spec)
+    assert data.groups["origin"].tolist() == [0, 1, 1, -1, -1] * 200
+    assert data.merged == {"origin": {"other": {"2": 200, "3": 200}}}
+    assert data.excluded == {"origin": {"9": 200}}
+
+
+def test_a_data_frame_is_read_like_a_file(user_files, tmp_path):
+    pd: Any = pytest.importorskip("pandas")
+    spec = read_spec(user_files / "features.yaml")
+    table = pa.table(columns(WORLD.people(500, seed=46)))
+    frame = table.to_pandas()
+    one, other = read_data(table, spec), read_data(frame[frame.columns[::-1]], spec)
+    assert np.array_equal(one.features, other.features)
+    assert np.array_equal(one.groups["ethnicity"], other.groups["ethnicity"])
+    with pytest.raises(FitError, match="not a table"):
+        read_data(pd.DataFrame({"a": ["Jane", 1]}), spec)
+    with pytest.raises(FitError, match="not a table"):
+        read_data(17, spec)

@@ -154,6 +154,24 @@ def test_rows_without_a_group_are_ignored_for_that_attribute(user_files, tmp_pat
     assert "audited rows have no group" in result.audit.text()
 
 
+def test_merged_and_excluded_groups_are_counted_in_the_audit(user_files, tmp_path):
+    text = (user_files / "features.yaml").read_text()
+    listed = "groups: [ardan, belu, cori, dovar]"
+    assert listed in text
+    merged = "groups: [ardan, {other: [belu, cori]}]\n    excluded: [dovar]"
+    (tmp_path / "spec.yaml").write_text(text.replace(listed, merged))
+    spec = read_spec(tmp_path / "spec.yaml")
+    data = read_data(user_files / "train.parquet", spec)
+    result = fit(user_files / "model.pt2", data, spec, tmp_path / "b", compiled=False, n_refits=0)
+    assert result.bundle.manifest.protected_attributes[1].groups == ("ardan", "other")
+    audit = json.loads(result.bundle.files["audit.json"])
+    assert sum(audit["merged"]["ethnicity"]["other"].values()) > 3_000
+    (rows,) = audit["excluded"]["ethnicity"].values()
+    printed = " ".join(result.audit.text().split())
+    assert "ethnicity 'other' is 'belu' (" in printed
+    assert f"'dovar' ({rows:,} rows) of ethnicity. Nothing in this audit" in printed
+
+
 def test_scores_without_gradients_are_computed_for_any_model(user_files, tmp_path):
     class Stepped(torch.nn.Module):
         def forward(self, features):

@@ -31,7 +31,7 @@ from monitor import FitSpec, encoding_from_sklearn
 from monitor.bundle.encoding import Encoding
 from monitor.codec import FeatureCodec
 from monitor.errors import FitError
-from monitor.fitting.raw_table import encoded_table
+from monitor.fitting.tables import encoded_table
 from monitor.request import InputTensor
 from monitor.settings import ServerConfig
 from tests.bundles import small_spec
