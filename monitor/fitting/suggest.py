@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from monitor.errors import FitError
-from monitor.fitting.tables import read_table
+from monitor.fitting.column_roles import (
+    ColumnRole,
+    column_role,
+    is_protected_name,
+)
+from monitor.fitting.data import FEWEST_ROWS
+from monitor.fitting.tables import read_table, texts_of
 
 __all__ = ["suggest_spec"]
 
-_PROTECTED = re.compile(
-    r"sex|gender|race|ethnic|religio|disab|national|marital|orientation", re.IGNORECASE
-)
-_HEAD = """\
+_MODEL = """\
 # Suggested spec of {name}. It is derived from the data only: check every line.
-# Kinds: numeric, integer, binary (0 or 1), onehot (one column per category).
 
 model:
   name: my-model
@@ -32,21 +35,37 @@ decision:
   threshold: 0.5      # class 1 if its probability is at least this
   favourable: 1       # the class that is favourable for the person: 1 or 0
   class_names: [refused, granted]
-
-# All input columns of the classifier, in its order. Remove the label, ids and all other columns
-# that are not inputs of the classifier.
-features:
 """
-_ATTRIBUTES = (
-    "# Protected attributes. `column` has the group of each row; rows without a group are ignored.",
-    "# `feature` is the attribute as an input of the classifier: a binary feature (0 is the first",
-    "# group, 1 the second) or a one-hot group. Omit it if the attribute is not an input.",
-    "protected_attributes:",
-)
+_FEATURES = """\
+# All input columns of the classifier, in its order. Remove all other columns.
+# Kinds: numeric, integer, binary (0 or 1), onehot (one column per category).
+features:"""
+_INPUTS = """\
+# The data hold text or missing values, so the classifier's encoding is part of the spec. It must
+# be the one of the classifier's training, which the data do not show: scaling (`steps`), imputed
+# values, dropped categories and the order of the encoded columns (`columns`). If that is a
+# ColumnTransformer of scikit-learn, replace this section by the output of
+# `encoding_from_sklearn(transformer).to_yaml()`. Or encode the data first; the spec then has
+# `features` in place of `inputs`. Remove columns that are not inputs of the classifier.
+inputs:"""
+_ATTRIBUTES = """\
+# Protected attributes. `column` has the group of each row; rows without a group are ignored.
+# `feature` is the attribute as an input of the classifier: a binary feature (0 is the first
+# group, 1 the second) or a one-hot group. Omit it if the attribute is not an input."""
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,15})")
+_FAVOURABLE = {
+    "1", "true", "yes", "y", "good", "paid", "repaid", "approved", "granted", "hired", "accepted",
+}  # fmt: skip
+# Names of bad outcomes, whose value 0 is the favourable one.
+_BAD = re.compile(r"default|reject|refus|churn|fraud|recid|bad|denied", re.IGNORECASE)
 
 
 def suggest_spec(path: Path) -> str:
     """Text of a suggested spec for a Parquet or CSV file.
+
+    Data without text and without missing values count as encoded. For other data the spec has raw
+    inputs. Only columns whose name says so become protected attributes; other candidates are listed
+    as a question.
 
     Raises:
         FitError: The file cannot be read, or has no column that could be a feature.
@@ -54,46 +73,100 @@ def suggest_spec(path: Path) -> str:
     table = read_table(path)
     if len(set(table.column_names)) != len(table.column_names):
         raise FitError(f"{path}: column names are not unique")
-    kinds = {name: _kind(table.column(name)) for name in table.column_names}
-    groups = _one_hot_groups(table, [name for name, kind in kinds.items() if kind == "binary"])
-    members = {name for columns in groups.values() for name in columns}
-    features = {name: kind for name, kind in kinds.items() if kind is not None}
-    if not features:
-        raise FitError(f"{path}: no numeric column that could be a feature")
-    lines = [_HEAD.format(name=path.name).rstrip("\n")]
-    for name, kind in features.items():
-        listed_kind = "onehot" if name in members else kind
-        remark = "  # a protected attribute?" if _PROTECTED.search(name) else ""
-        lines.append(f"  - {{name: {_quoted(name)}, kind: {listed_kind}}}{remark}")
-    lines += ["", "one_hot_groups:" + ("" if groups else " []")]
-    for group, columns in groups.items():
-        listed = ", ".join(map(_quoted, columns))
-        lines.append(f"  - name: {_quoted(group)}\n    features: [{listed}]")
-        if not _complete(table, columns):
-            lines.append(
-                "    dropped: other    # some rows have no 1: the name of the dropped category"
-            )
-    lines += ["", *_attributes(table, kinds, members)]
+    roles = {name: column_role(name, table.column(name)) for name in table.column_names}
+    usable = [role for role in roles.values() if not role.left_out]
+    raw = any(
+        role.missing > 0 or (role.kind == "text" and not is_protected_name(role.name))
+        for role in usable
+    )
+    if not raw:
+        usable = [role for role in usable if role.kind != "text"]
+    if not usable:
+        raise FitError(f"{path}: no column that could be a feature")
+    one_hot = {} if raw else _one_hot_groups(table, usable)
+    lines = [*_MODEL.format(name=path.name).splitlines(), *_left_out(roles.values()), ""]
+    lines += _inputs(table, usable) if raw else _features(table, usable, one_hot)
+    lines += ["", *_attributes(table, roles, one_hot, raw=raw), ""]
+    lines += _label([role for role in roles.values() if role.label])
     return "\n".join(lines) + "\n"
 
 
-def _kind(column: pa.ChunkedArray) -> str | None:
-    """Kind of a column; None if it cannot be a feature."""
-    if pa.types.is_boolean(column.type):
-        return "binary"
-    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
-        return None
-    values = pc.unique(column.drop_null())
-    if set(values.slice(0, 3).to_pylist()) <= {0, 1}:
-        return "binary"
-    whole = pc.all(pc.equal(values, pc.round(values))).as_py()
-    return "integer" if whole else "numeric"
+def _left_out(roles: Iterable[ColumnRole]) -> Iterator[str]:
+    reasons: dict[str, list[str]] = {}
+    for role in roles:
+        if role.left_out:
+            reasons.setdefault(role.left_out, []).append(_quoted(role.name))
+    if reasons:
+        yield ""
+        yield "# Left out, since the classifier cannot use these columns in production:"
+        for reason, names in reasons.items():
+            yield f"#   {', '.join(names)}: {reason}"
 
 
-def _one_hot_groups(table: pa.Table, binary: list[str]) -> dict[str, list[str]]:
+def _features(
+    table: pa.Table, roles: Sequence[ColumnRole], one_hot: Mapping[str, list[str]]
+) -> Iterator[str]:
+    members = {name for columns in one_hot.values() for name in columns}
+    yield from _FEATURES.splitlines()
+    for role in roles:
+        listed = "binary" if role.kind == "boolean" else str(role.kind)
+        if role.name in members:
+            listed = "onehot"
+        remark = "  # a protected attribute?" if is_protected_name(role.name) else ""
+        yield f"  - {{name: {_quoted(role.name)}, kind: {listed}}}{remark or _missing_remark(role)}"
+    yield ""
+    yield "one_hot_groups:" + ("" if one_hot else " []")
+    for group, columns in one_hot.items():
+        listed = ", ".join(map(_quoted, columns))
+        yield f"  - name: {_quoted(group)}"
+        yield f"    features: [{listed}]"
+        if not _complete(table, columns):
+            yield "    dropped: other    # some rows have no 1: the name of the dropped category"
+
+
+def _inputs(table: pa.Table, roles: Sequence[ColumnRole]) -> Iterator[str]:
+    yield from _INPUTS.splitlines()
+    for role in roles:
+        # A protected attribute is rarely an input, and a wrong one makes the width differ.
+        off = "# " if is_protected_name(role.name) and role.kind == "text" else ""
+        remark = "  # if it is an input; then set `feature` below" if off else ""
+        yield f"  {off}- {_input(table, role)}{remark or _missing_remark(role)}"
+
+
+def _input(table: pa.Table, role: ColumnRole) -> str:
+    name, column = _quoted(role.name), table.column(role.name)
+    if role.kind in ("text", "boolean"):
+        values = role.values or tuple(sorted(_distinct(column, role.name)))
+        missing = ", missing: zeros" if role.missing else ""
+        # Categories are text.
+        listed = ", ".join(json.dumps(v) if _NUMBER.fullmatch(v) else _quoted(v) for v in values)
+        if role.kind == "boolean" and len(values) == 2:
+            missing = f', dropped: "false"{missing}'
+        return f"{{name: {name}, kind: category, categories: [{listed}]{missing}}}"
+    impute = ""
+    if role.missing:
+        median = pc.quantile(column, 0.5, interpolation="lower")[0].as_py()
+        impute = f", impute: {median:.6g}"
+    kind = "" if role.kind == "numeric" else f", column_kind: {role.kind}"
+    return f"{{name: {name}, kind: number{kind}{impute}}}"
+
+
+def _missing_remark(role: ColumnRole) -> str:
+    remarks = []
+    if role.missing:
+        remarks.append(f"{role.missing:.1%} missing: encode them as in training")
+    if role.missing_code is not None:
+        remarks.append(f"does {role.missing_code} stand for a missing value?")
+    return f"  # {'; '.join(remarks)}" if remarks else ""
+
+
+def _one_hot_groups(table: pa.Table, roles: Sequence[ColumnRole]) -> dict[str, list[str]]:
     """Binary columns with a common prefix, of which no row has more than one 1."""
     by_prefix: dict[str, list[str]] = {}
-    for name in binary:
+    for role in roles:
+        if role.kind not in ("binary", "boolean"):
+            continue
+        name = role.name
         prefix, mark, _ = name.rpartition("=") if "=" in name else name.rpartition("_")
         if mark and prefix:
             by_prefix.setdefault(prefix, []).append(name)
@@ -115,28 +188,86 @@ def _complete(table: pa.Table, columns: list[str]) -> bool:
     return bool(pc.min(_ones(table, columns)).as_py() == 1)
 
 
-def _attributes(table: pa.Table, kinds: dict[str, str | None], one_hot: set[str]) -> list[str]:
-    lines = list(_ATTRIBUTES)
-    for name in table.column_names:
-        column = table.column(name)
-        if name in one_hot or pa.types.is_nested(column.type) or pa.types.is_binary(column.type):
-            continue
-        # Converted to text as in `read_data`.
-        values = sorted(pc.unique(column.drop_null()).slice(0, 21).cast(pa.string()).to_pylist())
-        likely = _PROTECTED.search(name) or kinds[name] is None
-        if likely and "=" not in name and 2 <= len(values) <= 20:
-            listed = ", ".join(map(_quoted, values))
-            lines.append(f"  - name: {_quoted(name)}")
-            lines.append(f"    column: {_quoted(name)}\n    groups: [{listed}]")
-            if kinds[name] == "binary":
-                lines.append(f"    feature: {_quoted(name)}")
-    if len(lines) == len(_ATTRIBUTES):
-        lines.append("  # - {name: sex, column: sex, groups: [man, woman]}")
-    return lines
+def _attributes(
+    table: pa.Table, roles: Mapping[str, ColumnRole], one_hot: Mapping[str, list[str]], *, raw: bool
+) -> Iterator[str]:
+    yield from _ATTRIBUTES.splitlines()
+    members = {name for columns in one_hot.values() for name in columns}
+    candidates = [
+        role
+        for role in roles.values()
+        if role.name not in members and role.values and len(role.values) > 1 and not role.left_out
+    ]
+    named = [role for role in candidates if is_protected_name(role.name)]
+    yield "protected_attributes:" if named else "# protected_attributes:"
+    for role in named:
+        yield from _attribute(table, role, one_hot, raw=raw)
+    if not named:
+        yield "#   - {name: sex, column: sex, groups: [man, woman]}"
+    asked = [_quoted(r.name) for r in candidates if r not in named and r.kind != "numeric"]
+    asked += [_quoted(name) for name in roles if "age" in name.lower().split("_")]
+    asked += [_quoted(name) for name in one_hot if is_protected_name(name) and name not in roles]
+    if asked:
+        yield "# No column name says so, but is one of these a protected attribute, too?"
+        yield f"#   {', '.join(dict.fromkeys(asked))}"
+
+
+def _attribute(
+    table: pa.Table, role: ColumnRole, one_hot: Mapping[str, list[str]], *, raw: bool
+) -> Iterator[str]:
+    assert role.values is not None
+    counts = _counts(table.column(role.name), role.name)
+    yield f"  - name: {_quoted(role.name)}"
+    yield f"    column: {_quoted(role.name)}"
+    yield f"    groups: [{', '.join(map(_quoted, role.values))}]"
+    if small := [value for value in role.values if counts[value] < FEWEST_ROWS]:
+        listed = ", ".join(f"{_quoted(value)} ({counts[value]} rows)" for value in small)
+        yield (
+            f"    # Too few rows, at least {FEWEST_ROWS} are required: {listed}. Merge them into a "
+            "group,"
+        )
+        yield "    # such as {other: [a, b]} in `groups`; or leave them out: `excluded: [a]`."
+    if role.kind in ("binary", "boolean") and not raw:
+        yield f"    feature: {_quoted(role.name)}"
+    elif role.name in one_hot:
+        yield f"    feature: {_quoted(role.name)}    # groups in the order of its columns"
+
+
+def _label(labels: Sequence[ColumnRole]) -> Iterator[str]:
+    yield "# The true outcome, against which `fit` checks the classifier. `favourable` is the value"
+    yield "# that is favourable for the person."
+    if len(labels) == 1 and (favourable := _favourable(labels[0])) is not None:
+        column = _quoted(labels[0].name)
+        yield f"label: {{column: {column}, favourable: {_quoted(favourable)}}}"
+        return
+    for role in labels:
+        values = " or ".join(map(_quoted, role.values or ()))
+        yield f"# label: {{column: {_quoted(role.name)}, favourable: …}}    # {values}"
+    if not labels:
+        yield "# label: {column: repaid, favourable: 1}"
+
+
+def _favourable(role: ColumnRole) -> str | None:
+    """The favourable one of two values of a label; None if that is not clear."""
+    values = role.values or ()
+    if set(values) in ({"0", "1"}, {"false", "true"}):
+        return values[0] if _BAD.search(role.name) else values[1]
+    found = [value for value in values if value.lower() in _FAVOURABLE]
+    return found[0] if len(found) == 1 and not _BAD.search(role.name) else None
+
+
+def _distinct(column: pa.ChunkedArray, name: str) -> list[str]:
+    values: list[str] = pc.unique(texts_of(column, name, "the data").drop_null()).to_pylist()
+    return values
+
+
+def _counts(column: pa.ChunkedArray, name: str) -> dict[str, int]:
+    counts = pc.value_counts(texts_of(column, name, "the data").drop_null()).to_pylist()
+    return {count["values"]: count["counts"] for count in counts}
 
 
 def _quoted(text: str) -> str:
-    """A YAML scalar, quoted unless it is a plain word."""
-    plain = re.fullmatch(r"[A-Za-z_][\w.=-]*", text)
+    """A YAML scalar, quoted unless it is a plain word or a whole number."""
+    plain = re.fullmatch(r"[A-Za-z_][\w.=-]*", text) or _NUMBER.fullmatch(text)
     reserved = text.lower() in {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
     return text if plain and not reserved else json.dumps(text, ensure_ascii=False)
