@@ -16,20 +16,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitor.errors import FitError
-from monitor.fitting.scored_rows import MOST_SCORED
 
 __all__ = ["check_parts", "disjoint_parts"]
 
 _SHARES = {"training": 0.5, "calibration": 0.1, "baseline": 0.2, "evaluation": 0.2}
 
 
-def disjoint_parts(rows: int, seed: int) -> dict[str, NDArray[np.int64]]:
-    """Row indices of each part: training, calibration, baseline and evaluation."""
+def disjoint_parts(rows: int, seed: int, *, most_scored: int) -> dict[str, NDArray[np.int64]]:
+    """Row indices of each part: training, calibration, baseline and evaluation.
+
+    Args:
+        rows: Number of rows.
+        seed: Seed of their random order.
+        most_scored: Largest number of rows of the baseline and of the evaluation.
+    """
     order = np.random.default_rng(seed).permutation(rows)
     cuts = np.cumsum([int(share * rows) for share in _SHARES.values()])[:-1]
     parts = dict(zip(_SHARES, np.split(order, cuts), strict=True))
     for part in ("baseline", "evaluation"):
-        parts[part] = parts[part][:MOST_SCORED]
+        parts[part] = parts[part][:most_scored]
     return parts
 
 

@@ -37,7 +37,7 @@ from monitor.fitting.draws import with_chosen_draws
 from monitor.fitting.intervals import FlipShareInterval, flip_share_interval
 from monitor.fitting.parts import check_parts, disjoint_parts
 from monitor.fitting.performance import check_classifier
-from monitor.fitting.scored_rows import baseline_of, finite_logits, score_rows
+from monitor.fitting.scored_rows import MOST_SCORED, baseline_of, finite_logits, score_rows
 from monitor.fitting.separability import separability
 from monitor.fitting.spec import FitSpec
 from monitor.scoring.compiling import compile_kernel
@@ -144,7 +144,7 @@ def _fit(
     fitted = Fitted.now(seed=seed, rows=len(data.features))
     bundle_spec = spec.bundle_spec(file, features, fitted)
     loaded = load_classifier(contents, bundle_spec)
-    parts = disjoint_parts(len(data.features), seed)
+    parts = disjoint_parts(len(data.features), seed, most_scored=MOST_SCORED)
     inputs = InputCheck.fit(
         data.features[parts["training"]], bundle_spec.features, bundle_spec.one_hot_groups
     )

@@ -123,7 +123,7 @@ def test_verify_checks_the_scoring_files(user_files, fitted, tmp_path):
 
 
 def test_the_parts_of_the_data_are_disjoint_and_complete():
-    parts = disjoint_parts(10_000, seed=3)
+    parts = disjoint_parts(10_000, seed=3, most_scored=20_000)
     rows = np.concatenate(list(parts.values()))
     assert sorted(rows) == list(range(10_000))
     assert [len(part) for part in parts.values()] == [5_000, 1_000, 2_000, 2_000]

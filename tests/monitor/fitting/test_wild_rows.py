@@ -51,7 +51,7 @@ def people(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 FEATURES, GROUPS = people(_ROWS, seed=1)
-TRAINING_ROW = int(disjoint_parts(_ROWS, seed=0)["training"][0])
+TRAINING_ROW = int(disjoint_parts(_ROWS, seed=0, most_scored=_ROWS)["training"][0])
 TEST = torch.from_numpy(people(1_000, seed=2)[0])
 
 
