@@ -27,6 +27,7 @@ ONLY_IN = {
         "monitor.scoring.counterfactual",
         "monitor.demo",
         "monitor.scoring.first_layer",
+        "monitor.fitting.classifier_file",
         "monitor.fitting.draws",
         "monitor.fitting.intervals",
         "monitor.fitting.run",

@@ -47,6 +47,11 @@ class Encoding:
             for index, raw in enumerate(inputs)
             if isinstance(raw, RawCategory)
         ]
+        codes = [None if raw.kind == "category" else raw.missing_code for raw in inputs]
+        self._missing_codes = None
+        if any(code is not None for code in codes):
+            # NaN, which equals nothing, where there is no code.
+            self._missing_codes = np.array([np.nan if c is None else c for c in codes])
         self._refused = np.array([_refused(raw) for raw in inputs]).T
         self._codes = [_codes(raw) for raw in inputs]
         self._numeric_codes = [_numeric_codes(codes) for codes in self._codes]
@@ -64,6 +69,8 @@ class Encoding:
         Raises:
             EncodingError: A missing or unseen value is refused.
         """
+        if self._missing_codes is not None:
+            raw = np.where(raw == self._missing_codes, np.nan, raw)
         if refused := self.refused(raw):
             raise refused[0]
         features = np.empty((len(raw), self._width), np.float32)

@@ -4,11 +4,24 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-__all__ = ["Feature", "Name", "OneHotGroup", "Part"]
+__all__ = ["Feature", "Name", "OneHotGroup", "Part", "Value", "as_text"]
 
 Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")]
+
+
+def as_text(value: object) -> object:
+    """A number or boolean as the text that it has in a table; anything else is not changed."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return str(value) if isinstance(value, int | float) else value
+
+
+# A value of a column, as text; a spec may have numbers and booleans without quotes.
+Value = Annotated[Name, BeforeValidator(as_text)]
 
 # Below the largest float32.
 _LARGEST = 1e38

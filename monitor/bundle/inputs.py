@@ -6,12 +6,13 @@ A raw input is a number or a category. It writes one or more of the classifier's
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_serializer, model_validator
 
-from monitor.bundle.features import Feature, Name, OneHotGroup, Part
+from monitor.bundle.features import Feature, Name, OneHotGroup, Part, Value, as_text
 
 __all__ = [
     "UNSEEN",
@@ -21,6 +22,7 @@ __all__ = [
     "RawNumber",
     "Step",
     "Substitute",
+    "classifier_columns",
     "derived_columns",
 ]
 
@@ -92,6 +94,9 @@ class RawNumber(Part):
         steps: Operations in order, in float64.
         column: Encoded column; None for the name of the input.
         column_kind: Kind of that column.
+        missing_code: Value that stands for a missing number, in requests and for the classifier.
+            Whether the number is missing is a binary feature, and `impute` the value of the number
+            where it is; the classifier gets the code, changed by the steps, in one column.
     """
 
     name: Name
@@ -101,12 +106,27 @@ class RawNumber(Part):
     steps: Steps = ()
     column: Name | None = None
     column_kind: Literal["numeric", "integer", "binary"] = "numeric"
+    missing_code: Number | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_indicator(cls, value: object) -> object:
+        """Name the feature that says whether a number with a code for missing is missing."""
+        if not isinstance(value, dict) or value.get("missing_code") is None:
+            return value
+        own = value.get("column") or value.get("name")
+        return {"indicator": {"column": f"{own}=missing"}} | value
 
     @model_validator(mode="after")
     def _indicator_has_a_use(self) -> Self:
         if self.indicator is not None and self.impute is None:
+            what = "an indicator" if self.missing_code is None else "a missing_code"
             raise ValueError(
-                f"input {self.name!r} has an indicator, but refuses missing values; set impute"
+                f"input {self.name!r} has {what}, but refuses missing values; set impute"
+            )
+        if self.missing_code is not None and self.indicator and self.indicator.steps:
+            raise ValueError(
+                f"input {self.name!r} has a missing_code, so its indicator has no steps"
             )
         return self
 
@@ -153,15 +173,19 @@ class Substitute(Part):
 class RawCategory(Part):
     """A category: one of a list, encoded as columns of 0 and 1 or as a code.
 
-    A one-hot encoding with a dropped category and one column left is a binary feature.
+    A one-hot encoding with a dropped category and one column left is a binary feature. With the
+    encoding `code`, the features are one-hot, and the classifier gets a code in one column, for
+    example for an embedding; `ordinal` is for ordered categories only, since maps interpolate.
 
     Attributes:
         name: Name of the raw input.
         categories: Categories as text; whole numbers without a decimal point, `true` and `false`.
-        encoding: `onehot`, or `ordinal` for a code per category.
+        encoding: `onehot`; or a code per category: `ordinal` if their order has a meaning, `code`
+            if it has none.
         dropped: Category without a column.
-        codes: Code per category of an ordinal encoding; None for 0, 1, 2, …
-        columns: Encoded columns; for `onehot` one per category that is not dropped, by default
+        codes: Code per category; None for 0, 1, 2, …, or with `code` for the categories themselves
+            if all are whole numbers.
+        columns: Encoded columns; unless `ordinal` one per category that is not dropped, by default
             named `input=category`.
         unseen: What happens to a category that is not listed: the request is refused, all columns
             are 0, or another category or code takes its place.
@@ -170,8 +194,8 @@ class RawCategory(Part):
 
     name: Name
     kind: Literal["category"] = "category"
-    categories: Annotated[tuple[Name, ...], Field(strict=False, min_length=1, max_length=10_000)]
-    encoding: Literal["onehot", "ordinal"] = "onehot"
+    categories: Annotated[tuple[Value, ...], Field(strict=False, min_length=1, max_length=10_000)]
+    encoding: Literal["onehot", "ordinal", "code"] = "onehot"
     dropped: Name | None = None
     codes: Annotated[tuple[Number, ...], Field(strict=False)] | None = None
     columns: Annotated[tuple[Name, ...], Field(strict=False)] = ()
@@ -189,7 +213,7 @@ class RawCategory(Part):
             return value | {"columns": (name,)}
         if not isinstance(categories, list | tuple):
             return value
-        kept = [c for c in categories if c != value.get("dropped")]
+        kept = [c for c in map(as_text, categories) if c != value.get("dropped")]
         binary = len(kept) == 1 and len(categories) == 2
         return value | {"columns": (name,) if binary else tuple(f"{name}={c}" for c in kept)}
 
@@ -200,6 +224,8 @@ class RawCategory(Part):
             raise ValueError(f"{label} lists a category twice")
         if self.encoding == "ordinal":
             self._check_ordinal(label)
+        elif self.encoding == "code":
+            self._check_code(label)
         else:
             self._check_one_hot(label)
         if isinstance(self.unseen, Substitute) and self.unseen.own is not None:
@@ -218,6 +244,24 @@ class RawCategory(Part):
                 f"{label} has {len(self.codes)} codes for {len(self.categories)} categories"
             )
 
+    def _check_code(self, label: str) -> None:
+        if self.dropped is not None:
+            raise ValueError(f"{label} has a dropped category, but its encoding is code")
+        if len(self.columns) != len(self.categories):
+            raise ValueError(f"{label} writes {len(self.columns)} columns, one per category")
+        if len(set(self.classifier_codes)) != len(self.categories):
+            raise ValueError(f"{label} needs a different code for each of its categories")
+
+    @property
+    def classifier_codes(self) -> tuple[float, ...]:
+        """Code of each category for the classifier, with the encoding `code`."""
+        if self.codes is not None:
+            return self.codes
+        names = self.categories
+        if all(re.fullmatch(r"-?\d{1,7}", name) for name in names):
+            return tuple(map(float, names))
+        return tuple(map(float, range(len(names))))
+
     def _check_one_hot(self, label: str) -> None:
         if self.codes is not None:
             raise ValueError(f"{label} has codes, but its encoding is onehot; use ordinal")
@@ -233,10 +277,14 @@ class RawCategory(Part):
     def _check_rule(self, label: str, rule: str | Substitute) -> None:
         if rule == "zeros" and self.encoding == "ordinal":
             raise ValueError(f"{label} is ordinal; use {{code: …}} instead of zeros")
+        if rule == "zeros" and self.encoding == "code":
+            raise ValueError(f"{label} has codes; list a category for such values and name it")
         if not isinstance(rule, Substitute):
             return
         if rule.code is not None and self.encoding != "ordinal":
-            raise ValueError(f"{label} is onehot; a code is for ordinal only")
+            raise ValueError(
+                f"{label} is {self.encoding}; a code is for ordinal only, so name a category"
+            )
         named = rule.own or rule.category
         if named is not None and named not in self.categories:
             raise ValueError(f"{label} names {named!r}, which is not one of its categories")
@@ -283,8 +331,21 @@ class RawCategory(Part):
 RawInput = Annotated[RawNumber | RawCategory, Field(discriminator="kind")]
 
 
-def derived_columns(
+def classifier_columns(
     inputs: Iterable[RawNumber | RawCategory],
+) -> dict[str, tuple[RawNumber | RawCategory, tuple[str, ...]]]:
+    """Columns of the classifier that combine several features, with the input and the features."""
+    coded: dict[str, tuple[RawNumber | RawCategory, tuple[str, ...]]] = {}
+    for raw in inputs:
+        if isinstance(raw, RawCategory) and raw.encoding == "code":
+            coded[raw.name] = raw, raw.columns
+        elif isinstance(raw, RawNumber) and raw.missing_code is not None:
+            coded[raw.columns[0]] = raw, raw.columns
+    return coded
+
+
+def derived_columns(
+    inputs: Sequence[RawNumber | RawCategory],
     order: Iterable[str] = (),
     protected: frozenset[str] = frozenset(),
 ) -> tuple[tuple[Feature, ...], tuple[OneHotGroup, ...]]:
@@ -292,7 +353,8 @@ def derived_columns(
 
     Args:
         inputs: Raw inputs.
-        order: Names of all encoded columns in the classifier's order; empty for the inputs' order.
+        order: Names of the classifier's columns, or of all features, in order; empty for the
+            inputs' order.
         protected: Features of protected attributes.
 
     Raises:
@@ -305,6 +367,9 @@ def derived_columns(
                 raise ValueError(f"encoded column {feature.name!r} is written twice")
             features[feature.name] = feature
     names = list(order) or list(features)
+    if set(names) != set(features):
+        coded = classifier_columns(inputs)
+        names = [f for name in names for f in (coded[name][1] if name in coded else (name,))]
     if sorted(names) != sorted(features):
         odd = sorted(set(names) ^ set(features)) or [n for n in names if names.count(n) > 1]
         raise ValueError(f"columns must name every encoded column once; see {odd[0]!r}")

@@ -16,12 +16,12 @@ import pyarrow.compute as pc
 from monitor.errors import FitError
 from monitor.fitting.tables import texts_of
 
-__all__ = ["MOST_CATEGORIES", "ColumnRole", "column_role", "is_protected_name"]
+__all__ = ["ColumnRole", "column_role", "is_protected_name"]
 
 Kind = Literal["numeric", "integer", "binary", "boolean", "text"]
 
 # A text column with more values holds names, addresses or other free text.
-MOST_CATEGORIES = 200
+_MOST_CATEGORIES = 200
 # Fewest rows to tell a running number, and fewest values of an id whose name says so.
 _FEWEST_NUMBERED, _FEWEST_IDS = 50, 20
 
@@ -45,6 +45,11 @@ _PREDICTION = {
     "prediction", "predictions", "predicted", "pred", "y_pred", "y_hat", "score", "proba",
     "probability",
 }  # fmt: skip
+# Words in names of whole numbers that are codes of categories without an order.
+_CODED = {
+    "code", "type", "category", "kind", "region", "district", "branch", "sector", "industry",
+    "occupation", "job", "purpose", "product", "channel", "country", "state", "zip", "status",
+}  # fmt: skip
 # Codes that stand for a missing number where all other values are far away.
 _MISSING_CODES = (-9999, -999, -99, 999, 9999, 99999)
 
@@ -61,6 +66,7 @@ class ColumnRole:
         values: Values as text, sorted, if there are at most 20; None if there are more.
         missing: Share of missing values.
         missing_code: Value that may stand for a missing number; None if there is none.
+        coded: Whether its whole numbers may be codes of categories without an order.
     """
 
     name: str
@@ -70,6 +76,7 @@ class ColumnRole:
     values: tuple[str, ...] | None = None
     missing: float = 0.0
     missing_code: int | None = None
+    coded: bool = False
 
 
 def column_role(name: str, column: pa.ChunkedArray) -> ColumnRole:
@@ -92,6 +99,9 @@ def column_role(name: str, column: pa.ChunkedArray) -> ColumnRole:
         values=tuple(sorted(distinct.to_pylist(), key=_order)) if few else None,
         missing=1 - len(text) / rows if rows else 0.0,
         missing_code=_missing_code(column) if kind in ("integer", "numeric") else None,
+        coded=kind == "integer"
+        and 2 < len(distinct) <= _MOST_CATEGORIES
+        and bool(_CODED & set(_words(name))),
     )
 
 
@@ -136,11 +146,11 @@ def _left_out(name: str, column: pa.ChunkedArray, kind: Kind, distinct: int, *, 
         return "a prediction"
     if words & _ID and kind in ("integer", "text") and distinct >= min(_FEWEST_IDS, len(column)):
         return "an id"
-    if words & _PERSONAL and kind == "text" and distinct > MOST_CATEGORIES:
+    if words & _PERSONAL and kind == "text" and distinct > _MOST_CATEGORIES:
         return "personal data"
     if kind == "integer" and _is_running_number(column):
         return "a running number"
-    if kind == "text" and distinct > MOST_CATEGORIES:
+    if kind == "text" and distinct > _MOST_CATEGORIES:
         return f"text with {distinct:,} values"
     return ""
 

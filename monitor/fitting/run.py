@@ -18,9 +18,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from monitor.bundle import Bundle, Fitted, write_bundle
-from monitor.bundle.archive import model_format
 from monitor.bundle.classifier import export_classifier, load_classifier, with_ranges
-from monitor.bundle.foreign_formats import read_model_file
 from monitor.bundle.manifest import BundleSpec, ProtectedAttribute
 from monitor.bundle.writer import check_target
 from monitor.drift.reference import DriftReference
@@ -32,6 +30,7 @@ from monitor.fitting.audit import (
     audit_attribute,
     dependence_by_name,
 )
+from monitor.fitting.classifier_file import classifier_file
 from monitor.fitting.data import FitData
 from monitor.fitting.draws import with_chosen_draws
 from monitor.fitting.intervals import FlipShareInterval, flip_share_interval
@@ -55,7 +54,6 @@ from monitor.threads import one_thread
 __all__ = [
     "FitResult",
     "Progress",
-    "classifier_file",
     "compiled_in_words",
     "compiled_pass",
     "fit",
@@ -139,7 +137,7 @@ def _fit(
 ) -> FitResult:
     report = progress or (lambda _step, _done, _total: None)
     data = data.checked(spec)
-    file, contents = classifier_file(classifier, len(spec.features))
+    file, contents = classifier_file(classifier, spec)
     features = with_ranges(spec.features, data.features)
     fitted = Fitted.now(seed=seed, rows=len(data.features))
     bundle_spec = spec.bundle_spec(file, features, fitted)
@@ -231,18 +229,6 @@ def compiled_in_words(bundle: Bundle, not_compiled: str) -> str:
         f"not compiled: {not_compiled}. Predictions will be scored by uncompiled code, "
         "which is many times slower; `evenhand bundle compile` adds compiled code."
     )
-
-
-def classifier_file(classifier: bytes | Path | str | nn.Module, width: int) -> tuple[str, bytes]:
-    """File name in the bundle, and content, of the classifier."""
-    if isinstance(classifier, nn.Module):
-        return "classifier.pt2", export_classifier(classifier, width)
-    name = "the classifier"
-    if isinstance(classifier, Path | str):
-        name = str(classifier)
-        classifier = read_model_file(Path(classifier))
-    exported = model_format(classifier, name) == "torch.export"
-    return "classifier.pt2" if exported else "classifier.pt", classifier
 
 
 def _rows(

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Self
 
 from pydantic import (
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     TypeAdapter,
@@ -18,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from monitor.bundle.features import Name
+from monitor.bundle.features import Name, Value, as_text
 from monitor.bundle.inputs import RawCategory, RawInput, RawNumber, derived_columns
 from monitor.bundle.manifest import (
     BundleSpec,
@@ -38,17 +37,6 @@ from monitor.yaml_file import read_yaml
 __all__ = ["FitSpec", "LabelColumn", "Output", "ProtectedColumn", "read_spec"]
 
 
-def _as_text(value: object) -> object:
-    """A number or boolean as the text that it has in a table."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return str(value) if isinstance(value, int | float) else value
-
-
-# A value of a column, as text; a spec may have numbers and booleans without quotes.
-Value = Annotated[Name, BeforeValidator(_as_text)]
 Values = Annotated[tuple[Value, ...], Field(strict=False)]
 
 
@@ -77,7 +65,7 @@ class ProtectedColumn(ProtectedAttribute):
         groups, names, merged = value["groups"], [], dict(value.get("merged") or {})
         for item in [groups] if isinstance(groups, dict) else groups:
             for name, values in (item if isinstance(item, dict) else {item: None}).items():
-                text = _as_text(name)
+                text = as_text(name)
                 names.append(text)
                 if values is not None:
                     merged[text] = values if isinstance(values, list | tuple) else [values]

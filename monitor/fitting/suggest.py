@@ -41,10 +41,10 @@ _FEATURES = """\
 # Kinds: numeric, integer, binary (0 or 1), onehot (one column per category).
 features:"""
 _INPUTS = """\
-# The data hold text or missing values, so the classifier's encoding is part of the spec. It must
-# be the one of the classifier's training, which the data do not show: scaling (`steps`), imputed
-# values, dropped categories and the order of the encoded columns (`columns`). If that is a
-# ColumnTransformer of scikit-learn, replace this section by the output of
+# The data hold text, codes or missing values, so the classifier's encoding is part of the spec.
+# It must be the one of the classifier's training, which the data do not show: scaling (`steps`),
+# imputed values, dropped categories and the order of the classifier's columns (`columns`). If
+# that is a ColumnTransformer of scikit-learn, replace this section by the output of
 # `encoding_from_sklearn(transformer).to_yaml()`. Or encode the data first; the spec then has
 # `features` in place of `inputs`. Remove columns that are not inputs of the classifier.
 inputs:"""
@@ -63,9 +63,9 @@ _BAD = re.compile(r"default|reject|refus|churn|fraud|recid|bad|denied", re.IGNOR
 def suggest_spec(path: Path) -> str:
     """Text of a suggested spec for a Parquet or CSV file.
 
-    Data without text and without missing values count as encoded. For other data the spec has raw
-    inputs. Only columns whose name says so become protected attributes; other candidates are listed
-    as a question.
+    Numbers without missing values and without names of codes count as encoded. For other data the
+    spec has raw inputs. Only columns whose name says so become protected attributes; other
+    candidates are listed as a question.
 
     Raises:
         FitError: The file cannot be read, or has no column that could be a feature.
@@ -76,7 +76,8 @@ def suggest_spec(path: Path) -> str:
     roles = {name: column_role(name, table.column(name)) for name in table.column_names}
     usable = [role for role in roles.values() if not role.left_out]
     raw = any(
-        role.missing > 0 or (role.kind == "text" and not is_protected_name(role.name))
+        role.missing > 0
+        or ((role.coded or role.kind == "text") and not is_protected_name(role.name))
         for role in usable
     )
     if not raw:
@@ -128,7 +129,8 @@ def _inputs(table: pa.Table, roles: Sequence[ColumnRole]) -> Iterator[str]:
     yield from _INPUTS.splitlines()
     for role in roles:
         # A protected attribute is rarely an input, and a wrong one makes the width differ.
-        off = "# " if is_protected_name(role.name) and role.kind == "text" else ""
+        is_category = role.kind == "text" or role.coded
+        off = "# " if is_category and is_protected_name(role.name) else ""
         remark = "  # if it is an input; then set `feature` below" if off else ""
         yield f"  {off}- {_input(table, role)}{remark or _missing_remark(role)}"
 
@@ -143,6 +145,9 @@ def _input(table: pa.Table, role: ColumnRole) -> str:
         if role.kind == "boolean" and len(values) == 2:
             missing = f', dropped: "false"{missing}'
         return f"{{name: {name}, kind: category, categories: [{listed}]{missing}}}"
+    if role.coded:
+        listed = ", ".join(role.values or sorted(_distinct(column, role.name), key=int))
+        return f"{{name: {name}, kind: category, encoding: code, categories: [{listed}]}}"
     impute = ""
     if role.missing:
         median = pc.quantile(column, 0.5, interpolation="lower")[0].as_py()
@@ -155,8 +160,11 @@ def _missing_remark(role: ColumnRole) -> str:
     remarks = []
     if role.missing:
         remarks.append(f"{role.missing:.1%} missing: encode them as in training")
+    if role.coded:
+        remarks.append("codes without an order? Otherwise {kind: number, column_kind: integer}")
     if role.missing_code is not None:
-        remarks.append(f"does {role.missing_code} stand for a missing value?")
+        code = f"missing_code: {role.missing_code}, impute: …"
+        remarks.append(f"does {role.missing_code} stand for a missing value? Then add {code}")
     return f"  # {'; '.join(remarks)}" if remarks else ""
 
 

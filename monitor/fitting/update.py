@@ -23,6 +23,7 @@ from monitor.bundle.classifier import load_classifier, probe_features
 from monitor.bundle.reader import validation_message
 from monitor.bundle.writer import check_target
 from monitor.errors import BundleError, ClassifierError, FitError
+from monitor.fitting.classifier_file import classifier_file
 from monitor.fitting.comparison import (
     ALPHA,
     AttributeComparison,
@@ -31,7 +32,7 @@ from monitor.fitting.comparison import (
     status_distance,
 )
 from monitor.fitting.data import FEWEST_ROWS, check_features
-from monitor.fitting.run import Progress, classifier_file, compiled_in_words, compiled_pass
+from monitor.fitting.run import Progress, compiled_in_words, compiled_pass
 from monitor.fitting.scored_rows import MOST_SCORED, baseline_of, logit_spread, score_rows
 from monitor.scoring.first_layer import first_layer
 from monitor.scoring.judge import Judge, with_logit_spread
@@ -178,7 +179,7 @@ def _update(
 
 def _new_classifier(old: Bundle, classifier: bytes | Path | str | nn.Module) -> tuple[str, bytes]:
     """File name and content of the new classifier, as they will be in the bundle."""
-    file, contents = classifier_file(classifier, old.manifest.width)
+    file, contents = classifier_file(classifier, old.manifest)
     if file.endswith(".pt2"):
         contents = sanitize_archive(contents, file)
     if contents == old.files[old.manifest.classifier.file]:

@@ -29,8 +29,8 @@ from monitor import export_classifier
 from monitor.bundle.archive import model_format
 from monitor.bundle.foreign_formats import read_model_file
 from monitor.errors import ClassifierError, UnsafeArchiveError
-from monitor.fitting.run import classifier_file
-from tests.bundles import exported_classifier, small_module
+from monitor.fitting.classifier_file import classifier_file
+from tests.bundles import exported_classifier, small_module, small_spec
 
 DOCS = Path(__file__).parents[3] / "docs" / "fit.md"
 RNG = np.random.default_rng(0)
@@ -190,7 +190,7 @@ def test_a_directory_is_named_with_what_to_do(tmp_path, files, message):
     for file in files:
         (tmp_path / file).touch()
     with pytest.raises(ClassifierError, match=re.escape(f"{tmp_path} {message}")):
-        classifier_file(tmp_path, 3)
+        classifier_file(tmp_path, small_spec())
 
 
 def test_a_missing_file_is_named(tmp_path):

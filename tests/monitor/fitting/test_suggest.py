@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv, parquet
 
-from monitor import World, read_data, read_spec
+from monitor import RawCategory, World, read_data, read_spec
 from monitor.fitting.column_roles import is_protected_name
 from monitor.fitting.spec import LabelColumn
 from monitor.fitting.suggest import suggest_spec
@@ -130,6 +130,17 @@ def test_a_label_is_recognised_by_its_name_and_values(tmp_path, name, values, li
 )  # fmt: skip
 def test_only_whole_words_make_an_attribute_protected(name, protected):
     assert is_protected_name(name) == protected
+
+
+def test_whole_numbers_whose_name_says_so_are_codes(tmp_path):
+    rows = np.arange(120)
+    table = {"branch_code": rows % 3 + 1, "children": rows % 3 + 1, "sex": ["a", "b"] * 60}
+    parquet.write_table(pa.table(table), tmp_path / "t.parquet")
+    (tmp_path / "spec.yaml").write_text(suggest_spec(tmp_path / "t.parquet"))
+    code, children = read_spec(tmp_path / "spec.yaml").inputs
+    assert isinstance(code, RawCategory)
+    assert (code.encoding, code.classifier_codes) == ("code", (1.0, 2.0, 3.0))
+    assert children.kind == "number"
 
 
 def test_visible_one_hot_attributes_name_their_feature(tmp_path):
