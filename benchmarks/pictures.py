@@ -150,7 +150,7 @@ def _audit_data() -> Any:
     world = World()
     classifier = train_proxy_biased(world.people(_FITTED, seed=_SEED), seed=_SEED)
     sample = world.people(_FITTED, seed=_SEED + 2)
-    data = FitData(features=sample.features, groups=sample.groups)
+    data = FitData(features=sample.features, groups=sample.groups, labels=sample.labels)
     with tempfile.TemporaryDirectory() as folder:
         result = fit(
             *(classifier, data, lending_spec(world), Path(folder) / "bundle"), seed=_SEED,

@@ -147,16 +147,17 @@ def _fit(
     world, people = train.world, len(train)
 
     console.print(
-        f"\nThe truth is not used from here on. On {people:,} other people with known groups we "
-        "fit what scores the bank's classifier: a model that predicts the group, transport maps "
-        "between groups, and a baseline."
+        f"\nThe truth is not used from here on. On {people:,} other people with known groups, and "
+        "with the bank's records to check the classifier against, we fit what scores the bank's "
+        "classifier: a model that predicts the group, transport maps between groups, and a "
+        "baseline."
     )
     sample = world.people(people, seed=seed + 2)
     console.print()
     with Progress(console=console) as progress:
         result = fit(
             classifier,
-            FitData(features=sample.features, groups=sample.groups),
+            FitData(features=sample.features, groups=sample.groups, labels=sample.labels),
             lending_spec(world),
             path,
             seed=seed,
