@@ -2,8 +2,9 @@
 
 A mean, a standard deviation or the ends of a quantile function follow one row as far as it goes: an
 income of 1e8 among incomes of 1e4 is enough. Values that lie three times as far from the median as
-all but one in 500 rows are therefore replaced by the most extreme ordinary value. Data without such
-values are not changed at all, so their figures are exactly the mean and the standard deviation.
+all but one in 500 rows are therefore replaced by the median: at the end of the range, where few
+rows are, they would outweigh the rows that belong there. Data without such values are not changed
+at all, so their figures are exactly the mean and the standard deviation.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["OrdinaryRange", "robust_spread"]
+__all__ = ["OrdinaryRange", "robust_spread", "without_tails"]
 
 # Share of rows that may be wild without an effect on the range.
 _WILD_SHARE = 0.002
-# Deviations from the median that are no longer ordinary, and that are wild, in multiples of the
-# largest deviation of the other rows. Log-normal columns have ordinary values between the two.
+# Deviations from the median that are no longer ordinary, and that are reported as wild, in
+# multiples of the largest deviation of the other rows. Log-normal columns have correct values
+# between the two.
 _FAR, _WILD = 3.0, 10.0
+# Share of rows in either tail of a column, and the fewest rows on a side of the median with a tail.
+_TAIL, _FEWEST = 0.0005, 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,14 +59,12 @@ class OrdinaryRange:
         return cls(low=low, high=high, centre=centre, far=far)
 
     def ordinary(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Rows `[n, d]` with values that are not ordinary replaced.
+        """Rows `[n, d]` with values that are not ordinary replaced by the median.
 
-        Far values become the end of the range, wild ones the median. New rows may lie somewhat
-        outside the range; their values stay.
+        New rows may lie somewhat outside the range; their values stay.
         """
         far = np.abs(features - self.centre) > self.far
-        inside = np.where(far, np.clip(features, self.low, self.high), features)
-        return np.where(self.wild(features), self.centre.astype(np.float32), inside)
+        return np.where(far, self.centre.astype(np.float32), features)
 
     def wild(self, features: NDArray[np.float32]) -> NDArray[np.bool_]:
         """Whether values are so far outside the range that they must be errors, `[n, d]`."""
@@ -74,6 +76,24 @@ def robust_spread(values: NDArray[np.float32]) -> float:
     """Standard deviation of values `[n]` without the effect of wild ones."""
     column = values[:, None]
     return float(OrdinaryRange.of(column).ordinary(column).std(ddof=1, dtype=np.float64))
+
+
+def without_tails(features: NDArray[np.float32]) -> tuple[NDArray[np.float32], ...]:
+    """Values between which all but one in 2,000 rows lie on either side, `[d]` each.
+
+    A model that is trained on rows clipped to them does not depend on a single row at the edge of
+    the data. On a side of the median with fewer than five rows there is nothing to learn.
+    """
+    limits = np.empty((2, features.shape[1]), np.float32)
+    for column, values in enumerate(features.T):
+        centre = np.quantile(values, 0.5, method="lower")
+        for side, sign in enumerate((-1, 1)):
+            distances = sign * (values - centre)
+            distances = np.sort(distances[distances > 0])[::-1]
+            left_out = min(math.ceil(_TAIL * len(values)), len(distances) // 2)
+            reach = distances[left_out] if len(distances) >= _FEWEST else 0.0
+            limits[side, column] = centre + sign * reach
+    return limits[0], limits[1]
 
 
 def _ordinary_deviation(deviations: NDArray[np.float64]) -> float:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from monitor.bundle.manifest import ProtectedAttribute
-from monitor.scoring.robust import OrdinaryRange
+from monitor.scoring.robust import OrdinaryRange, without_tails
 
 __all__ = ["StatusModel", "StatusReport", "calibrate", "status_report", "train_status_model"]
 
@@ -47,7 +47,9 @@ class StatusModel(nn.Module):
         centre, far = self._range.centre, self._range.far
         self.register_buffer("least", torch.from_numpy((centre - far).astype(np.float32)))
         self.register_buffer("most", torch.from_numpy((centre + far).astype(np.float32)))
-        features = self.ordinary(features)
+        ordinary = self._range.ordinary(features.numpy())
+        self._tails = without_tails(ordinary)
+        features = torch.from_numpy(ordinary)
         self.register_buffer("mean", features.mean(0))
         self.register_buffer("scale", _scale(features))
         self.register_buffer("inverse_temperature", torch.ones(sum(sizes)))
@@ -66,8 +68,8 @@ class StatusModel(nn.Module):
         return logits * self.inverse_temperature
 
     def ordinary(self, features: Tensor) -> Tensor:
-        """Features with values that are not ordinary in their column replaced by ones that are."""
-        return torch.from_numpy(self._range.ordinary(features.numpy()))
+        """Features on which the model is trained: no single row has values far from all others."""
+        return torch.from_numpy(self._range.ordinary(features.numpy()).clip(*self._tails))
 
 
 def _scale(features: Tensor) -> Tensor:

@@ -45,7 +45,8 @@ class Expected:
             p_values.append(judge.p_values(scores, name, signal=signal))
             flips = scores.attributes[name].flip_probability.numpy()
             above = (p_values[-1] <= alpha) | (flips >= _LIKELY)
-            verdicts.append(np.where(above, "above", "within"))
+            known = scores.unlike.numpy() == 0
+            verdicts.append(np.where(known, np.where(above, "above", "within"), "unknown"))
             values = signal_values(scores.attributes[name])[signal]
             shifted = [
                 judge.baseline.p_values(name, signal, values + sign * _ROUNDING * scale) <= alpha

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from monitor.scoring.robust import OrdinaryRange, robust_spread
+from monitor.scoring.robust import OrdinaryRange, robust_spread, without_tails
 from monitor.scoring.status_model import StatusModel
 
 _N = 5_000
@@ -45,18 +45,27 @@ def test_one_row_in_a_thousand_does_not_move_the_scales(value):
     assert OrdinaryRange.of(wild).wild(wild)[:, [0, 1, 3]].sum() == 15
 
 
-def test_far_values_become_the_end_of_the_range_and_wild_ones_the_median():
+def test_values_that_are_not_ordinary_become_the_median():
     features = columns()[:, :2]
     changed = features.copy()
     largest, middle = np.abs(features[:, 0] - 5).max(), np.sort(features[1:, 0])[(_N - 1) // 2]
     changed[0] = 5 + 5 * largest, 1e6
     ordinary = OrdinaryRange.of(changed).ordinary(changed)
-    assert ordinary[0, 0] == features[1:, 0].max()
+    assert ordinary[0, 0] == pytest.approx(middle, rel=0.01)
     assert ordinary[0, 1] == pytest.approx(np.median(features[:, 1]), rel=0.01)
     assert np.array_equal(ordinary[1:], features[1:])
-    changed[0, 0] = 5 + 40 * largest
-    ordinary = OrdinaryRange.of(changed).ordinary(changed)
-    assert ordinary[0, 0] == pytest.approx(middle, rel=0.01)
+    changed[0] = 5 + 2 * largest, 1
+    assert np.array_equal(OrdinaryRange.of(changed).ordinary(changed), changed)
+
+
+def test_a_tail_has_one_in_2000_rows_on_either_side():
+    features = columns()
+    low, high = without_tails(features)
+    inside = (features >= low) & (features <= high)
+    # Three rows of 5,000 in each tail, and two of the four rare amounts.
+    assert (~inside).sum(0).tolist() == [6, 6, 3, 3, 4, 0]
+    assert np.isfinite(low).all()
+    assert np.isfinite(high).all()
 
 
 def test_the_status_model_bounds_its_input_but_not_the_gradient_of_ordinary_rows():
