@@ -148,7 +148,8 @@ def _fit(
     )
     reasons = inputs.reasons(data.features)
     # Rows that would get no scores in production have no part in what these are compared with.
-    parts |= {n: r[reasons[r] == Reason.NONE] for n, r in parts.items() if n != "training"}
+    compared = ("baseline", "evaluation")
+    parts |= {name: parts[name][reasons[parts[name]] == Reason.NONE] for name in compared}
     check_parts(parts, data.groups)
     training, calibration, baseline_rows, evaluation = parts.values()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from hypothesis import example, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from monitor import Feature, FitData, FitResult, FitSpec, Judge, Model, OneHotGroup, fit
@@ -31,6 +31,8 @@ SPEC = FitSpec(
     protected_attributes=(ProtectedColumn(name="sex", groups=("man", "woman"), column="sex"),),
 )
 MULTIPLIED = [0, 1, 2]
+# A fit takes seconds, so a failing example is not shrunk.
+PHASES = (Phase.explicit, Phase.generate)
 
 
 class Scorecard(torch.nn.Module):
@@ -71,7 +73,7 @@ def clean() -> np.ndarray:
     return flip_probabilities(fitted(FEATURES))
 
 
-@settings(max_examples=3, deadline=None, derandomize=True)
+@settings(max_examples=3, deadline=None, derandomize=True, phases=PHASES)
 @given(
     row=st.integers(0, _ROWS - 1),
     factor=st.floats(0, 12).map(lambda power: 10**power),
