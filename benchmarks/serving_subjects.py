@@ -25,6 +25,7 @@ from monitor.drift.reference import DriftReference
 from monitor.scoring.baseline import Baseline
 from monitor.scoring.judge import maps_to_npz, signal_values
 from monitor.scoring.kernel import Target
+from monitor.scoring.scores import Reason
 from monitor.wire.open_inference_pb2 import ModelInferRequest
 
 __all__ = ["ServedSubject", "served_subject"]
@@ -101,7 +102,9 @@ def _request(rows: torch.Tensor, name: str) -> ModelInferRequest:
 def _make(home: Path, subject: KernelSubject) -> None:
     """Write the files that `fit` writes, from the subject's own status model and maps."""
     sensitivity, target = subject.sensitivity, Target.here()
-    scores = sensitivity.scores(subject.rows)
+    assert sensitivity.inputs is not None
+    ordinary = sensitivity.inputs.reasons(subject.rows.numpy()) == Reason.NONE
+    scores = sensitivity.scores(subject.rows[torch.from_numpy(ordinary)])
     predictions = scores.predictions
     baseline = Baseline.from_scores(
         {name: signal_values(own) for name, own in scores.attributes.items()},
@@ -111,6 +114,7 @@ def _make(home: Path, subject: KernelSubject) -> None:
         "classifier.pt2": export_classifier(subject.network, sensitivity.spec.width),
         "status.pt2": export_classifier(subject.status, sensitivity.spec.width),
         "maps.npz": maps_to_npz(sensitivity.maps, sensitivity.logit_spread),
+        "inputs.npz": sensitivity.inputs.to_npz(),
         "baseline.npz": baseline.to_npz(),
         "drift.npz": DriftReference.from_rows(
             predictions.margin, predictions.attributes, seed=0

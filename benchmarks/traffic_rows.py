@@ -57,20 +57,24 @@ def hour_of_traffic(hour: int, rows: int = ROWS_AN_HOUR) -> pa.Table:
         "logit": logit,
         "decision": (logit >= 0).astype(np.int8),
         "boundary_distance": np.abs(logit) / 2,
+        "unknown_reason": pa.nulls(rows, COLUMNS.schema.field("unknown_reason").type),
     }
-    unusual = np.zeros(rows, bool)
+    flagged = np.zeros(rows, bool)
     for attribute in COLUMNS.attributes:
-        p_value = rng.integers(1, 1001, rows) / 1000
-        unusual |= p_value <= 0.01
-        verdicts = np.where(p_value <= 0.01, Verdict.ABOVE, Verdict.WITHIN)
+        p_value, flip_probability = rng.integers(1, 1001, rows) / 1000, rng.beta(0.3, 3, rows)
+        unusual, likely_flip = p_value <= 0.01, flip_probability >= 0.5
+        flagged |= unusual | likely_flip
+        verdicts = np.where(unusual | likely_flip, Verdict.ABOVE, Verdict.WITHIN)
         values |= {
             f"prediction_sensitivity_{attribute}": _in_steps(rng.gamma(2, 0.2, rows)),
-            f"flip_probability_{attribute}": _in_steps(rng.beta(0.3, 3, rows)),
+            f"flip_probability_{attribute}": _in_steps(flip_probability),
             f"expected_change_{attribute}": _in_steps(rng.gamma(2, 0.05, rows)),
             f"p_value_{attribute}": p_value,
+            f"likely_flip_{attribute}": likely_flip,
+            f"unusual_{attribute}": unusual,
             f"verdict_{attribute}": _words(verdicts, [code.name.lower() for code in Verdict]),
         }
-    actions = np.where(unusual, Action.FLAG, Action.NONE)
+    actions = np.where(flagged, Action.FLAG, Action.NONE)
     values["action"] = _words(actions, [action.name.lower() for action in Action])
     return pa.table(values, schema=COLUMNS.schema)
 

@@ -44,6 +44,7 @@ _ATTRIBUTES = {"sex": ("female", "male"), "ethnicity": ("a", "b", "c")}
 # Number of rows of the baseline that p-values are ranks in.
 _BASELINE = 8_000
 _UNUSUAL = 0.01
+_LIKELY = 0.5
 
 
 def synthetic_spec(shape: Shape, *, attributes: int = 2) -> BundleSpec:
@@ -156,17 +157,22 @@ def _results(rows: int, layout: ScoreColumns, rng: np.random.Generator) -> Mappi
     scores = rng.normal(size=(rows, layout.width)).astype(np.float32)
     scores[:, layout.boundary_distance] = np.abs(scores[:, layout.logit]) / 2
     scores[:, layout.signed_margin] = scores[:, layout.logit]
+    scores[:, layout.unlike] = 0
     for own in layout.attributes.values():
         scores[:, own.flip_probability] = rng.beta(0.3, 3, size=rows)
         scores[:, own.expected_change] = rng.gamma(2, 0.05, size=rows)
     ranks = rng.integers(1, _BASELINE + 2, size=(rows, len(layout.attributes)))
     p_values = ranks / (_BASELINE + 1)
-    verdicts = np.where(p_values < _UNUSUAL, Verdict.ABOVE, Verdict.WITHIN)
-    actions = np.where((p_values < _UNUSUAL).any(1), Action.FLAG, Action.NONE)
+    flips = [own.flip_probability for own in layout.attributes.values()]
+    likely_flip, unusual = scores[:, flips] >= _LIKELY, p_values < _UNUSUAL
+    verdicts = np.where(likely_flip | unusual, Verdict.ABOVE, Verdict.WITHIN)
+    actions = np.where((verdicts == Verdict.ABOVE).any(1), Action.FLAG, Action.NONE)
     return {
         "output": scores[:, layout.logit],
         "scores": scores,
         "p_values": p_values,
+        "likely_flip": likely_flip,
+        "unusual": unusual,
         "verdicts": verdicts.astype(np.int8),
         "actions": actions.astype(np.int8),
     }

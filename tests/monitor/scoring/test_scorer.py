@@ -41,9 +41,14 @@ def test_a_batch_gets_the_scores_and_verdicts_of_the_library(judge):
     assert np.array_equal(result.output[:, 0], scores.logit.numpy())
     for index, name in enumerate(ATTRIBUTES):
         p_values = judge.p_values(scores, name)
+        likely_flip = scores.attributes[name].flip_probability.numpy() >= 0.5
         assert np.array_equal(p_values, result.p_values[:, index])
-        assert np.array_equal(result.verdicts[:, index] == Verdict.ABOVE, p_values <= 0.05)
+        assert np.array_equal(result.unusual[:, index], p_values <= 0.05)
+        assert np.array_equal(result.likely_flip[:, index], likely_flip)
+        above = likely_flip | (p_values <= 0.05)
+        assert np.array_equal(result.verdicts[:, index] == Verdict.ABOVE, above)
         assert (p_values <= 0.05).any()
+        assert likely_flip.any()
 
 
 @pytest.mark.parametrize(
