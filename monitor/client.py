@@ -128,7 +128,13 @@ class _Endpoint:
                 )
             if is_table(features):
                 features = encoded_rows(features, self.features)
-            encoded = np.ascontiguousarray(features, "<f4")
+            try:
+                encoded = np.ascontiguousarray(features, "<f4")
+            except (TypeError, ValueError):
+                raise BadRequestError(
+                    "rows must be numbers [n, d], or a table with a column per input, such as a "
+                    "data frame or {'age': [57]}"
+                ) from None
             request.inputs.add(name=self.input_name, datatype="FP32", shape=encoded.shape)
             request.raw_input_contents.append(encoded.tobytes())
         for name in self.requested:

@@ -99,7 +99,7 @@ def _listed(names: Iterable[str]) -> str:
 
 def _tensor(name: str, datatype: str, column: Any) -> RawTensor:
     if datatype == "BYTES":
-        values = _elements(column)
+        values = _elements(name, column)
         texts = [b"" if _is_missing(v) else category_text(v).encode() for v in values]
         data = b"".join(struct.pack("<I", len(text)) + text for text in texts)
         return name, datatype, len(texts), data
@@ -109,17 +109,23 @@ def _tensor(name: str, datatype: str, column: Any) -> RawTensor:
 
 def _numbers(name: str, column: Any) -> NDArray[np.float64]:
     """Elements of a column `[n]`, NaN where one is missing."""
-    values = _elements(column)
+    values = _elements(name, column)
     try:
         return np.array([np.nan if _is_missing(v) else float(v) for v in values], "<f8")
     except (TypeError, ValueError):
         raise BadRequestError(f"column {name!r} has an element that is not a number") from None
 
 
-def _elements(column: Any) -> list[Any]:
+def _elements(name: str, column: Any) -> list[Any]:
     for method in ("to_pylist", "tolist", "to_list"):
         if hasattr(column, method):
-            return list(getattr(column, method)())
+            column = getattr(column, method)()
+            break
+    if isinstance(column, str | bytes) or not isinstance(column, Iterable):
+        raise BadRequestError(
+            f"column {name!r} is a single value; send a sequence with one value per row, also for "
+            "one row"
+        )
     return list(column)
 
 

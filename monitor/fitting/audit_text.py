@@ -64,7 +64,8 @@ def attribute_lines(name: str, audit: AttributeAudit) -> list[str]:
     if audit.separability:
         lines.append(wrapped("Maps", _separability(audit.separability)))
     if audit.unknown:
-        lines.append(wrapped("Unknown groups", f"{audit.unknown:,} audited rows have no group."))
+        text = f"of {audit.unknown:,} audited rows: missing, or excluded by the spec."
+        lines.append(wrapped("Unknown groups", text))
     return lines
 
 
@@ -86,8 +87,8 @@ def _headline(name: str, audit: AttributeAudit) -> str:
             f"This share grows with the number of groups (here {count}); shares of pairs do not. "
         )
     return (
-        f"{text}Verdicts in production are relative to this baseline: unfairness present at fit "
-        "time does not raise verdicts."
+        f"{text}In production, whether a prediction is unusual is relative to this baseline: "
+        "unfairness present at fit time makes none unusual. Likely flips are counted in any case."
     )
 
 

@@ -170,7 +170,7 @@ def _is_label(name: str, distinct: int) -> bool:
 
 
 def _missing_code(column: pa.ChunkedArray) -> int | None:
-    """An extreme value far from all others, in at least one of 200 rows."""
+    """A value far from all others, or the only negative one, in at least one of 200 rows."""
     values = column.drop_null().cast(pa.float64())
     for code in _MISSING_CODES:
         of_code = pc.equal(values, float(code))
@@ -180,7 +180,8 @@ def _missing_code(column: pa.ChunkedArray) -> int | None:
             continue
         ends = pc.min_max(others).as_py()
         width = max(ends["max"] - ends["min"], 1)
-        if code < ends["min"] - width / 2 or code > ends["max"] + width / 2:
+        far = code < ends["min"] - width / 2 or code > ends["max"] + width / 2
+        if far or code < 0 <= ends["min"]:
             return code
     return None
 

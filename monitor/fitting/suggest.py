@@ -114,7 +114,7 @@ def _features(
         if role.name in members:
             listed = "onehot"
         remark = "  # a protected attribute?" if is_protected_name(role.name) else ""
-        yield f"  - {{name: {_quoted(role.name)}, kind: {listed}}}{remark or _missing_remark(role)}"
+        yield f"  - {{name: {_quoted(role.name)}, kind: {listed}}}{remark or _encoded_remark(role)}"
     yield ""
     yield "one_hot_groups:" + ("" if one_hot else " []")
     for group, columns in one_hot.items():
@@ -154,6 +154,13 @@ def _input(table: pa.Table, role: ColumnRole) -> str:
         impute = f", impute: {median:.6g}"
     kind = "" if role.kind == "numeric" else f", column_kind: {role.kind}"
     return f"{{name: {name}, kind: number{kind}{impute}}}"
+
+
+def _encoded_remark(role: ColumnRole) -> str:
+    """What to check about a feature that the classifier reads as it is."""
+    if role.missing_code is None:
+        return _missing_remark(role)
+    return f"  # does {role.missing_code} stand for a missing value? See `missing_code` of `inputs`"
 
 
 def _missing_remark(role: ColumnRole) -> str:

@@ -4,7 +4,8 @@ A classifier returns a number for any row, and the maps move it somewhere. Unsca
 columns, two categories at once, or values far outside the training data would so look as fair as
 any other row. Every row is therefore checked, in the compiled pass:
 
-- *one-hot*: each one-hot group has one 1, or at most one if a category was dropped;
+- *one-hot*: each one-hot group has one 1; or at most one, if a category was dropped and training
+  rows have it;
 - *value*: flags and integers are whole numbers, and a column of few, evenly spaced values, such as
   a scaled integer, has one of these;
 - *range*: flags are between 0 and 1, and other values at most a margin outside the range of the
@@ -34,8 +35,8 @@ from monitor.scoring.scores import FIRST_OF_REASON, Reason
 
 __all__ = ["InputCheck"]
 
-# Margin outside the range of the training rows, as a share of their 1% to 99% range, and its
-# product with the square root of the number of rows, which is larger for few rows.
+# Margin outside the range of the training rows, as a share of twice the distance of the median from
+# their 1% or 99% quantile, and its product with the square root of the number of rows.
 _MARGIN, _MARGIN_OF_ROWS = 0.05, 10.0
 # A column of evenly spaced values has at most this many, and new rows rarely have a new value.
 _MOST_VALUES, _NEW_VALUES = 256, 0.01
@@ -111,7 +112,8 @@ class InputCheck:
             "rate": rate,
             "rounding": rounding,
             "members": members,
-            "least": np.array([group.dropped is None for group in one_hot_groups], np.float32),
+            # A dropped category that no training row has stands for categories that are not listed.
+            "least": (rows @ members.T).min(0, initial=1).clip(0, 1),
             "related": related,
             "centre": centre,
             "whitening": whitening,
@@ -180,11 +182,14 @@ def _tensor(array: NDArray[np.generic]) -> Tensor:
 def _range(
     rows: NDArray[np.float32], ordinary: OrdinaryRange
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Lowest and highest value of every column, `[d]` each, with the margin."""
-    first, last = np.quantile(rows, [0.01, 0.99], axis=0)
-    margin = max(_MARGIN, _MARGIN_OF_ROWS / math.sqrt(len(rows))) * (last - first)
-    margin += _ROUNDING * np.maximum(np.abs(ordinary.low), np.abs(ordinary.high))
-    return ordinary.low - margin, ordinary.high + margin
+    """Lowest and highest value of every column, `[d]` each, with the margin of its side."""
+    first, centre, last = np.quantile(rows, [0.01, 0.5, 0.99], axis=0)
+    margin = 2 * max(_MARGIN, _MARGIN_OF_ROWS / math.sqrt(len(rows)))
+    rounding = _ROUNDING * np.maximum(np.abs(ordinary.low), np.abs(ordinary.high))
+    low = ordinary.low - margin * (centre - first) - rounding
+    high = ordinary.high + margin * (last - centre) + rounding
+    # Amounts of which none is negative.
+    return np.where(ordinary.low >= 0, np.maximum(low, -rounding), low), high
 
 
 def _even_spacing(

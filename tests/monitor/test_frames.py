@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from monitor.errors import BadRequestError
-from monitor.frames import encoded_rows
+from monitor.frames import encoded_rows, raw_tensors
 
 pd: Any = pytest.importorskip("pandas")
 
@@ -48,3 +48,11 @@ def test_other_columns_are_refused_by_name(table, message):
 def test_a_table_is_refused_if_the_server_does_not_name_the_features():
     with pytest.raises(BadRequestError, match="does not name the features"):
         encoded_rows(COLUMNS, [])
+
+
+@pytest.mark.parametrize("value", [57, "full-time"])
+def test_a_single_value_instead_of_a_column_is_refused(value):
+    with pytest.raises(BadRequestError, match="'age' is a single value; send a sequence"):
+        raw_tensors({"age": value}, {"age": "FP64"})
+    with pytest.raises(BadRequestError, match="'age' is a single value"):
+        encoded_rows({"age": value}, ["age"])

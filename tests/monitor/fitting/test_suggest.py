@@ -12,7 +12,7 @@ import pytest
 from pyarrow import csv, parquet
 
 from monitor import RawCategory, World, read_data, read_spec
-from monitor.fitting.column_roles import is_protected_name
+from monitor.fitting.column_roles import column_role, is_protected_name
 from monitor.fitting.spec import LabelColumn
 from monitor.fitting.suggest import suggest_spec
 from tests.commands import evenhand
@@ -161,3 +161,14 @@ def test_suggest_spec_writes_to_a_new_file_only(user_files, tmp_path):
     assert again.exit_code == 2
     assert "already exists" in again.stderr
     assert Path(target).read_text() == (user_files / "features.yaml").read_text()
+
+
+@pytest.mark.parametrize("others", ["uniform", "lognormal"])
+def test_a_code_for_missing_numbers_is_asked_about_whatever_the_other_values(others):
+    rng = np.random.default_rng(3)
+    amounts = rng.lognormal(8, 1, 600) if others == "lognormal" else rng.uniform(50, 1250, 600)
+    savings = np.where(rng.random(600) < 0.08, -999, amounts.round())
+    role = column_role("savings", pa.chunked_array([savings]))
+    assert role.missing_code == -999
+    signed = np.where(savings == -999, savings, amounts - 600).round()
+    assert column_role("balance", pa.chunked_array([signed])).missing_code is None

@@ -167,6 +167,25 @@ def test_wild_training_rows_do_not_widen_the_limits():
     assert torch.allclose(check.limit, CHECK.limit, rtol=0.1)
 
 
+def test_the_margin_of_a_skewed_column_is_that_of_its_side():
+    rng = np.random.default_rng(7)
+    amounts = rng.lognormal(8, 1, (3_000, 1)).astype("f4")
+    check = InputCheck.fit(amounts, FEATURES[:1], ())
+    smallest, largest = float(amounts.min()), float(amounts.max())
+    assert check.reasons(np.array([[-999], [-1], [largest * 2]], "f4")).tolist() == [2, 2, 2]
+    fine = np.array([[smallest * 0.5], [largest * 1.1]], "f4")
+    assert check.reasons(fine).tolist() == [0, 0]
+
+
+def test_a_dropped_category_that_no_training_row_has_is_unlike():
+    learn = rows(2_000, 1)
+    check = InputCheck.fit(learn[learn[:, -2:].sum(1) == 1], FEATURES, GROUPS)
+    row = torch.tensor([[0.1, 0.1, 3 / 37.3, 9, 1, 1, 0, 0, 0]])
+    assert divmod(int(check.codes(row)[0]), FIRST_OF_REASON) == (Reason.ONE_HOT, 1)
+    row[0, -1] = 1
+    assert int(check.codes(row)[0]) == 0
+
+
 def test_unrelated_columns_have_no_combinations():
     check = InputCheck.fit(rows(8_000, 1)[:, 2:], FEATURES[2:], GROUPS)
     assert len(check.related) == 0
