@@ -248,16 +248,18 @@ class FitAudit:
         for attribute, groups in self.merged.items():
             for group, values in groups.items():
                 text = (
-                    f"{attribute} {group!r} is {_counted(values)}. Figures of {group!r} can hide how "
-                    "each of them is treated; `permutation_test` compares their rates of decisions."
+                    f"{attribute} {group!r} is {_counted(values)}. Figures of {group!r} can hide "
+                    "how each of them is treated; `permutation_test` compares their rates of "
+                    "decisions."
                 )
                 notes.append(wrapped("Merged", text))
         for attribute, values in self.excluded.items():
             if values:
                 text = (
                     f"{_counted(values)} of {attribute}. Nothing in this audit about {attribute} "
-                    "covers them, and in production they are scored as members of the other groups. "
-                    "`permutation_test` compares their rate of decisions with that of the others."
+                    "covers them, and in production they are scored as members of the other "
+                    "groups. `permutation_test` compares their rate of decisions with that of the "
+                    "others."
                 )
                 notes.append(wrapped("Left out", text))
         return notes
