@@ -151,7 +151,7 @@ def test_rows_without_a_group_are_ignored_for_that_attribute(user_files, tmp_pat
     assert (data.groups["sex"] == -1).sum() == 2_000
     result = fit(user_files / "model.pt2", data, spec, tmp_path / "bundle", compiled=False)
     assert result.audit.attributes["sex"].unknown > 300
-    assert "audited rows have no group" in result.audit.text()
+    assert "audited rows: missing, or excluded by the spec" in result.audit.text()
 
 
 def test_merged_and_excluded_groups_are_counted_in_the_audit(user_files, tmp_path):
