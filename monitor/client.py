@@ -8,6 +8,7 @@ print(predictions.output, predictions.verdicts["sex"])
 from __future__ import annotations
 
 import json
+import re
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ __all__ = ["AsyncClient", "Client", "EndpointError", "Predictions"]
 # Rows of features, or a table with named columns, which may be of any library.
 Rows = ArrayLike | Any
 
+_URL = re.compile(r"^(https?|grpcs?)://", re.IGNORECASE)
 _OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 _DTYPES = {"BOOL": "?", "FP16": "<f2", "FP32": "<f4", "FP64": "<f8"} | {
     f"{kind}{8 * size}": f"<{letter}{size}"
@@ -81,6 +83,20 @@ class Predictions:
     unusual: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     signals: Mapping[str, Mapping[str, NDArray[np.floating]]] = field(default_factory=dict)
     parameters: Mapping[str, str] = field(default_factory=dict)
+
+
+def _address(endpoint: str) -> str:
+    """The address of an endpoint.
+
+    Raises:
+        BadRequestError: It is a URL.
+    """
+    if _URL.match(endpoint):
+        raise BadRequestError(
+            f"{endpoint!r} is a URL; give host and port of gRPC, such as 127.0.0.1:8081 (8080 is "
+            "the port of REST by default)"
+        )
+    return endpoint
 
 
 class _Endpoint:
@@ -184,7 +200,7 @@ class Client:
     def __init__(
         self, endpoint: str, *, model: str, version: str = "", timeout: float = 30.0
     ) -> None:
-        self._channel = grpc.insecure_channel(endpoint, options=_OPTIONS)
+        self._channel = grpc.insecure_channel(_address(endpoint), options=_OPTIONS)
         self._stub = services.GRPCInferenceServiceStub(self._channel)  # type: ignore[no-untyped-call]
         self._endpoint = _Endpoint(model, version, timeout)
 
@@ -232,7 +248,7 @@ class AsyncClient:
     def __init__(
         self, endpoint: str, *, model: str, version: str = "", timeout: float = 30.0
     ) -> None:
-        self._channel = grpc.aio.insecure_channel(endpoint, options=_OPTIONS)
+        self._channel = grpc.aio.insecure_channel(_address(endpoint), options=_OPTIONS)
         self._stub = services.GRPCInferenceServiceStub(self._channel)  # type: ignore[no-untyped-call]
         self._endpoint = _Endpoint(model, version, timeout)
 
@@ -271,7 +287,10 @@ class AsyncClient:
 
 
 def _refusal(error: Any) -> EndpointError:
-    return EndpointError(error.code().name, error.details() or "no response")
+    details = error.details() or "no response"
+    if "HTTP/2" in details:
+        details += "; is this the port of REST? The client needs the port of gRPC"
+    return EndpointError(error.code().name, details)
 
 
 def _values(output: Any, raw: bytes) -> NDArray[Any]:

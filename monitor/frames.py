@@ -109,11 +109,15 @@ def _tensor(name: str, datatype: str, column: Any) -> RawTensor:
 
 def _numbers(name: str, column: Any) -> NDArray[np.float64]:
     """Elements of a column `[n]`, NaN where one is missing."""
-    values = _elements(name, column)
-    try:
-        return np.array([np.nan if _is_missing(v) else float(v) for v in values], "<f8")
-    except (TypeError, ValueError):
-        raise BadRequestError(f"column {name!r} has an element that is not a number") from None
+    numbers = []
+    for row, value in enumerate(_elements(name, column)):
+        try:
+            numbers.append(np.nan if _is_missing(value) else float(value))
+        except (TypeError, ValueError):
+            raise BadRequestError(
+                f"column {name!r}: the value of row {row} is not a number"
+            ) from None
+    return np.array(numbers, "<f8")
 
 
 def _elements(name: str, column: Any) -> list[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +207,7 @@ def write_outcomes(
     model: str = MODEL,
     pseudonyms: str | None = None,
     listed: bool = True,
+    attributes: Mapping[str, Sequence[str]] | None = None,
 ) -> SegmentEntry:
     """Write outcomes as the sidecar does: a file for every day on which they were received."""
     about = {
@@ -218,7 +219,8 @@ def write_outcomes(
             name.removeprefix("group_"): []
             for name in rows.schema.names
             if name.startswith("group_")
-        },
+        }
+        | dict(attributes or {}),
         "pseudonyms": pseudonyms,
         "segment": segment,
         "evenhand": "0.1.0",

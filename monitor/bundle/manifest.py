@@ -64,12 +64,19 @@ class ProtectedAttribute(Part):
 
     `feature` is None if the attribute is not an input of the classifier; otherwise a binary
     feature (0 is the first group, 1 the second) or of a one-hot group (features in the order of
-    the groups, a dropped category last).
+    the groups, a dropped category last). Members of an `excluded` group are scored as members of
+    the others, and outcomes may name it, so that audits of decisions see them.
     """
 
     name: Name
     groups: Annotated[tuple[Name, ...], Field(strict=False, min_length=2, max_length=100)]
+    excluded: Annotated[tuple[Name, ...], Field(strict=False, max_length=100)] = ()
     feature: Name | None = None
+
+    @property
+    def recorded_groups(self) -> tuple[str, ...]:
+        """Groups that outcomes may name."""
+        return (*self.groups, *self.excluded)
 
 
 class Decision(Part):

@@ -277,7 +277,8 @@ def _description(manifest: Manifest) -> Iterator[tuple[str, str]]:
         yield "one-hot", f"{group.name}, {len(group.features)} columns{dropped}"
     for attribute in manifest.protected_attributes:
         source = f"feature {attribute.feature}" if attribute.feature else "not a feature"
-        yield "protected", f"{attribute.name}: {', '.join(attribute.groups)} ({source})"
+        left_out = f"; excluded: {', '.join(attribute.excluded)}" if attribute.excluded else ""
+        yield "protected", f"{attribute.name}: {', '.join(attribute.groups)} ({source}){left_out}"
     yield (
         "decision",
         f"{decision.class_names[1]} if P ≥ {decision.threshold:g}, else {decision.class_names[0]}",

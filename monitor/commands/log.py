@@ -184,8 +184,8 @@ def compact(*, file: Path | None, log_path: str | None, outcomes: str | None) ->
         done = compact_waiting(home, store)
         if done.running:
             click.echo(
-                f"{home.location}: a sidecar is running and converts its own segments, the open "
-                "one at the latest when it stops; nothing was changed"
+                f"{home.location}: a sidecar is running and converts its own segments, after "
+                "traffic.roll_seconds (300 by default) or when it stops; nothing was changed"
             )
             continue
         converted = f"{_count(done.segments, 'segment')}, {_count(done.rows, 'row')}"
@@ -251,7 +251,7 @@ def _model_of(
     from monitor.bundle.reader import Bundle
 
     manifest = Bundle.read(path).manifest
-    return manifest.model.name, {a.name: a.groups for a in manifest.protected_attributes}
+    return manifest.model.name, {a.name: a.recorded_groups for a in manifest.protected_attributes}
 
 
 @log.command()

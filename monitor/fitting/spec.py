@@ -74,7 +74,9 @@ class ProtectedColumn(ProtectedAttribute):
     @property
     def attribute(self) -> ProtectedAttribute:
         """The attribute without the column."""
-        return ProtectedAttribute(name=self.name, groups=self.groups, feature=self.feature)
+        return ProtectedAttribute(
+            name=self.name, groups=self.groups, excluded=self.excluded, feature=self.feature
+        )
 
     @property
     def values(self) -> dict[str, tuple[str, ...]]:

@@ -122,7 +122,7 @@ class Receipt:
         lines += [f"  {path}: lines overwritten" for path in self.blanked]
         lines += [f"  {path}: deleted, because it could not be read" for path in self.deleted]
         lines += [f"incomplete: {reason}" for reason in self.open]
-        done = "no rows of the request remain"
+        done = "no rows of the request remain" if self.found else "the request was not found"
         lines.append(done if self.complete else "fix the above and erase again")
         return "\n".join(lines)
 

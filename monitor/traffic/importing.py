@@ -35,6 +35,9 @@ __all__ = ["Imported", "import_outcomes"]
 _LARGEST_ROW = 2**31 - 1
 _AHEAD = dt.timedelta(days=1)
 _GROUP = "group_"
+_PLAIN = ("request_id", "row", "label", "observed_at")
+# Index columns that pandas writes.
+_INDEX = ("", "__index_level_0__", "Unnamed: 0")
 _SHOWN_COLUMNS = 20
 _EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 
@@ -162,7 +165,7 @@ def _columns(
         raise TrafficError(f"{path}: column request_id is missing; columns: {names}")
     attributes, columns = {}, {}
     for name in content.column_names:
-        if name in ("request_id", "row", "label", "observed_at"):
+        if name in _PLAIN or name in _INDEX:
             continue
         attribute = name.removeprefix(_GROUP)
         if (known is not None and attribute not in known) or (known is None and name == attribute):
@@ -203,8 +206,10 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, name: str, path: Path) -> pa
             column = column.cast(pa.string())
         return column.cast(field.type)
     except (pa.ArrowException, ValueError):
+        meaning = "; a label is 1 or 0, the index of the true class" if name == "label" else ""
         raise TrafficError(
             f"{path}: column {name!r} is {column.type} and cannot be converted to {field.type}"
+            f"{meaning}"
         ) from None
 
 

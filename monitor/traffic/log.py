@@ -66,7 +66,7 @@ class OutcomeLog:
         local_store = Store.open(settings.path, mode=OUTCOMES_MODE)
         about = {
             **_file_metadata(bundle, "outcomes", self._pseudonyms),
-            "attributes": {a.name: list(a.groups) for a in manifest.protected_attributes},
+            "attributes": {a.name: list(a.recorded_groups) for a in manifest.protected_attributes},
         }
         self.spool = Spool(
             local_store,

@@ -74,7 +74,7 @@ class OutcomeCheck:
     @classmethod
     def of(cls, spec: BundleSpec) -> OutcomeCheck:
         """A check against the attributes and groups of a bundle."""
-        return cls({a.name: a.groups for a in spec.protected_attributes})
+        return cls({a.name: a.recorded_groups for a in spec.protected_attributes})
 
     def flaw(self, outcome: Outcome, now: dt.datetime) -> str | None:
         """Why an outcome is rejected, without its values; None if it is valid."""

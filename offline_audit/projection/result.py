@@ -80,6 +80,8 @@ class ProjectionResult:
         tolerance: Largest gap that counts as fair.
         favoured: Favoured group of each attribute; empty if gaps in both directions count.
         rows: Number of rows.
+        rows_compared: Number of those with a known group, and with a label if rates within labels
+            are compared.
         statistic: Sum of the distances of the decisions that change (N times the projection
             distance); infinite if no change is fair. None if it was not computed, or is withheld
             because fewer rows change than `smallest_cell`.
@@ -104,6 +106,7 @@ class ProjectionResult:
     tolerance: float
     favoured: tuple[tuple[str, str], ...]
     rows: int
+    rows_compared: int
     statistic: float | None
     p_value: float | None
     reason: str | None
@@ -167,7 +170,7 @@ class ProjectionResult:
         if self.explanation is None:
             return None
         rows = _row_count(self.explanation.rows_moved, self.explanation)
-        return f"{rows} of {self.rows:,} decisions"
+        return f"{rows} of {self.rows_compared:,} decisions"
 
     def __str__(self) -> str:
         return to_text(_title(self), _table(self), _notes(self))
@@ -324,7 +327,8 @@ def _row_count(rows: float | None, explanation: Explanation) -> str:
     """A number of rows, or its bound if it is withheld."""
     if rows is None:
         return f"fewer than {explanation.smallest_cell}"
-    return f"about {rows:,.0f}" if explanation.rounded else f"{rows:,.1f}"
+    # The last row may change in part.
+    return f"about {rows:,.0f}" if explanation.rounded else f"{rows:,.1f}".removesuffix(".0")
 
 
 def _feature_notes(explanation: Explanation) -> list[str]:

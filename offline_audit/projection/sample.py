@@ -73,6 +73,13 @@ class Sample:
     units: NDArray[np.intp] | None
     warnings: tuple[str, ...] = ()
 
+    def rows_compared(self, criterion: Criterion) -> int:
+        """Number of rows with a known group, and with a label if the criterion needs one."""
+        known = np.any([attribute.codes >= 0 for attribute in self.attributes], axis=0)
+        if needs_labels(criterion) and self.labels is not None:
+            known &= np.isin(self.labels, CRITERIA[criterion])
+        return int(known.sum())
+
     @classmethod
     def read(
         cls,

@@ -289,6 +289,7 @@ def _untested(sample: Sample, boundary: BoundaryDistances, options: Options) -> 
         tolerance=options.tolerance,
         favoured=tuple((a.name, a.groups[g]) for a, g in favoured if g is not None),
         rows=len(sample.decisions),
+        rows_compared=sample.rows_compared(options.criterion),
         statistic=None,
         p_value=None,
         reason=None,

@@ -204,8 +204,10 @@ def _max_by(value_type: types.DataType, order_type: types.DataType) -> Any:
 
 
 def _attributes(traffic: LogReading, outcomes: LogReading | None) -> dict[str, tuple[str, ...]]:
+    """Protected attributes and their groups; outcomes may name groups that scores leave out."""
     groups_of: dict[str, tuple[str, ...]] = {}
-    for file in reversed(traffic.files):
+    files = [*reversed(traffic.files), *(() if outcomes is None else reversed(outcomes.files))]
+    for file in files:
         for attribute, groups in file.metadata.get("attributes", {}).items():
             known = groups_of.get(attribute, ())
             groups_of[attribute] = (*known, *(group for group in groups if group not in known))

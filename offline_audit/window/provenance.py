@@ -294,7 +294,7 @@ def _digest(uses: list[FileUse]) -> str:
 def _head(p: Provenance) -> str:
     rows = count(p.rows.rows, "row")
     if p.model is None:
-        return f"The log has no predictions yet: {rows}."
+        return f"No predictions are in Parquet files yet: {rows}."
     version = "all versions" if p.version is None else f"version {p.version}"
     return f"Model {p.model}, {version}, {_span(p.since, p.until)}: {rows}."
 

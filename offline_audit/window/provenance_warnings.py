@@ -105,11 +105,17 @@ def _ledger(r: LogReading, log: str) -> Iterator[str]:
     if r.pending_segments:
         segments = f"{count(r.pending_segments, 'segment')} of the {log}"
         verb = are(r.pending_segments)
-        yield f"{segments} {verb} not compacted yet; their rows are not in this window."
+        its = "its" if r.pending_segments == 1 else "their"
+        yield (
+            f"{segments} {verb} not compacted yet; {its} rows are not in this window. A running "
+            "sidecar compacts them after `traffic.roll_seconds` or when it stops; afterwards "
+            "`evenhand log compact` does."
+        )
     if r.quarantined_segments:
         segments = f"{count(len(r.quarantined_segments), 'segment')} of the {log}"
+        its = "its" if len(r.quarantined_segments) == 1 else "their"
         yield (
-            f"{segments} could not be read and {_were(r.quarantined_segments)} quarantined; their "
+            f"{segments} could not be read and {_were(r.quarantined_segments)} quarantined; {its} "
             f"rows are not in this window: {some(r.quarantined_segments)}."
         )
 

@@ -84,7 +84,7 @@ class LogSummary:
         if self.pending_segments:
             lines.append(f"{count(self.pending_segments, 'segment')} not compacted yet.")
         if not self.models:
-            lines.append("The log has no predictions yet.")
+            lines.append("No predictions are in Parquet files yet.")
         for model in self.models:
             lines += ["", model.model, *_model_lines(model)]
         return "\n".join(lines)

@@ -36,7 +36,7 @@ def test_columns_are_taken_by_name(kind, order):
             "no column for 'income', 'years', 'owner'; the model has no input '0'",
         ),
         (COLUMNS | {"years": [1]}, "1 to 2 rows"),
-        (COLUMNS | {"years": ["Jane", "1"]}, "column 'years' has an element that is not a number"),
+        (COLUMNS | {"years": ["Jane", "1"]}, "column 'years': the value of row 0 is not a number"),
     ],
 )
 def test_other_columns_are_refused_by_name(table, message):

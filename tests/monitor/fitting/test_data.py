@@ -150,6 +150,7 @@ def test_groups_are_merged_excluded_and_counted(user_files, codes):
     assert data.groups["origin"].tolist() == [0, 1, 1, -1, -1] * 200
     assert data.merged == {"origin": {"other": {"2": 200, "3": 200}}}
     assert data.excluded == {"origin": {"9": 200}}
+    assert coded.attribute.recorded_groups == ("1", "other", "9")
 
 
 def test_a_data_frame_is_read_like_a_file(user_files, tmp_path):

@@ -208,3 +208,14 @@ def test_the_command_validates_groups_against_the_bundle(lending, tmp_path):
     assert "unknown group of sex; known: man, woman" in rejected.stderr
     assert "femme" not in rejected.stderr
     assert evenhand(*options).exit_code == 2
+
+
+def test_index_columns_of_data_frames_are_ignored(tmp_path):
+    path = written(tmp_path, request_id=["a"], label=[1], __index_level_0__=[7])
+    assert imported(path, tmp_path / "out").rows == 1
+
+
+def test_a_label_in_words_is_refused_with_what_a_label_is(tmp_path):
+    path = written(tmp_path, request_id=["a"], label=["repaid"])
+    with pytest.raises(TrafficError, match="a label is 1 or 0, the index of the true class"):
+        imported(path, tmp_path / "out")

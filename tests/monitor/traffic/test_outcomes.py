@@ -127,3 +127,15 @@ def test_groups_are_decoded_from_protected_features():
 def test_without_protected_features_there_are_no_groups():
     assert not own()
     assert own(sex=NAMES[0])
+
+
+def test_outcomes_may_name_groups_that_the_fit_left_out():
+    sex, ethnicity = (a.attribute for a in SPEC.protected_attributes)
+    island = ethnicity.model_copy(update={"excluded": ("island",)})
+    spec: Any = SPEC.model_copy(update={"protected_attributes": (sex, island)})
+    check = OutcomeCheck.of(spec)
+    assert check.flaw(Outcome(request_id="a", groups={"ethnicity": "island"}), NOW) is None
+    flaw = check.flaw(Outcome(request_id="a", groups={"ethnicity": "Island"}), NOW)
+    assert flaw is not None
+    assert flaw.startswith("unknown group of ethnicity; known: ")
+    assert flaw.endswith("island") or "island, " in flaw

@@ -128,3 +128,12 @@ def test_the_kernel_law_has_no_p_value_for_a_gap_far_from_the_boundary():
     result = projected(decisions, 100 + DISTANCES, sex, law="kernel", bandwidth=0.1)
     assert result.p_value is None
     assert "No row is near enough" in result.reason
+
+
+def test_changes_are_counted_among_the_rows_that_are_compared():
+    groups = np.where(np.arange(N) < 100, GROUPS, None)
+    result = projected(DECISIONS, DISTANCES, groups)
+    assert (result.rows, result.rows_compared) == (N, 100)
+    assert "of 100 decisions" in str(result)
+    result = projected(DECISIONS, DISTANCES, groups, labels=LABELS, criterion="equal_opportunity")
+    assert result.rows_compared == int((LABELS[:100] == 1).sum())

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offline_audit import Engine, Window
+from offline_audit import Engine, Window, audit_window
 from offline_audit.window.join import latest, outcomes_per_prediction
 from tests.oracle.window import conflicts, joined_rows, latest_values
 from tests.traffic_logs import (
@@ -192,3 +192,17 @@ def test_logs_with_different_pseudonym_keys_cannot_be_joined(tmp_path, log_key, 
         provenance = window.provenance
     assert provenance.joinable == joins
     assert any("different pseudonym keys" in w for w in provenance.warnings) == (not joins)
+
+
+def test_groups_that_only_outcomes_name_are_compared(tmp_path):
+    traffic = traffic_rows(400)
+    write_traffic(tmp_path / "log", traffic)
+    values = {name: traffic[name] for name in ("request_id", "row")}
+    values |= {"group_sex": ["island", "male"] * 200, "observed_at": [START] * 400}
+    table = outcome_table(values | {"received_at": [START] * 400})
+    write_outcomes(tmp_path / "outcomes", table, attributes={"sex": ["island"]})
+    with Window.read(tmp_path / "log", tmp_path / "outcomes") as window:
+        assert window.attributes["sex"] == ("female", "male", "island")
+        audits = {"permutation": {"metrics": "selection_rate"}, "projection": {}}
+        findings = audit_window(window, audits, "sex")
+    assert {finding.groups for finding in findings if finding.groups} == {("island", "male")}

@@ -76,7 +76,7 @@ def test_a_log_of_segments_only_has_no_predictions_yet(tmp_path):
     (tmp_path / "_segments/now.segment").write_bytes(b"rows")
     text = str(summarise(tmp_path))
     assert "1 segment not compacted yet." in text
-    assert "The log has no predictions yet." in text
+    assert "No predictions are in Parquet files yet." in text
 
 
 def test_a_missing_log_is_an_error(tmp_path):
