@@ -77,7 +77,8 @@ class Sample:
         """Number of rows with a known group, and with a label if the criterion needs one."""
         known = np.any([attribute.codes >= 0 for attribute in self.attributes], axis=0)
         if needs_labels(criterion) and self.labels is not None:
-            known &= np.isin(self.labels, CRITERIA[criterion])
+            labels = [label for label in CRITERIA[criterion] if label is not None]
+            known &= np.isin(self.labels, labels)
         return int(known.sum())
 
     @classmethod

@@ -131,7 +131,7 @@ def test_the_kernel_law_has_no_p_value_for_a_gap_far_from_the_boundary():
 
 
 def test_changes_are_counted_among_the_rows_that_are_compared():
-    groups = np.where(np.arange(N) < 100, GROUPS, None)
+    groups = np.array([*GROUPS[:100], *[None] * (N - 100)], object)
     result = projected(DECISIONS, DISTANCES, groups)
     assert (result.rows, result.rows_compared) == (N, 100)
     assert "of 100 decisions" in str(result)
