@@ -215,8 +215,8 @@ class Pair:
             )
 
         return fit_validated(
-            self.groups[source].features,
-            self.groups[1 - source].features,
+            self.groups[source].map_features,
+            self.groups[1 - source].map_features,
             self.columns,
             self.options.method,
             seed=self.options.seed,
