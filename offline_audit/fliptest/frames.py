@@ -63,7 +63,11 @@ def read_frame(
     if not isinstance(spec, Columns | BundleSpec):
         return _encoded(chosen)
     # Column by column: the conversion of a whole frame makes objects of booleans next to numbers.
-    return read_array(np.column_stack([chosen[name].to_numpy() for name in chosen.columns]), spec)
+    columns = {str(name): chosen[name].to_numpy() for name in chosen.columns}
+    for name, values in columns.items():
+        if values.dtype.kind in "iu" and exact(values) is None:
+            raise inexact(name)
+    return read_array(np.column_stack([*columns.values()]), spec)
 
 
 def _encoded(frame: Any) -> FeatureTable:
