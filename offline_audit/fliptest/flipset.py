@@ -9,8 +9,8 @@ import numpy as np
 import ot
 from numpy.typing import NDArray
 
-from offline_audit.fliptest.grid import Grid
 from offline_audit.maps.columns import Columns, Scaling, category_codes
+from offline_audit.maps.grid import Grid, GridMap
 from offline_audit.maps.transport_map import (
     Cost,
     Features,
@@ -132,7 +132,7 @@ class DecidedRows:
     features: Features
     decisions: NDArray[np.bool_]
     duplicates: NDArray[np.intp] | None = None
-    grid: Grid = field(default_factory=lambda: Grid(columns={}))
+    grid: Grid = field(default_factory=Grid)
 
     @classmethod
     def of(
@@ -143,7 +143,7 @@ class DecidedRows:
             features=features,
             decisions=decisions,
             duplicates=duplicate_codes(features),
-            grid=Grid(columns={}) if grid is None else grid,
+            grid=Grid() if grid is None else grid,
         )
 
     @property
@@ -153,8 +153,7 @@ class DecidedRows:
 
     def counterparts(self, fitted: TransportMap, n_counterparts: int) -> Features:
         """Counterparts of the rows by a map, as the model takes them, `[e, n, d]`."""
-        transported = fitted.transport(self.map_features, n_counterparts)
-        return self.grid.counterparts(transported, self.features)
+        return GridMap(map=fitted, grid=self.grid).transport(self.features, n_counterparts)
 
     def __len__(self) -> int:
         return len(self.features)

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from monitor.bundle.manifest import BundleSpec, Feature
 from offline_audit.errors import AuditInputError
-from offline_audit.fliptest.grid import Grid
 from offline_audit.fliptest.sample import (
     ColumnSpec,
     FeatureTable,
@@ -27,6 +26,7 @@ from offline_audit.fliptest.sample import (
     require_finite,
 )
 from offline_audit.maps.columns import Columns
+from offline_audit.maps.grid import Grid
 from offline_audit.maps.transport_map import Features
 from offline_audit.rendering import count
 from offline_audit.validation import is_missing, ordered_columns

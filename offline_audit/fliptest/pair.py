@@ -215,10 +215,11 @@ class Pair:
             )
 
         return fit_validated(
-            self.groups[source].map_features,
-            self.groups[1 - source].map_features,
+            self.groups[source].features,
+            self.groups[1 - source].features,
             self.columns,
             self.options.method,
+            grid=self.groups[source].grid,
             seed=self.options.seed,
             progress=tell,
         )

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from monitor.bundle.manifest import BundleSpec, Feature, OneHotGroup
 from offline_audit.errors import AuditInputError
-from offline_audit.fliptest.grid import Grid
 from offline_audit.groups import require_names, require_two_groups, to_codes
 from offline_audit.maps.columns import Columns, Variable
+from offline_audit.maps.grid import Grid
 from offline_audit.maps.transport_map import Features
 from offline_audit.rendering import are, count
 from offline_audit.validation import UNKNOWN, binary, require_length

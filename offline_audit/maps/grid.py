@@ -8,15 +8,16 @@ map does not change it, and elsewhere a value that the column could hold.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from offline_audit.maps.columns import Columns, Features
+from offline_audit.maps.transport_map import TransportMap
 
-__all__ = ["Grid"]
+__all__ = ["Grid", "GridMap"]
 
 Float = NDArray[np.float64]
 
@@ -79,7 +80,7 @@ class _ColumnGrid:
             limits=(float(distinct[0]), float(distinct[-1])) if whole else None,
         )
 
-    def nearest(self, values: NDArray[np.float32]) -> Float:
+    def nearest(self, values: Features) -> Float:
         """Values of the column for values that a map computed, `[m]` to `[m]`."""
         placed = values.astype(np.float64)
         if self.decimals is not None:
@@ -119,7 +120,7 @@ class Grid:
             values of the other columns.
     """
 
-    columns: Mapping[int, _ColumnGrid]
+    columns: Mapping[int, _ColumnGrid] = field(default_factory=dict)
 
     @classmethod
     def of(cls, features: Features, columns: Columns, kinds: Sequence[np.dtype[Any]]) -> Grid:
@@ -141,11 +142,11 @@ class Grid:
         }
         return cls(columns=grids)
 
-    def counterparts(self, transported: NDArray[np.float32], own: Features) -> Features:
+    def counterparts(self, transported: Features, own: Features) -> Features:
         """Rows for the model: the own value where the map keeps it, else one on the grid.
 
         Args:
-            transported: Counterparts of each row, as the map computes them, `[e, n, d]`.
+            transported: Counterparts of each row, as the map computes them, float32 `[e, n, d]`.
             own: Exact values of the rows, `[n, d]`.
         """
         moved = transported != own.astype(np.float32)
@@ -155,3 +156,26 @@ class Grid:
             if cells.any():
                 placed[:, :, column][cells] = grid.nearest(transported[:, :, column][cells])
         return placed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridMap:
+    """A map of exact values: it computes in float32, and returns counterparts on a grid.
+
+    Attributes:
+        map: The map that computes.
+        grid: Values that counterparts may have.
+    """
+
+    map: TransportMap
+    grid: Grid
+
+    @property
+    def splits(self) -> bool:
+        """See `TransportMap`."""
+        return self.map.splits
+
+    def transport(self, features: Features, n_counterparts: int = 1) -> Features:
+        """See `TransportMap`."""
+        rounded = features.astype(np.float32, copy=False)
+        return self.grid.counterparts(self.map.transport(rounded, n_counterparts), features)
