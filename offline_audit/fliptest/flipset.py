@@ -136,7 +136,7 @@ class DecidedRows:
 
     @classmethod
     def of(
-        cls, features: Features, decisions: NDArray[np.bool_], grid: Grid | None = None
+        cls, features: Features, decisions: NDArray[np.bool_], *, grid: Grid | None = None
     ) -> DecidedRows:
         """Rows with their duplicates detected; without a grid, any value may be a counterpart's."""
         return cls(

@@ -141,7 +141,7 @@ def null_and_p_value(
     rows = DecidedRows.of(
         np.concatenate([first.features, second.features]),
         np.concatenate([first.decisions, second.decisions]),
-        first.grid,
+        grid=first.grid,
     )
     rng = np.random.default_rng(seed)
     labels = np.arange(len(rows)) < len(first)

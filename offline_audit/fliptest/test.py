@@ -307,7 +307,7 @@ def _decided_rows(
 ) -> DecidedRows:
     decided = rows[decisions[rows] >= 0]
     table = sample.table
-    return DecidedRows.of(table.features[decided], decisions[decided] == 1, table.grid)
+    return DecidedRows.of(table.features[decided], decisions[decided] == 1, grid=table.grid)
 
 
 def _incomplete(direction: FlipDirection) -> FlipDirection:
