@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import numpy as np
@@ -10,6 +10,7 @@ import ot
 from numpy.typing import NDArray
 
 from offline_audit.maps.columns import Columns, Scaling, category_codes
+from offline_audit.maps.grid import Grid, GridMap
 from offline_audit.maps.transport_map import (
     Cost,
     Features,
@@ -121,20 +122,38 @@ class DecidedRows:
     """Members of a group with the model's decisions.
 
     Attributes:
-        features: Encoded features, `[n, d]`.
+        features: Encoded features with the exact values on which the model decided, `[n, d]`.
         decisions: Whether the decision is favourable, bool `[n]`.
         duplicates: One code per row, equal for rows with equal features; None if few rows are
             duplicates.
+        grid: Values that counterparts may have.
     """
 
     features: Features
     decisions: NDArray[np.bool_]
     duplicates: NDArray[np.intp] | None = None
+    grid: Grid = field(default_factory=Grid)
 
     @classmethod
-    def of(cls, features: Features, decisions: NDArray[np.bool_]) -> DecidedRows:
-        """Rows with their duplicates detected."""
-        return cls(features=features, decisions=decisions, duplicates=duplicate_codes(features))
+    def of(
+        cls, features: Features, decisions: NDArray[np.bool_], *, grid: Grid | None = None
+    ) -> DecidedRows:
+        """Rows with their duplicates detected; without a grid, any value may be a counterpart's."""
+        return cls(
+            features=features,
+            decisions=decisions,
+            duplicates=duplicate_codes(features),
+            grid=Grid() if grid is None else grid,
+        )
+
+    @property
+    def map_features(self) -> NDArray[np.float32]:
+        """The features as maps take them, rounded to float32, `[n, d]`."""
+        return self.features.astype(np.float32, copy=False)
+
+    def counterparts(self, fitted: TransportMap, n_counterparts: int) -> Features:
+        """Counterparts of the rows by a map, as the model takes them, `[e, n, d]`."""
+        return GridMap(map=fitted, grid=self.grid).transport(self.features, n_counterparts)
 
     def __len__(self) -> int:
         return len(self.features)
@@ -145,6 +164,7 @@ class DecidedRows:
             features=self.features[rows],
             decisions=self.decisions[rows],
             duplicates=None if self.duplicates is None else self.duplicates[rows],
+            grid=self.grid,
         )
 
 
@@ -161,7 +181,7 @@ def counterparts_of(
     """
     distinct, index, draws = _distinct(rows, n_counterparts)
     draws = min(draws, max(n_counterparts, _MAX_VALUES // rows.features.size))
-    transported = fitted.transport(distinct.features, draws)
+    transported = distinct.counterparts(fitted, draws)
     decisions = _counterpart_decisions(distinct, transported, model)
     transported, decisions = transported[:, index], decisions[:, index]
     complete = (decisions >= 0).all(0)
@@ -182,7 +202,7 @@ def gross_share(
 ) -> float:
     """Share of rows whose decision changes, without storing their counterparts."""
     distinct, index, n_counterparts = _distinct(rows, n_counterparts)
-    transported = fitted.transport(distinct.features, n_counterparts)
+    transported = distinct.counterparts(fitted, n_counterparts)
     decisions = _counterpart_decisions(distinct, transported, model)
     flips = (decisions != distinct.decisions).mean(0)
     complete = np.asarray((decisions >= 0).all(0))[index]

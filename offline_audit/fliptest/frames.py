@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -14,12 +18,15 @@ from offline_audit.errors import AuditInputError
 from offline_audit.fliptest.sample import (
     ColumnSpec,
     FeatureTable,
+    exact,
+    inexact,
     kind_of,
     named_columns,
     read_array,
     require_finite,
 )
 from offline_audit.maps.columns import Columns
+from offline_audit.maps.grid import Grid
 from offline_audit.maps.transport_map import Features
 from offline_audit.rendering import count
 from offline_audit.validation import is_missing, ordered_columns
@@ -56,7 +63,11 @@ def read_frame(
     if not isinstance(spec, Columns | BundleSpec):
         return _encoded(chosen)
     # Column by column: the conversion of a whole frame makes objects of booleans next to numbers.
-    return read_array(np.column_stack([chosen[name].to_numpy() for name in chosen.columns]), spec)
+    columns = {str(name): chosen[name].to_numpy() for name in chosen.columns}
+    for name, values in columns.items():
+        if values.dtype.kind in "iu" and exact(values) is None:
+            raise inexact(name)
+    return read_array(np.column_stack([*columns.values()]), spec)
 
 
 def _encoded(frame: Any) -> FeatureTable:
@@ -66,45 +77,100 @@ def _encoded(frame: Any) -> FeatureTable:
         raise AuditInputError("features: the table has no rows")
     if len({str(column) for column in frame.columns}) < len(frame.columns):
         raise AuditInputError("columns: two columns have the same name")
-    names, kinds, parts = list[str](), list[str](), list[NDArray[Any]]()
-    groups, categories = dict[str, list[str]](), dict[Any, NDArray[Any]]()
+    names, kinds, parts = list[str](), list[str](), list[Features]()
+    groups, decoders = dict[str, list[str]](), list[_Numbers | _Categories]()
     for column in frame.columns:
         name, values = str(column), frame[column].to_numpy()
-        if values.dtype.kind in "biuf" and not hasattr(frame[column].dtype, "categories"):
-            require_finite(values[:, None], [name])
+        if not hasattr(frame[column].dtype, "categories") and _are_numbers(values):
+            encoded, numbers = _numbers(values, name)
             names.append(name)
-            kinds.append(kind_of(values))
-            parts.append(values.astype(np.float32)[:, None])
+            kinds.append(kind_of(encoded))
+            parts.append(encoded[:, None])
+            decoders.append(numbers)
             continue
-        categories[column], codes = _categories(values, name)
-        members = [f"{name}={category}" for category in categories[column]]
+        categories, texts, codes = _categories(values, name)
+        members = [f"{name}={text}" for text in texts]
         groups[name] = members
         names += members
         kinds += ["onehot"] * len(members)
         parts.append((codes[:, None] == np.arange(len(members))).astype(np.float32))
-    dtypes = [(column, frame[column].dtype) for column in frame.columns]
+        decoders.append(_Categories(values=categories))
+    features = np.ascontiguousarray(np.concatenate(parts, 1))
+    columns = named_columns(names, kinds, groups)
+    types = [decoder.type for decoder in decoders for _ in range(decoder.width)]
     return FeatureTable(
-        features=np.ascontiguousarray(np.concatenate(parts, 1)),
-        columns=named_columns(names, kinds, groups),
-        decode=_Decoder(type(frame), dtypes, categories),
+        features=features,
+        columns=columns,
+        grid=Grid.of(features, columns, types),
+        decode=_Decoder(
+            frame_type=type(frame),
+            names=frame.columns,
+            dtypes=[frame[column].dtype for column in frame.columns],
+            columns=decoders,
+        ),
     )
 
 
-def _categories(values: NDArray[Any], name: str) -> tuple[NDArray[Any], NDArray[np.intp]]:
-    """Distinct values of a column with their original type, and the code of each row."""
+def _are_numbers(values: NDArray[Any]) -> bool:
+    """Whether a column holds numbers; objects must be numbers of one type, such as decimals."""
+    if values.dtype.kind != "O":
+        return values.dtype.kind in "biuf"
+    types = {type(value) for value in values.tolist() if not is_missing(value)}
+    # A boolean is a number to Python, and a category to users.
+    numeric = all(issubclass(kind, Decimal | Real) and kind.__name__ != "bool" for kind in types)
+    return numeric and len(types) == 1
+
+
+def _numbers(values: NDArray[Any], name: str) -> tuple[Features, _Numbers]:
+    """Encoded numbers of a column, `[n]`, and their decoder."""
+    if values.dtype.kind == "O":
+        encoded = np.array([_float(value) for value in values.tolist()])
+        require_finite(encoded[:, None], [name])
+        return encoded, _Numbers.of_objects(values, name)
+    require_finite(values[:, None], [name])
+    if (numbers := exact(values)) is not None:
+        return numbers, _Numbers(type=values.dtype)
+    return values.astype(np.float64), _Numbers.of_objects(values, name)
+
+
+def _float(value: Any) -> float:
+    try:
+        return float("nan") if is_missing(value) else float(value)
+    except OverflowError:
+        return float("inf")
+
+
+def _categories(
+    values: NDArray[Any], name: str
+) -> tuple[NDArray[Any], list[str], NDArray[np.intp]]:
+    """Distinct values of a column with their original type, their texts, and each row's code."""
     missing = _missing(values)
     if missing.any():
         raise AuditInputError(
             f"features: {count(int(missing.sum()), 'value')} of {name} missing, the first in row "
             f"{int(np.argmax(missing)):,}; exclude those rows, or impute them as the model does"
         )
-    _, first, codes = np.unique(values.astype(str), return_index=True, return_inverse=True)
+    texts, first, codes = np.unique(_texts(values), return_index=True, return_inverse=True)
     if len(first) > _MAX_CATEGORIES:
         raise AuditInputError(
             f"features: {name} has too many distinct values for a category ({len(first):,}, limit "
             f"{_MAX_CATEGORIES}); exclude the column, or bin its values"
         )
-    return values[first], codes
+    return values[first], texts.tolist(), codes
+
+
+def _texts(values: NDArray[Any]) -> NDArray[np.str_]:
+    """Text of each value; with the type where values of several types have one text."""
+    texts = values.astype(str)
+    if values.dtype.kind != "O":
+        return texts
+    types = np.array([type(value).__name__ for value in values.tolist()])
+    if (types == types[0]).all():
+        return texts
+    pairs = Counter(text for text, _ in {*zip(texts.tolist(), types.tolist(), strict=True)})
+    with_types = np.array([f"{t} ({kind})" for t, kind in zip(texts, types, strict=True)])
+    ambiguous = np.array([pairs[text] > 1 for text in texts.tolist()])
+    return np.where(ambiguous, with_types, texts)
 
 
 def _missing(values: NDArray[Any]) -> NDArray[np.bool_]:
@@ -113,23 +179,99 @@ def _missing(values: NDArray[Any]) -> NDArray[np.bool_]:
     return np.array([is_missing(value) for value in values.tolist()], bool)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
+class _Categories:
+    """One-hot columns as the categories of the frame.
+
+    Attributes:
+        values: The categories with their original type, `[c]`.
+    """
+
+    values: NDArray[Any]
+
+    @property
+    def type(self) -> np.dtype[Any]:
+        return self.values.dtype
+
+    @property
+    def width(self) -> int:
+        return len(self.values)
+
+    def decode(self, rows: Features) -> NDArray[Any]:
+        """Categories of one-hot rows, `[n, c]` to `[n]`."""
+        categories: NDArray[Any] = self.values[rows.argmax(1)]
+        return categories
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Numbers:
+    """A column of numbers as the numbers of the frame.
+
+    Attributes:
+        type: Type of the numbers.
+        originals: Distinct values that float64 does not hold exactly, such as decimals or large
+            whole numbers, `[m]`; None if it holds all of them.
+        encoded: Their nearest float64, sorted, `[m]`.
+    """
+
+    type: np.dtype[Any]
+    originals: NDArray[Any] | None = None
+    encoded: NDArray[np.float64] | None = None
+    width = 1
+
+    @classmethod
+    def of_objects(cls, values: NDArray[Any], name: str) -> _Numbers:
+        """The decoder of a column whose values are looked up, `[n]`.
+
+        Raises:
+            AuditInputError: Two different values are the same number in float64.
+        """
+        originals = np.empty(len(distinct := sorted({*values.tolist()})), values.dtype)
+        originals[:] = distinct
+        encoded = np.array([float(value) for value in distinct])
+        if (np.diff(encoded) <= 0).any():
+            raise inexact(name)
+        return cls(type=values.dtype, originals=originals, encoded=encoded)
+
+    def decode(self, rows: Features) -> NDArray[Any]:
+        """Numbers of encoded rows, `[n, 1]` to `[n]`."""
+        values = rows[:, 0]
+        if self.originals is None or self.encoded is None:
+            return values.astype(self.type, copy=False)
+        at = np.minimum(np.searchsorted(self.encoded, values), len(self.encoded) - 1)
+        decoded, known = self.originals[at], self.encoded[at] == values
+        decoded[~known] = [_like(self.originals[0], value) for value in values[~known].tolist()]
+        return decoded
+
+
+def _like(original: Any, value: float) -> Any:
+    """A number of the type of another one; decimals with as few digits as `value` is printed."""
+    kind = type(original)
+    return kind(repr(value)) if issubclass(kind, Decimal | Fraction) else kind(value)
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Decoder:
-    """Function from encoded rows to a data frame with the original columns and types."""
+    """Function from encoded rows to a data frame with the original columns and types.
+
+    Attributes:
+        frame_type: Type of the frame.
+        names: Its columns.
+        dtypes: Their types in the frame.
+        columns: Their decoders.
+    """
 
     frame_type: type
-    dtypes: list[tuple[Any, Any]]
-    categories: dict[Any, NDArray[Any]]
+    names: Any
+    dtypes: Sequence[Any]
+    columns: Sequence[_Numbers | _Categories]
 
     def __call__(self, rows: Features) -> Any:
-        index, values = 0, {}
-        for name, _ in self.dtypes:
-            if name in self.categories:
-                width = len(self.categories[name])
-                codes = rows[:, index : index + width].argmax(1)
-                values[name] = self.categories[name][codes]
-                index += width
-            else:
-                values[name] = rows[:, index]
-                index += 1
-        return self.frame_type(values).astype(dict(self.dtypes))
+        starts = np.cumsum([0, *(column.width for column in self.columns)])
+        values = {
+            index: column.decode(rows[:, start : start + column.width])
+            for index, (column, start) in enumerate(zip(self.columns, starts, strict=False))
+        }
+        frame = self.frame_type(values).astype(dict(enumerate(self.dtypes)))
+        frame.columns = self.names
+        return frame

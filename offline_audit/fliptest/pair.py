@@ -219,6 +219,7 @@ class Pair:
             self.groups[1 - source].features,
             self.columns,
             self.options.method,
+            grid=self.groups[source].grid,
             seed=self.options.seed,
             progress=tell,
         )

@@ -141,12 +141,15 @@ def null_and_p_value(
     rows = DecidedRows.of(
         np.concatenate([first.features, second.features]),
         np.concatenate([first.decisions, second.decisions]),
+        grid=first.grid,
     )
     rng = np.random.default_rng(seed)
     labels = np.arange(len(rows)) < len(first)
     # Sparse methods know without a fit when the map is the identity, so that nothing flips.
     is_identity = (
-        method.identity_check(rows.features, columns) if isinstance(method, SparseMethod) else None
+        method.identity_check(rows.map_features, columns)
+        if isinstance(method, SparseMethod)
+        else None
     )
     # The observed labels are treated as every permutation is.
     if is_identity is not None and is_identity(labels):
@@ -157,7 +160,9 @@ def null_and_p_value(
         if is_identity is None or not is_identity(permuted):
             groups = rows.take(np.flatnonzero(permuted)), rows.take(np.flatnonzero(~permuted))
             for direction, (source, target) in enumerate((groups, groups[::-1])):
-                fitted = method.fit(source.features, target.features, columns, seed=seed + number)
+                fitted = method.fit(
+                    source.map_features, target.map_features, columns, seed=seed + number
+                )
                 shares[number, direction] = gross_share(source, fitted, model, _COUNTERPARTS)
         tick()
     return _with_p_value(shares[:, 0], observed[0]), _with_p_value(shares[:, 1], observed[1])
@@ -241,8 +246,8 @@ def _refit(
     seed: int,
 ) -> TransportMap:
     if isinstance(method, SparseMethod):
-        return method.refit(fitted, source.features, target.features, columns, seed=seed)
-    return method.fit(source.features, target.features, columns, seed=seed)
+        return method.refit(fitted, source.map_features, target.map_features, columns, seed=seed)
+    return method.fit(source.map_features, target.map_features, columns, seed=seed)
 
 
 def share_interval(

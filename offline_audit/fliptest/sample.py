@@ -13,6 +13,7 @@ from monitor.bundle.manifest import BundleSpec, Feature, OneHotGroup
 from offline_audit.errors import AuditInputError
 from offline_audit.groups import require_names, require_two_groups, to_codes
 from offline_audit.maps.columns import Columns, Variable
+from offline_audit.maps.grid import Grid
 from offline_audit.maps.transport_map import Features
 from offline_audit.rendering import are, count
 from offline_audit.validation import UNKNOWN, binary, require_length
@@ -22,7 +23,9 @@ __all__ = [
     "ColumnSpec",
     "FeatureTable",
     "Sample",
+    "exact",
     "fits_kind",
+    "inexact",
     "kind_of",
     "named_columns",
     "read_array",
@@ -40,17 +43,25 @@ _UNLABELLED = 1_000
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureTable:
-    """Features as the maps take them, and their conversion for the model.
+    """Encoded features, and their conversion for the model.
 
     Attributes:
-        features: Encoded features, float32 `[n, d]`.
+        features: Encoded features with their exact values, `[n, d]`; float32 if it can represent
+            them all, else float64.
         columns: Description of the columns.
+        grid: Values that counterparts may have.
         decode: Function from encoded rows to the argument of the model.
     """
 
     features: Features
     columns: Columns
+    grid: Grid
     decode: Callable[[Features], Any]
+
+    @property
+    def is_array(self) -> bool:
+        """Whether the model is called with arrays."""
+        return isinstance(self.decode(self.features[:1]), np.ndarray)
 
 
 def read_array(features: Any, spec: ColumnSpec | None = None) -> FeatureTable:
@@ -75,12 +86,38 @@ def read_array(features: Any, spec: ColumnSpec | None = None) -> FeatureTable:
             "text columns, pass a data frame without a description of its columns"
         )
     require_finite(table, spec)
-    encoded = np.ascontiguousarray(table, np.float32)
-    return FeatureTable(features=encoded, columns=_columns_of(encoded, spec), decode=_identity)
+    encoded = exact(table)
+    if encoded is None:
+        index = next(i for i, values in enumerate(table.T) if exact(values) is None)
+        raise inexact(_column_name(spec, index))
+    columns = _columns_of(encoded, spec)
+    return FeatureTable(
+        features=np.ascontiguousarray(encoded),
+        columns=columns,
+        grid=Grid.of(encoded, columns, [table.dtype] * len(columns)),
+        decode=lambda rows: rows.astype(table.dtype, copy=False),
+    )
 
 
-def _identity(rows: Features) -> Features:
-    return rows
+def exact(values: NDArray[Any]) -> Features | None:
+    """Numbers as float32 if it represents every number of their type, else as float64.
+
+    Returns:
+        None if float64 cannot represent all of them, either.
+    """
+    single = np.can_cast(values.dtype, np.float32)
+    encoded: Features = values.astype(np.float32 if single else np.float64, copy=False)
+    # 2^63 in float64 is outside of int64, and is then different from every value.
+    with np.errstate(invalid="ignore"):
+        return encoded if np.array_equal(encoded.astype(values.dtype), values) else None
+
+
+def inexact(name: str) -> AuditInputError:
+    """The error for a column whose values float64 cannot tell apart."""
+    return AuditInputError(
+        f"features: numbers of {name} have more digits than float64 can represent; scale the "
+        "column, or exclude it if it is an id"
+    )
 
 
 def _columns_of(encoded: Features, spec: ColumnSpec | None) -> Columns:
@@ -142,7 +179,6 @@ def require_finite(table: NDArray[Any], spec: ColumnSpec | None) -> None:
         AuditInputError: There is such a value; the message has its position, not its value.
     """
     if table.dtype.kind != "f":
-        _require_exact(table, spec)
         return
     # Negated, so that NaN is invalid too.
     invalid = ~(np.abs(table.astype(np.float64)) <= LARGEST)
@@ -154,19 +190,6 @@ def require_finite(table: NDArray[Any], spec: ColumnSpec | None) -> None:
         f"first in {_column_name(spec, index)}, row {int(np.argmax(invalid[:, index])):,}; exclude "
         "those rows, or impute them as the model does"
     )
-
-
-def _require_exact(table: NDArray[Any], spec: ColumnSpec | None) -> None:
-    """Reject whole numbers that float32 cannot represent: the model would see other values."""
-    if table.dtype.kind == "b":
-        return
-    inexact = table.astype(np.float32).astype(np.float64) != table
-    if inexact.any():
-        name = _column_name(spec, int(np.argmax(inexact.any(0))))
-        raise AuditInputError(
-            f"features: whole numbers of {name} are too large for float32, the type that the model "
-            "is called with; scale the column, or exclude it if it is an id"
-        )
 
 
 def _column_name(spec: ColumnSpec | None, index: int) -> str:

@@ -33,7 +33,7 @@ class TableRows:
 
     Attributes:
         attribute: Name of the protected attribute.
-        features: Features as the model takes them, `[n, d]`.
+        features: Features in the order of the manifest, `[n, d]`; exact values of a file.
         groups: Name of each row's group, `[n]`.
         labels: 1 for the favourable label, 0 for the other, NaN if unknown, `[n]`.
         warnings: Number of excluded rows, and sampling.
@@ -79,6 +79,8 @@ def rows_of_window(
     table = window.sample(rows, strata, seed)
     table = table.filter(pc.is_valid(table[group_column(attribute)]))
     result = _read(table, manifest, attribute, names, favourable)
+    # The type of the log, which tells decimals from values with as many digits as float64 has.
+    result = replace(result, features=result.features.astype(np.float32))
     largest = pc.max(table["stratum_rows"]).as_py()
     if largest is None or largest <= rows:
         return result
@@ -178,7 +180,7 @@ def _read(
         # Negated, so that NaN counts as missing.
         incomplete |= ~(np.abs(values) <= LARGEST)
         columns.append(values)
-    features = np.where(incomplete[:, None], 0.0, np.column_stack(columns)).astype(np.float32)
+    features = np.where(incomplete[:, None], 0.0, np.column_stack(columns))
     invalid = ~incomplete & ~_fitting(features, manifest)
     chosen = ~incomplete & ~invalid & np.array([group is not None for group in groups], bool)
     labels = np.full(len(groups), np.nan)

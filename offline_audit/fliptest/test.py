@@ -130,17 +130,18 @@ def flip_test(
             f"{some(sample.groups, 9)}"
         )
     audited = _audited_model(model, table, threshold, favourable)
+    model_of_table = _ModelOfTable(audited, table)
     failures = audited.failures
     pairs = _pairs(sample, options)
     with reporting(progress, 1 + len(pairs) * pair_steps(options)) as reporter:
         reporter.doing("decisions of the model")
         rows = sample.drawn(options.labels, options.max_rows, options.seed)
         decisions = np.full(len(table.features), -1, np.int8)
-        decisions[rows] = audited.decide(table.features[rows], progress=reporter.rows)
+        decisions[rows] = model_of_table.decide(table.features[rows], progress=reporter.rows)
         failure_warnings = audited.failures.since(failures).warnings
         reporter.step()
         with SingleThread() as threads:
-            unlimited = threads.unlimited(audited)
+            unlimited = threads.unlimited(model_of_table)
             directions, error = _run_pairs(sample, pairs, decisions, unlimited, options, reporter)
     warnings = [
         *sample.warnings,
@@ -222,26 +223,38 @@ def _audited_model(
     threshold: float | None,
     favourable: Literal[0, 1],
 ) -> AuditedModel:
-    takes_arrays = isinstance(table.decode(table.features[:1]), np.ndarray)
     if isinstance(model, AuditedModel | Bundle):
         if threshold is not None or favourable != 1:
             raise AuditInputError(
                 "threshold, favourable: only for a function; a bundle or an AuditedModel has its "
                 "own"
             )
-        if table.columns.one_hot_groups and not takes_arrays:
+        if table.columns.one_hot_groups and not table.is_array:
             raise AuditInputError(
                 "features: a bundle or an AuditedModel takes encoded columns, not text; "
                 "encode them as the bundle's manifest lists, or pass a function"
             )
         return AuditedModel.of(model)
-    if takes_arrays:
+    if table.is_array:
         return AuditedModel.from_function(model, threshold=threshold, favourable=favourable)
 
-    def decoded(rows: NDArray[np.float32]) -> Any:
+    def decoded(rows: Features) -> Any:
         return model(table.decode(rows))
 
     return AuditedModel.from_function(decoded, threshold=threshold, favourable=favourable)
+
+
+class _ModelOfTable:
+    """A model that decides on encoded rows; one that takes arrays gets the type of the table."""
+
+    def __init__(self, model: AuditedModel, table: FeatureTable) -> None:
+        self._model, self._decode = model, table.decode if table.is_array else None
+
+    def decide(
+        self, features: Features, progress: Callable[[int, int], None] | None = None
+    ) -> NDArray[np.int8]:
+        rows = features if self._decode is None else self._decode(features)
+        return self._model.decide(rows, progress=progress)
 
 
 def _pairs(sample: Sample, options: Options) -> list[tuple[int, int, int | None]]:
@@ -293,7 +306,8 @@ def _decided_rows(
     sample: Sample, rows: NDArray[np.intp], decisions: NDArray[np.int8]
 ) -> DecidedRows:
     decided = rows[decisions[rows] >= 0]
-    return DecidedRows.of(sample.table.features[decided], decisions[decided] == 1)
+    table = sample.table
+    return DecidedRows.of(table.features[decided], decisions[decided] == 1, grid=table.grid)
 
 
 def _incomplete(direction: FlipDirection) -> FlipDirection:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,8 @@ from monitor.bundle.features import Feature, OneHotGroup
 
 __all__ = ["Columns", "Features", "Scaling", "Variable", "category_codes"]
 
-Features = NDArray[np.float32]
+# Maps take and return float32. Tests also hold exact values, in float64 where they need it.
+Features = NDArray[np.floating[Any]]
 Float = NDArray[np.float64]
 
 

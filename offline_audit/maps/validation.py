@@ -18,6 +18,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 
 from offline_audit.maps.columns import Columns, Scaling, Variable, category_codes
+from offline_audit.maps.grid import Grid, GridMap
 from offline_audit.maps.transport_map import (
     Cost,
     Features,
@@ -283,6 +284,7 @@ def fit_validated(
     columns: Columns,
     method: MapMethod,
     *,
+    grid: Grid,
     seed: int,
     progress: Progress,
 ) -> ValidatedMap:
@@ -292,17 +294,26 @@ def fit_validated(
         source: Rows of the source group, `[n, d]`.
         target: Rows of the target group, `[m, d]`.
         columns: Description of the columns.
-        method: Method that fits the map.
+        method: Method that fits the map, to features in float32.
+        grid: Values that counterparts may have; the map is validated with counterparts on it.
         seed: Seed of the random generator.
         progress: Called during long fits.
     """
+    rounded, rounded_target = (rows.astype(np.float32, copy=False) for rows in (source, target))
     source_fit, source_test = _halves(len(source), seed)
     target_fit, target_test = _halves(len(target), seed)
-    half = method.fit(source[source_fit], target[target_fit], columns, seed=seed, progress=progress)
-    validation = validate_map(
-        half, source[source_test], target[target_test], columns, method.cost, seed=seed
+    half = method.fit(
+        rounded[source_fit], rounded_target[target_fit], columns, seed=seed, progress=progress
     )
-    fitted = method.fit(source, target, columns, seed=seed) if method.quick else half
+    validation = validate_map(
+        GridMap(map=half, grid=grid),
+        source[source_test],
+        target[target_test],
+        columns,
+        method.cost,
+        seed=seed,
+    )
+    fitted = method.fit(rounded, rounded_target, columns, seed=seed) if method.quick else half
     return ValidatedMap(map=fitted, validation=validation)
 
 

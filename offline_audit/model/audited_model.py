@@ -43,6 +43,7 @@ class AuditedModel:
         name: Name in reports.
         cache: Earlier decisions; None to call the model every time.
         manifest: Description of the model's columns, by which data frames are ordered.
+        keeps_type: Whether rows keep the type in which they come; otherwise they become float32.
 
     Attributes:
         name: Name in reports.
@@ -56,8 +57,10 @@ class AuditedModel:
         name: str,
         cache: DecisionCache | None = None,
         manifest: BundleSpec | None = None,
+        keeps_type: bool = False,
     ) -> None:
         self._source, self._cache, self.name, self.manifest = source, cache, name, manifest
+        self._keeps_type = keeps_type
         self._calls, self._failures = BatchedCalls(source), Failures()
 
     @classmethod
@@ -85,10 +88,11 @@ class AuditedModel:
         identity: str = "",
         cache: Path | str | None = None,
     ) -> AuditedModel:
-        """A function from float32 rows `[n, d]` to decisions or scores, or a torch module.
+        """A function from rows `[n, d]` to decisions or scores, or a torch module.
 
         Args:
-            function: Returns `[n]` or `[n, 1]`: booleans, 0 and 1, or scores.
+            function: Returns `[n]` or `[n, 1]`: booleans, 0 and 1, or scores. It gets rows of the
+                type that they have; a module gets the type of its parameters.
             threshold: Lowest score of decision 1; required if the function returns scores.
             favourable: The favourable decision.
             batch_rows: Largest number of rows per call.
@@ -119,6 +123,7 @@ class AuditedModel:
             ),
             name=identity or f"function {getattr(function, '__name__', type(function).__name__)}",
             cache=None if cache is None else DecisionCache(key, cache),
+            keeps_type=True,
         )
 
     @classmethod
@@ -286,8 +291,12 @@ class AuditedModel:
             names = [feature.name for feature in self.manifest.features]
             features = features[ordered_columns(features, names)]
         try:
-            with np.errstate(over="ignore"):
-                rows = np.asarray(features, np.float32)
+            rows = np.asarray(features)
+            if rows.dtype.kind not in "biuf":
+                rows = rows.astype(np.float64)
+            if not self._keeps_type:
+                with np.errstate(over="ignore"):
+                    rows = rows.astype(np.float32, copy=False)
         except (TypeError, ValueError):
             raise AuditInputError("features: must be an array of numbers [n, d]") from None
         if rows.ndim != 2:

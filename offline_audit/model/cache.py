@@ -59,11 +59,17 @@ class DecisionCache:
             self._read(self.path)
 
     def digests(self, rows: Features) -> list[bytes]:
-        """One digest per row of `[n, d]`."""
-        data, width = rows.astype("<f4", copy=False).tobytes(), 4 * rows.shape[1]
+        """One digest per row of `[n, d]`; equal numbers of different types are different rows."""
+        kind = rows.dtype.newbyteorder("<")
+        data, width = rows.astype(kind, copy=False).tobytes(), kind.itemsize * rows.shape[1]
+        # Rows of float32, such as those of bundles, have no prefix in files of earlier versions.
+        prefix = b"" if kind == np.dtype("<f4") else kind.str.encode()
         if not width:
-            return [self._digest(b"")] * len(rows)
-        return [self._digest(data[start : start + width]) for start in range(0, len(data), width)]
+            return [self._digest(prefix)] * len(rows)
+        return [
+            self._digest(prefix + data[start : start + width])
+            for start in range(0, len(data), width)
+        ]
 
     def codes(self, digests: Sequence[bytes]) -> Codes:
         """Codes of rows; `Undecided.PENDING` if a row is not in the cache."""

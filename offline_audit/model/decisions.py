@@ -29,7 +29,8 @@ __all__ = [
     "check_favourable",
 ]
 
-Features = NDArray[np.float32]
+# Float32 for bundles and endpoints; for functions, numbers of the type in which they come.
+Features = NDArray[Any]
 # 1 for the favourable decision, 0 for the unfavourable one, or a value of `Undecided`.
 Codes = NDArray[np.int8]
 Output = Literal["logit", "probability", "two_logits", "two_probabilities"]

@@ -26,7 +26,7 @@ class FunctionModel:
     """A function from rows to decisions or scores.
 
     Args:
-        function: Function of float32 rows `[n, d]`. It may modify its argument.
+        function: Function of rows `[n, d]`. It may modify its argument.
         rule: Rule that turns its outputs into decisions.
         batch_rows: Largest number of rows per call.
         width: Number of columns that it accepts; None if that is not known.
@@ -100,10 +100,9 @@ def _module_function(module: nn.Module) -> Callable[[Features], NDArray[Any]]:
         raise AuditInputError("the module is in training mode; call .eval() first")
 
     def scores(rows: Features) -> NDArray[Any]:
-        tensor = torch.from_numpy(rows)
-        like = next((p for p in module.parameters() if p.is_floating_point()), tensor)
+        like = next((p for p in module.parameters() if p.is_floating_point()), torch.zeros(0))
         with torch.inference_mode():
-            output = module(tensor.to(like))
+            output = module(torch.from_numpy(rows).to(like))
             if output.dtype == torch.bfloat16:
                 # NumPy has no bfloat16.
                 output = output.float()

@@ -195,7 +195,7 @@ def test_rows_on_which_the_model_fails_are_excluded_and_counted():
 
 def test_rows_whose_counterparts_get_no_decision_are_excluded_and_counted():
     """The model fails on rows that occur only as counterparts: on some of them, or on all."""
-    known = {row.tobytes() for row in X[TWO].astype(np.float32)}
+    known = {row.tobytes() for row in X[TWO]}
 
     def refuses_counterparts(rows, share):
         unseen = [row.tobytes() not in known and row[0] % 1 < share for row in rows]

@@ -214,7 +214,7 @@ def test_rows_are_transported_within_labels(criterion, labels):
         members = (direction.source == GROUP) & (direction.label == LABELS)
         others = (direction.target == GROUP) & (direction.label == LABELS)
         assert direction.rows == (members.sum(), others.sum())
-        assert np.array_equal(direction.flipset.features, X[members].astype(np.float32))
+        assert np.array_equal(direction.flipset.features, X[members])
         assert f"label {direction.label}" in direction.name
     assert result.direction("b", "a", labels[-1]).label == labels[-1]
 
