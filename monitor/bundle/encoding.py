@@ -6,6 +6,7 @@ the declared list. Missing numbers are NaN; `MISSING` and `NOT_LISTED` are codes
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -19,10 +20,19 @@ from monitor.tensors import category_text
 if TYPE_CHECKING:
     from monitor.bundle.manifest import BundleSpec
 
-__all__ = ["MISSING", "NOT_LISTED", "Encoding", "EncodingError", "apply_steps"]
+__all__ = [
+    "MISSING",
+    "NOT_LISTED",
+    "Encoding",
+    "EncodingError",
+    "apply_steps",
+    "number_before",
+]
 
 # Codes of categories; also indices from the end of a category's table.
 MISSING, NOT_LISTED = -1, -2
+# Larger logs are those of no float64.
+_LARGEST_LOG = 709.0
 
 Raw = NDArray[np.float64]
 
@@ -138,6 +148,32 @@ def apply_steps(values: Raw, steps: Sequence[Step]) -> Raw:
     for step in steps:
         values = _operation([step])(values)
     return values
+
+
+def number_before(value: float, steps: Sequence[Step]) -> float | None:
+    """The number that some steps turn into a value; None if they reverse the order of numbers."""
+    before = value
+    for step in reversed(steps):
+        ((name, operand),) = step.operation.items()
+        match operand:
+            case "log":
+                before = float(np.exp(min(before, _LARGEST_LOG)))
+            case "log1p":
+                before = float(np.expm1(min(before, _LARGEST_LOG)))
+            case float() | int():
+                if name in ("multiply", "divide") and operand <= 0:
+                    return None
+                inverse = {
+                    "add": before - operand,
+                    "subtract": before + operand,
+                    "multiply": before / operand if operand else math.nan,
+                    "divide": before * operand,
+                }
+                before = inverse[name]
+            case _:
+                # Within the limits of `clip`, numbers do not change.
+                pass
+    return before
 
 
 def _operation(parallel: Sequence[Step]) -> Callable[[Raw], Raw]:
