@@ -23,6 +23,7 @@ __all__ = [
     "Exchange",
     "PermutationOptions",
     "PermutationResult",
+    "by_origin",
     "chunks",
     "draw_counts",
     "draw_subsets",
@@ -229,8 +230,8 @@ def permuted_sums(
 ) -> Iterator[Float]:
     """Sums of `terms` over the units of the group in random permutations, in chunks.
 
-    Units that came from the group and units that came from the other group are summed separately,
-    so that one of them can be shifted: `[d, 2, p]`.
+    Types that only the group has and all other types are summed separately, `[d, 2, p]`, so that
+    the units that came from the group can be shifted; see `by_origin`.
 
     Args:
         terms: Terms of each type, `[k, p]`; the second and third are b and a.
@@ -240,7 +241,6 @@ def permuted_sums(
         options: Number of permutations, seed, bins.
     """
     rng = np.random.default_rng(options.seed)
-    terms, strata, group, other = _by_origin(terms, strata, group, other)
     types, units = group + other, int((group + other).sum())
     bins = options.bins_for(units) if len(types) * _TYPE_COST > units else 0
     if bins:
@@ -267,7 +267,7 @@ def permuted_sums(
         yield sums.reshape(part, 2, p)
 
 
-def _by_origin(terms: Float, strata: Int, group: Int, other: Int) -> tuple[Float, Int, Int, Int]:
+def by_origin(terms: Float, strata: Int, group: Int, other: Int) -> tuple[Float, Int, Int, Int]:
     """Types of which every unit came from the same group; types of both groups become two."""
     none = np.zeros_like(group)
     group, other = (np.stack(p, axis=1).ravel() for p in ((group, none), (none, other)))

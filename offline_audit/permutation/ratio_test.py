@@ -15,6 +15,7 @@ from offline_audit.permutation.permutations import (
     Alternative,
     PermutationOptions,
     PermutationResult,
+    by_origin,
     p_value_from_resamples,
     permuted_sums,
 )
@@ -251,9 +252,10 @@ class _RatioTest:
 
     def permuted_sums(self, strata: Int, options: PermutationOptions) -> _PermutedSums:
         """Sums of random permutations."""
-        parts = permuted_sums(self.terms, strata, self.group, self.other, options)
-        by_origin = np.concatenate(list(parts))
-        return _PermutedSums(self, by_origin)
+        units = (self.terms, strata, self.group, self.other)
+        if not self.rates:
+            units = by_origin(*units)
+        return _PermutedSums(self, np.concatenate(list(permuted_sums(*units, options))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,12 +264,12 @@ class _PermutedSums:
 
     Attributes:
         test: The test.
-        by_origin: Sums over the units that came from the group, and over the others,
-            `[n_resamples, 2, 10]`.
+        sums: Sums over the units that came from the group, and over the others,
+            `[n_resamples, 2, 10]`; for rates their total only is defined.
     """
 
     test: _RatioTest
-    by_origin: Float
+    sums: Float
 
     def result(
         self, shift: float, alternative: Alternative, *, centred: bool = True
@@ -276,7 +278,7 @@ class _PermutedSums:
         test = self.test
         group = _shifted(test.group_sums, shift)
         total = group + (test.total - test.group_sums)
-        permuted = _shifted(self.by_origin[:, 0], shift) + self.by_origin[:, 1]
+        permuted = _shifted(self.sums[:, 0], shift) + self.sums[:, 1]
         return p_value_from_resamples(
             float(test.statistic(group[None, :], total)[0]),
             test.statistic(permuted, total),

@@ -222,10 +222,11 @@ def _excluded(
 ) -> tuple[str, ...]:
     """Warnings about predictions and groups that are not in the ratios."""
     name = crossed_name(crossing)
+    what = "selection" if table.median is None else "scoring"
     unknown = [r.rows for r in table.table if r.group is None]
     warnings = [
         f"{count(rows, 'prediction')} with an unknown group of {name} {are(rows)} not included in "
-        "the ratios."
+        f"the ratios of {what} rates."
         for rows in unknown
     ]
     if table.undecided:

@@ -58,8 +58,8 @@ def test_unknown_groups_and_missing_scores_are_counted(window, known):
     scored = [row for row in known.rows if row["score"] is not None]
     unknown = sum(row["group_sex"] is None for row in scored)
     assert unknown
-    text = f"{unknown:,} predictions with an unknown group of sex are not included in the ratios."
-    assert text in finding.warnings
+    text = f"{unknown:,} predictions with an unknown group of sex are not included in the ratios of"
+    assert f"{text} scoring rates." in finding.warnings
     missing = len(known.rows) - len(scored)
     assert any(f"{missing:,} prediction" in w for w in finding.warnings) == bool(missing)
 
