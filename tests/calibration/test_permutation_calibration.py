@@ -118,10 +118,10 @@ def test_intervals_of_impact_ratios_allow_for_the_choice_of_the_best_group(rates
         (best,) = (row for row in table if row.best)
         others = [(row, true) for row, true in zip(table, truth, strict=True) if not row.best]
         for row, true in others:
-            low, high = row.impact_interval
+            low, high = row.impact_interval  # type: ignore[misc]
             covered.append(low <= true + 1e-9 and true - 1e-9 <= high)
             pair = (row.selected, row.rows, best.selected, best.rows, 0.95)
-            low, high = rate_ratio_interval(*pair)
+            low, high = rate_ratio_interval(*pair)  # type: ignore[misc]
             naive.append(low <= true <= high)
         marked += any(row.impact == "below" for row, true in others if true >= FOUR_FIFTHS)
     # Ratios of one table are dependent, so the number of tables counts.

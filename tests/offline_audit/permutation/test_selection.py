@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -118,7 +119,7 @@ def test_a_group_that_is_never_selected_has_an_interval():
     assert table.of("a").impact == "below"
 
 
-SCORING = {
+SCORING: dict[str, Any] = {
     "groups": {
         "sex": ["f", "f", "f", "f", "m", "m", "m", "m", "m", None],
         "race": ["A", "A", "B", "B", "A", "A", "B", "B", "B", "B"],
@@ -133,7 +134,8 @@ def test_the_scoring_table_counts_scores_above_the_median():
     assert table.median == 4.5
     assert table.undecided == 2
     women, men, unknown = (table.of(name, "sex") for name in ("f", "m", None))
-    assert (women.rows, women.selected, women.rate) == (3, 1, pytest.approx(1 / 3))
+    assert (women.rows, women.selected) == (3, 1)
+    assert women.rate == pytest.approx(1 / 3)
     assert (men.rows, men.selected, men.rate) == (4, 3, 0.75)
     assert (unknown.rows, unknown.selected) == (1, 0)
     assert women.impact_ratio == pytest.approx((1 / 3) / 0.75)
