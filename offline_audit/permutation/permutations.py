@@ -54,6 +54,8 @@ _HYPERGEOMETRIC_LIMIT = 1_000_000_000
 _SHUFFLE_LIMIT = 20_000
 # Drawing the count of one type costs about as much as shuffling this many units.
 _TYPE_COST = 20
+# Types per bin above which the types of large data are merged into bins.
+_MOST_TYPES = 4
 # Statistics that are this close, relative to their size, are ties that were rounded differently.
 _TIE_TOLERANCE = 1e-9
 
@@ -242,8 +244,8 @@ def permuted_sums(
     """
     rng = np.random.default_rng(options.seed)
     types, units = group + other, int((group + other).sum())
-    bins = options.bins_for(units) if len(types) * _TYPE_COST > units else 0
-    if bins:
+    bins = options.bins_for(units)
+    if bins and (len(types) * _TYPE_COST > units or len(types) > _MOST_TYPES * bins):
         terms, strata, group, other = _binned(terms, strata, group, other, bins)
         types = group + other
     p = terms.shape[1]

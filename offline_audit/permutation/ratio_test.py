@@ -36,6 +36,8 @@ Float = NDArray[np.float64]
 # Half of Hall's skewness correction: without it skewed scores reject too often, all of it makes
 # two-valued scores reject too rarely (docs/decisions/0009).
 _SKEW_SHARE = 0.5
+# Columns of `powers` that differ if every b is 1, and which of these equals each of the columns.
+_DISTINCT, _ALL_POWERS = [0, 1, 2, 5, 9], [0, 1, 2, 1, 2, 3, 1, 2, 3, 4]
 # A variance below this, relative to the scale of the values, is rounding error.
 _ROUNDING = 1e-24
 # Statistics that are this close, relative to their size, are ties that were rounded differently.
@@ -252,10 +254,12 @@ class _RatioTest:
 
     def permuted_sums(self, strata: Int, options: PermutationOptions) -> _PermutedSums:
         """Sums of random permutations."""
-        units = (self.terms, strata, self.group, self.other)
+        single = bool(np.all(self.values[:, 1] == 1))
+        units = (self.terms[:, _DISTINCT] if single else self.terms, strata, self.group, self.other)
         if not self.rates:
             units = by_origin(*units)
-        return _PermutedSums(self, np.concatenate(list(permuted_sums(*units, options))))
+        sums = np.concatenate(list(permuted_sums(*units, options)))
+        return _PermutedSums(self, np.asfortranarray(sums[..., _ALL_POWERS] if single else sums))
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +304,8 @@ def _shifted(sums: Float, shift: float) -> Float:
         aab - 2 * shift * abb + shift**2 * bbb,
         aaa - 3 * shift * aab + 3 * shift**2 * abb - shift**3 * bbb,
     )
-    return np.stack([n, b, *moved], axis=-1)
+    # One contiguous array per power, which is faster than one per permutation.
+    return np.moveaxis(np.stack([n, b, *moved]), 0, -1)
 
 
 def hypergeometric_probabilities(hits: int, misses: int, size: int) -> tuple[int, Float]:
