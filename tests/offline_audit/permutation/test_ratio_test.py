@@ -203,7 +203,7 @@ def test_differences_inside_the_interval_are_not_rejected_and_those_outside_are(
             seed=2,
         )[0]
 
-    low, high = tested(0.0).interval  # type: ignore[misc]
+    low, high = tested(0.0).interval
     # Monte Carlo error: a shift changes the order of the scores, and so the permutations.
     margin = 0.05 * (high - low)
     inside = [tested(d).rejected for d in (low + margin, (low + high) / 2, high - margin)]
