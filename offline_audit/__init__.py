@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from offline_audit.permutation import TableCounts as TableCounts
     from offline_audit.permutation import correlation_test as correlation_test
     from offline_audit.permutation import permutation_test as permutation_test
+    from offline_audit.permutation import scoring_table as scoring_table
     from offline_audit.permutation import selection_table as selection_table
     from offline_audit.projection import BoundaryDistances as BoundaryDistances
     from offline_audit.projection import ProjectionResult as ProjectionResult
@@ -45,7 +46,7 @@ _MODULES = {
     "offline_audit.model.audited_model": ("AuditedModel",),
     "offline_audit.permutation": (
         *("METRICS", "GroupRows", "ScoreCounts", "SelectionTable", "TableCounts"),
-        *("correlation_test", "permutation_test", "selection_table"),
+        *("correlation_test", "permutation_test", "scoring_table", "selection_table"),
     ),
     "offline_audit.projection": (
         *("BoundaryDistances", "ProjectionResult", "discrete_distances", "kernel_distances"),

@@ -48,7 +48,7 @@ class Finding:
     """The answer to one question about one window. Evidence is aggregates only, never rows.
 
     Attributes:
-        audit: Name of the audit: `permutation`, `projection`, `fliptest`.
+        audit: Name of the audit: `permutation`, `selection`, `projection`, `fliptest`.
         question: Question in words.
         attributes: Protected attributes; several if they are crossed or tested jointly.
         groups: Groups that are compared; the effect is the first minus the second.

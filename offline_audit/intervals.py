@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from scipy import stats
 
@@ -10,6 +11,7 @@ __all__ = [
     "Interval",
     "auc_interval",
     "combined",
+    "inverted_interval",
     "quantile",
     "rate_ratio_interval",
     "skewed_t_interval",
@@ -17,6 +19,9 @@ __all__ = [
 ]
 
 Interval = tuple[float, float]
+
+# Accuracy of the ends of an inverted test, in standard errors.
+_ACCURACY = 0.002
 
 
 def quantile(confidence: float) -> float:
@@ -108,6 +113,52 @@ def skewed_t_interval(
     t = float(stats.t.ppf((1 + confidence) / 2, freedom))
     s = math.sqrt(variance)
     return difference - s * _hall_inverse(t, skewness), difference - s * _hall_inverse(-t, skewness)
+
+
+def inverted_interval(
+    p_value: Callable[[float], float], estimate: float, error: float, confidence: float
+) -> Interval | None:
+    """The effects that a test does not reject, so that interval and p-value agree.
+
+    The interval contains 0 if and only if the p-value of the effect 0 is above 1 − confidence.
+
+    Args:
+        p_value: Two-sided p-value of the hypothesis that the effect is a given number.
+        estimate: Estimate of the effect.
+        error: Standard error of the estimate.
+        confidence: Confidence level.
+
+    Returns:
+        The interval; None if the test rejects the estimate, or rejects no effect at all.
+    """
+    # 1 − 0.9 is less than 0.1.
+    alpha = round(1 - confidence, 12)
+    if p_value(estimate) <= alpha:
+        return None
+    low, high = (_last_accepted(p_value, estimate, step, alpha) for step in (-error, error))
+    return None if low is None or high is None else (low, high)
+
+
+def _last_accepted(
+    p_value: Callable[[float], float], estimate: float, step: float, alpha: float
+) -> float | None:
+    """The end of an interval in the direction of a step; None if there is none."""
+    inside, outside = estimate, None
+    if estimate * step < 0:
+        # 0 lies in this direction. It is tried first, so that the end is on the right side of it.
+        inside, outside = (0.0, None) if p_value(0.0) > alpha else (estimate, 0.0)
+    distance = 2 * step
+    while outside is None:
+        if p_value(inside + distance) <= alpha:
+            outside = inside + distance
+        elif abs(distance) > 1e6 * abs(step):
+            return None
+        else:
+            inside, distance = inside + distance, 2 * distance
+    while abs(outside - inside) > _ACCURACY * abs(step):
+        middle = (inside + outside) / 2
+        inside, outside = (middle, outside) if p_value(middle) > alpha else (inside, middle)
+    return inside
 
 
 def _hall_inverse(value: float, g: float) -> float:

@@ -28,6 +28,7 @@ __all__ = ["AUDITS", "audit_window"]
 # Modules with an adapter `findings`, by name of the audit; imported when the audit runs.
 AUDITS: Mapping[str, str] = {
     "permutation": "offline_audit.permutation.window",
+    "selection": "offline_audit.permutation.selection_window",
     "projection": "offline_audit.projection.window",
     "fliptest": "offline_audit.fliptest.window",
 }
@@ -53,9 +54,9 @@ def audit_window(
     Args:
         window: Window with outcomes; without them no group is known. FlipTest also takes a Parquet
             or CSV file, or a table, with the features and a column for each protected attribute.
-        audits: Name of an audit (`permutation`, `projection`, `fliptest`), a sequence of names, or
-            options by name: `{"permutation": {"metrics": ["tpr"]}, "projection": {}}`. See the
-            function `findings` of each audit's `window` module for its options.
+        audits: Name of an audit (`permutation`, `selection`, `projection`, `fliptest`), a sequence
+            of names, or options by name: `{"permutation": {"metrics": ["tpr"]}, "projection": {}}`.
+            See the function `findings` of each audit's `window` module for its options.
         by: Protected attributes; a tuple means the crossing of its attributes. None: every
             attribute by itself.
         model: Bundle, its path, or an `AuditedModel`; required by FlipTest.

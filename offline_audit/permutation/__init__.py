@@ -7,9 +7,10 @@ test ─► rows or counts (sources) ─► compare_ratio, auc_test, custom ─�
 from offline_audit.permutation.correlation import correlation_test
 from offline_audit.permutation.counts import ScoreCounts, TableCounts
 from offline_audit.permutation.estimates import GroupEstimate
+from offline_audit.permutation.impact import SelectionRow
 from offline_audit.permutation.metrics import METRICS, GroupRows
 from offline_audit.permutation.result import Comparison, Comparisons
-from offline_audit.permutation.selection import SelectionRow, SelectionTable, selection_table
+from offline_audit.permutation.selection import SelectionTable, scoring_table, selection_table
 from offline_audit.permutation.test import permutation_test
 
 __all__ = [
@@ -24,5 +25,6 @@ __all__ = [
     "TableCounts",
     "correlation_test",
     "permutation_test",
+    "scoring_table",
     "selection_table",
 ]

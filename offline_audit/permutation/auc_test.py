@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from offline_audit.intervals import auc_interval, combined
-from offline_audit.permutation.estimates import ComparisonEstimate, GroupEstimate
+from offline_audit.intervals import auc_interval, combined, inverted_interval
+from offline_audit.permutation.estimates import INVERTED, ComparisonEstimate, GroupEstimate
 from offline_audit.permutation.permutations import (
     Exchange,
     PermutationOptions,
@@ -84,16 +85,20 @@ def compare_auc(
             f"expected to be misranked; at least {SMALLEST_MISRANKED} are needed"
         )
     else:
-        test = auc_test(ranked, exchange, options)
+        test = auc_test(ranked, exchange, options, confidence_level)
         if test.p_value is None:
             reason, test = (
                 "no variation within the groups, so the AUCs have no standard error",
                 None,
             )
+    interval = combined(aucs[0], ends[0], aucs[1], ends[1])
+    method = "DeLong on the logit scale, combined by Newcombe's method"
+    if test is not None and test.interval is not None:
+        interval, method = test.interval, INVERTED
     return ComparisonEstimate(
         groups=groups,
-        interval=combined(aucs[0], ends[0], aucs[1], ends[1]),
-        method="DeLong on the logit scale, combined by Newcombe's method",
+        interval=interval,
+        method=method,
         error=math.sqrt(sum(variances)) or None,
         smallest_count=misranked,
         required_count=SMALLEST_MISRANKED,
@@ -115,7 +120,10 @@ def _group_estimate(name: str, ranked: RankedGroups, index: int) -> GroupEstimat
 
 
 def auc_test(
-    ranked: RankedGroups, exchange: Exchange, options: PermutationOptions
+    ranked: RankedGroups,
+    exchange: Exchange,
+    options: PermutationOptions,
+    confidence_level: float = 0.95,
 ) -> PermutationResult:
     """Is the AUC the same in both groups?
 
@@ -123,8 +131,12 @@ def auc_test(
     skewness correction. Positives are permuted with positives and negatives with negatives, so that
     each group keeps its share of positives, on which the variance of an AUC depends; with
     `exchange="all"`, every row is permuted with every other.
+
+    The interval has the differences d for which (difference − d) is not extreme in the same null
+    distribution, so it agrees with the p-value.
     """
-    observed = float(_statistic(_moments(ranked, 0), _moments(ranked, 1), options))
+    group, other = _moments(ranked, 0), _moments(ranked, 1)
+    observed = float(_statistic(group, other, options))
     if not np.isfinite(observed):
         return PermutationResult(statistic=None, p_value=None, n_resamples=0, degenerate=0)
     if ranked.units is not None:
@@ -135,7 +147,22 @@ def auc_test(
         few_levels = used.counts.shape[2] * _LEVEL_COST <= used.rows
         permuted = _permuted_by_level if few_levels else _permuted_by_row
         null_distribution = permuted(used, exchange, options)
-    return p_value_from_resamples(observed, null_distribution, options.alternative)
+    result = p_value_from_resamples(observed, null_distribution, options.alternative)
+
+    def p_value(difference: float) -> float:
+        shifted = dataclasses.replace(group, estimate=group.estimate - difference)
+        statistic = float(_statistic(shifted, other, options))
+        return p_value_from_resamples(statistic, null_distribution, "two-sided").p_value or 0.0
+
+    interval = inverted_interval(
+        p_value,
+        float(group.estimate - other.estimate),
+        math.sqrt(float(group.variance + other.variance)),
+        confidence_level,
+    )
+    if interval is not None:
+        interval = max(interval[0], -1.0), min(interval[1], 1.0)
+    return dataclasses.replace(result, interval=interval)
 
 
 def _moments(ranked: RankedGroups, group: int) -> Moments:

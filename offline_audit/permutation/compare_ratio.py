@@ -18,6 +18,7 @@ from offline_audit.intervals import (
     wilson,
 )
 from offline_audit.permutation.estimates import (
+    INVERTED,
     SMALLEST_UNITS,
     ComparisonEstimate,
     GroupEstimate,
@@ -45,9 +46,12 @@ SMALLEST_RATE_COUNT = 2
 SMALLEST_EFFECTIVE_UNITS = 20
 # Expected rows with label 1, and with label 0, that either group needs for a calibration gap.
 SMALLEST_LABELS = 8
-# Expected rare values that either group needs for a mean: with 3 expected, one group in twenty has
-# none.
-SMALLEST_RARE_VALUES = 3
+# Expected rare values that either group needs for a mean, where the groups differ in shape.
+SMALLEST_RARE_VALUES = 5
+# Upper 5% quantile of Kolmogorov's distribution.
+_KOLMOGOROV = 1.358
+# Quantiles at which two distributions are aligned before they are compared.
+_ALIGNED = (0.1, 0.25, 0.5, 0.75)
 # A standard deviation of a score below this is rounding error.
 _NO_SPREAD = 1e-12
 
@@ -97,21 +101,30 @@ def compare_ratio(
     reason, test = None, None
     if spread <= _NO_SPREAD:
         reason = "no variation: all counted rows have the same value"
-        interval = None if not rates else interval
     else:
         requirements = _requirements(
             tally.values, pair, (first, second), smallest, positives, rates=rates
         )
-        for requirement in requirements:
-            if requirement.count < requirement.required:
-                smallest, required = requirement.count, requirement.required
-                reason = requirement.reason
-                break
+        unmet = next((r for r in requirements if r.count < r.required), None)
+        if unmet is not None:
+            smallest, required, reason = unmet.count, unmet.required, unmet.reason
     if reason is None:
-        test = ratio_test(tally.values, tally.strata, *pair, rates=rates, options=options)
+        test = ratio_test(
+            tally.values,
+            tally.strata,
+            *pair,
+            rates=rates,
+            confidence_level=confidence_level,
+            options=options,
+        )
         if test.p_value is None:
             reason = "no variation within the groups, so the difference has no standard error"
             test = None
+    if not rates and test is None:
+        # Without the rows that a test needs, no interval of a mean has its coverage.
+        interval, method = None, "none"
+    elif test is not None and test.interval is not None:
+        interval, method = test.interval, INVERTED
     return ComparisonEstimate(
         groups=(first, second),
         interval=interval,
@@ -173,11 +186,11 @@ def _requirements(
         effective = min(_effective_units(values, counts) for counts in pair)
         description = f"the effective number of units in a group is {effective:.1f}"
         yield _Requirement(effective, SMALLEST_EFFECTIVE_UNITS, description)
-    if not rates:
+    if not rates and _different_shapes(values, pair):
         rare = _expected_rare_values(values, pair)
         description = (
-            "the values are so skewed that the smaller group is expected to have "
-            f"{rare:.1f} of the rare values that determine its mean"
+            "heavy tails: the groups differ in shape, and the values are so skewed that a group is "
+            f"expected to have {rare:.1f} of the rare values that determine its mean"
         )
         yield _Requirement(rare, SMALLEST_RARE_VALUES, description)
     if positives is not None:
@@ -197,13 +210,13 @@ def _effective_units(values: Float, counts: Int) -> float:
 
 
 def _expected_rare_values(values: Float, pair: tuple[Int, Int]) -> float:
-    """Units of the smaller group over the squared skewness of both groups' values.
+    """Units over the squared skewness, of the smaller group and of each group by itself.
 
     For a rare value with probability p it is about n p. Values are centred and scaled within their
-    group, since variances may differ. The skewness is that of both groups, since a small group that
-    happens to have no rare value is not skewed.
+    group, since variances may differ. The smaller group gets the skewness of both groups, since a
+    small group that happens to have no rare value is not skewed.
     """
-    cubes, units = 0.0, []
+    cubes, units, own = 0.0, [], []
     for counts in pair:
         a, b = counts @ values
         residuals = values[:, 0] - a / b * values[:, 1]
@@ -211,9 +224,39 @@ def _expected_rare_values(values: Float, pair: tuple[Int, Int]) -> float:
         n = float(used.sum())
         spread = float(np.sqrt(used @ residuals**2 / n))
         units.append(n)
-        cubes += float(used @ (residuals / spread) ** 3) if spread > _NO_SPREAD else 0.0
+        cube = float(used @ (residuals / spread) ** 3) if spread > _NO_SPREAD else 0.0
+        own.append(n / max((cube / n) ** 2, 1.0))
+        cubes += cube
     skewness = cubes / sum(units)
-    return min(min(units), min(units) / skewness**2) if skewness else min(units)
+    return min(min(units) / max(skewness**2, 1.0), *own)
+
+
+def _different_shapes(values: Float, pair: tuple[Int, Int]) -> bool:
+    """Whether the groups differ by more than a shift: Kolmogorov and Smirnov's test at 5%.
+
+    If they differ by a shift only, the permutation test of means is exact for any tails. The groups
+    are aligned at the quantile that brings them closest; few large values do not move it.
+    """
+    sorted_values, weights, shares = [], [], []
+    for counts in pair:
+        used = (counts > 0) & (values[:, 1] > 0)
+        means = values[used, 0] / values[used, 1]
+        order = np.argsort(means, kind="stable")
+        sorted_values.append(means[order])
+        weights.append(counts[used][order].astype(np.float64))
+        shares.append(np.cumsum(weights[-1]) / weights[-1].sum())
+    n, m = (float(w.sum()) for w in weights)
+    steps = np.concatenate([weights[0] / n, -weights[1] / m])
+    distances = []
+    for quantile_level in _ALIGNED:
+        aligned = [
+            part - part[np.searchsorted(share, quantile_level)]
+            for part, share in zip(sorted_values, shares, strict=True)
+        ]
+        # Rounded, so that values which are equal up to the shift stay equal.
+        _, level = np.unique(np.round(np.concatenate(aligned), 9), return_inverse=True)
+        distances.append(np.abs(np.cumsum(np.bincount(level, weights=steps))).max())
+    return bool(min(distances) * math.sqrt(n * m / (n + m)) > _KOLMOGOROV)
 
 
 def _expected_labels(

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offline_audit.errors import AuditInputError
-from offline_audit.intervals import quantile
+from offline_audit.intervals import inverted_interval
 from offline_audit.permutation.estimates import (
+    INVERTED,
     SMALLEST_UNITS,
     ComparisonEstimate,
     GroupEstimate,
@@ -71,16 +72,26 @@ def compare_custom(
             reason, error = f"{metric.name} does not vary between bootstrap samples", None
     if error is not None and one.estimate is not None and two.estimate is not None:
         difference = one.estimate - two.estimate
-        half = quantile(confidence_level) * error
-        interval = (difference - half, difference + half)
         permuted = run.permuted_differences(units, rng, options)
         scale = float(np.nanstd(permuted)) if options.studentized else 1.0
-        observed = difference / error if options.studentized else difference
-        test = p_value_from_resamples(observed, permuted / (scale or 1.0), options.alternative)
+        null_distribution = permuted / (scale or 1.0)
+        unit = error if options.studentized else 1.0
+        test = p_value_from_resamples(difference / unit, null_distribution, options.alternative)
+        interval = inverted_interval(
+            lambda effect: (
+                p_value_from_resamples(
+                    (difference - effect) / unit, null_distribution, "two-sided"
+                ).p_value
+                or 0.0
+            ),
+            difference,
+            error,
+            confidence_level,
+        )
     return ComparisonEstimate(
         groups=(one, two),
         interval=interval,
-        method=f"normal with the standard error of {_BOOTSTRAP_SAMPLES} bootstrap samples",
+        method=f"{INVERTED}; standard error of {_BOOTSTRAP_SAMPLES} bootstrap samples",
         error=error,
         smallest_count=smallest,
         required_count=SMALLEST_UNITS,

@@ -9,8 +9,10 @@ from typing import Self
 from offline_audit.intervals import Interval, quantile
 from offline_audit.permutation.permutations import PermutationResult
 
-__all__ = ["SMALLEST_UNITS", "ComparisonEstimate", "GroupEstimate", "detectable_effect"]
+__all__ = ["INVERTED", "SMALLEST_UNITS", "ComparisonEstimate", "GroupEstimate", "detectable_effect"]
 
+# Method of an interval that contains 0 if and only if the test does not reject.
+INVERTED = "all differences that the test does not reject"
 # Units that either group needs for a mean, a correlation or a function.
 SMALLEST_UNITS = 30
 # z at 80%, the power behind the smallest detectable effect, to six decimals.

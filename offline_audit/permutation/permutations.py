@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offline_audit.errors import AuditInputError
+from offline_audit.intervals import Interval
 from offline_audit.validation import (
     is_whole,
     require_alpha,
@@ -22,6 +23,7 @@ __all__ = [
     "Exchange",
     "PermutationOptions",
     "PermutationResult",
+    "by_origin",
     "chunks",
     "draw_counts",
     "draw_subsets",
@@ -52,6 +54,8 @@ _HYPERGEOMETRIC_LIMIT = 1_000_000_000
 _SHUFFLE_LIMIT = 20_000
 # Drawing the count of one type costs about as much as shuffling this many units.
 _TYPE_COST = 20
+# Types per bin above which the types of large data are merged into bins.
+_MOST_TYPES = 4
 # Statistics that are this close, relative to their size, are ties that were rounded differently.
 _TIE_TOLERANCE = 1e-9
 
@@ -92,12 +96,14 @@ class PermutationResult:
         p_value: None where the statistic is undefined.
         n_resamples: Number of random permutations; None if all were enumerated.
         degenerate: Permutations without a statistic, counted as at least as extreme.
+        interval: Effects that the test does not reject; None if it was not inverted.
     """
 
     statistic: float | None
     p_value: float | None
     n_resamples: int | None
     degenerate: int
+    interval: Interval | None = None
 
 
 def require_options(
@@ -224,10 +230,13 @@ def _draw_large_subset(rng: np.random.Generator, n: int, size: int) -> Bool:
 def permuted_sums(
     terms: Float, strata: Int, group: Int, other: Int, options: PermutationOptions
 ) -> Iterator[Float]:
-    """Sums of `terms` over the units of the group in random permutations, `[d, p]`, in chunks.
+    """Sums of `terms` over the units of the group in random permutations, in chunks.
+
+    Types that only the group has and all other types are summed separately, `[d, 2, p]`, so that
+    the units that came from the group can be shifted; see `by_origin`.
 
     Args:
-        terms: Terms of each type, `[k, p]`.
+        terms: Terms of each type, `[k, p]`; the second and third are b and a.
         strata: Stratum of each type, `[k]`; units are permuted within strata.
         group: Units of each type in the group, `[k]`.
         other: Units of each type in the other group, `[k]`.
@@ -235,26 +244,38 @@ def permuted_sums(
     """
     rng = np.random.default_rng(options.seed)
     types, units = group + other, int((group + other).sum())
-    bins = options.bins_for(units) if len(types) * _TYPE_COST > units else 0
-    if bins:
+    bins = options.bins_for(units)
+    if bins and (len(types) * _TYPE_COST > units or len(types) > _MOST_TYPES * bins):
         terms, strata, group, other = _binned(terms, strata, group, other, bins)
         types = group + other
+    p = terms.shape[1]
+    own = (other == 0)[:, None]
+    terms = np.concatenate([terms * own, terms * ~own], axis=1)
     by_type = len(types) * _TYPE_COST <= units
     within = [np.flatnonzero(strata == stratum) for stratum in np.unique(strata)]
     sizes = [int(group[indices].sum()) for indices in within]
     if by_type:
         for part in chunks(options, len(types)):
-            sums = np.zeros((part, terms.shape[1]))
+            sums = np.zeros((part, 2 * p))
             for indices, size in zip(within, sizes, strict=True):
                 sums += draw_counts(rng, types[indices], size, part) @ terms[indices]
-            yield sums
+            yield sums.reshape(part, 2, p)
         return
     expanded = [np.repeat(terms[indices], types[indices], axis=0) for indices in within]
     for part in chunks(options, sum(map(len, expanded))):
-        sums = np.zeros((part, terms.shape[1]))
+        sums = np.zeros((part, 2 * p))
         for rows, size in zip(expanded, sizes, strict=True):
             sums += draw_subsets(rng, len(rows), size, part) @ rows
-        yield sums
+        yield sums.reshape(part, 2, p)
+
+
+def by_origin(terms: Float, strata: Int, group: Int, other: Int) -> tuple[Float, Int, Int, Int]:
+    """Types of which every unit came from the same group; types of both groups become two."""
+    none = np.zeros_like(group)
+    group, other = (np.stack(p, axis=1).ravel() for p in ((group, none), (none, other)))
+    present = group + other > 0
+    terms, strata = np.repeat(terms, 2, axis=0), np.repeat(strata, 2)
+    return terms[present], strata[present], group[present], other[present]
 
 
 def _binned(
@@ -262,6 +283,7 @@ def _binned(
 ) -> tuple[Float, Int, Int, Int]:
     """Neighbouring types of a stratum, merged into one type with their mean terms.
 
+    Types of the group alone are not merged with others, since a shift moves one group only.
     The totals of the terms are unchanged, so the sums of a permutation differ from the exact ones
     only by exchanges within a bin. Each bin holds about the same share of units, squares
     and cubes: few units that make up most of the variance get bins of their own, otherwise the
@@ -269,8 +291,9 @@ def _binned(
     """
     types = group + other
     b, a = terms[:, 1], terms[:, 2]
-    order = np.lexsort((a, b, strata))
-    key = np.stack([strata[order], b[order]])
+    own = other == 0
+    order = np.lexsort((a, own, b, strata))
+    key = np.stack([strata[order], b[order], own[order]])
     new = np.concatenate([[True], np.any(key[:, 1:] != key[:, :-1], axis=0)])
     filled = np.cumsum(_share_of_moments(a, types)[order]) * bins
     new[1:] |= np.diff(np.floor(filled)) > 0

@@ -5,15 +5,17 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from offline_audit.intervals import inverted_interval
 from offline_audit.permutation.permutations import (
     Alternative,
     PermutationOptions,
     PermutationResult,
+    by_origin,
     p_value_from_resamples,
     permuted_sums,
 )
@@ -34,6 +36,8 @@ Float = NDArray[np.float64]
 # Half of Hall's skewness correction: without it skewed scores reject too often, all of it makes
 # two-valued scores reject too rarely (docs/decisions/0009).
 _SKEW_SHARE = 0.5
+# Columns of `powers` that differ if every b is 1, and which of these equals each of the columns.
+_DISTINCT, _ALL_POWERS = [0, 1, 2, 5, 9], [0, 1, 2, 1, 2, 3, 1, 2, 3, 4]
 # A variance below this, relative to the scale of the values, is rounding error.
 _ROUNDING = 1e-24
 # Statistics that are this close, relative to their size, are ties that were rounded differently.
@@ -125,6 +129,7 @@ def ratio_test(
     other: Int,
     *,
     rates: bool,
+    confidence_level: float = 0.95,
     options: PermutationOptions,
 ) -> PermutationResult:
     """Is Σa/Σb the same in both groups?
@@ -135,16 +140,21 @@ def ratio_test(
     skewness correction. Rates of rows that are their own units have one free count, so all
     permutations are enumerated; ties count half.
 
+    The test of means is inverted: the interval has the differences d that are not rejected if d is
+    subtracted from every value of the group. It agrees with the p-value, and for groups whose
+    distributions differ by a shift it is exact, whatever their tails.
+
     Args:
         values: a and b of each type, `[k, 2]`.
         strata: Stratum of each type, `[k]`.
         group: Units of each type in the group, `[k]`.
         other: Units of each type in the other group, `[k]`.
         rates: Whether a counts successes among b.
+        confidence_level: Confidence level of the interval of means.
         options: Number of permutations, seed, alternative.
     """
     test = _RatioTest(values, group, other, rates=rates, studentized=options.studentized)
-    observed = float(test.statistic(group[None, :])[0])
+    observed = float(test.statistic(test.group_sums[None, :], test.total)[0])
     if not np.isfinite(observed):
         return PermutationResult(statistic=None, p_value=None, n_resamples=0, degenerate=0)
     if test.single_rates and len(set(strata.tolist())) == 1:
@@ -154,15 +164,23 @@ def ratio_test(
             n_resamples=None,
             degenerate=0,
         )
-    null_distribution = test.null_distribution(strata, options)
     # Within strata the groups keep their base rates, so T is not centred at 0.
     counted = (group + other > 0) & (values[:, 1] > 0)
-    return p_value_from_resamples(
-        observed,
-        null_distribution,
-        options.alternative,
-        centred=len(set(strata[counted].tolist())) == 1,
+    centred = len(set(strata[counted].tolist())) == 1
+    permuted = test.permuted_sums(strata, options)
+    result = permuted.result(0.0, options.alternative, centred=centred)
+    if rates or not centred:
+        return result
+    estimate, error = test.estimate
+    interval = inverted_interval(
+        lambda shift: permuted.result(shift, "two-sided").p_value or 0.0,
+        estimate,
+        error,
+        confidence_level,
     )
+    if interval is not None:
+        interval = interval[0] * test.scale, interval[1] * test.scale
+    return replace(result, interval=interval)
 
 
 class _RatioTest:
@@ -173,7 +191,7 @@ class _RatioTest:
     ) -> None:
         self.rates, self.studentized, self.values = rates, studentized, values
         self.types = group + other
-        self.group, self.size = group, int(group.sum())
+        self.group, self.other, self.size = group, other, int(group.sum())
         a, b = values.T
         self.single_rates = rates and bool(np.all(b == 1))
         total_b = float(self.types @ b)
@@ -187,18 +205,30 @@ class _RatioTest:
         self.added: Float = np.zeros(self.terms.shape[1])
         if rates:
             self.added = powers(pseudo_units).sum(axis=0)
-        self.total = self.types @ self.terms
+        self.group_sums: Float = group @ self.terms
+        self.total: Float = self.group_sums + other @ self.terms
 
-    def statistic(self, counts: Int) -> Float:
-        """T of groups with these numbers of units of each type, `[d, k]` to `[d]`."""
-        return self.statistic_of_sums(counts @ self.terms)
+    def statistic(self, sums: Float, total: Float) -> Float:
+        """T of groups with these sums of powers, `[d, 10]` to `[d]`.
 
-    def statistic_of_sums(self, sums: Float) -> Float:
-        """T of groups with these sums of powers, `[d, 10]` to `[d]`."""
-        group, other = self._moments(sums), self._moments(self.total - sums)
+        Args:
+            sums: Sums of the first group.
+            total: Sums of both groups, `[10]`.
+        """
+        group, other = self._moments(sums), self._moments(total - sums)
         if not self.studentized:
             return (group.estimate - other.estimate) * self.scale
         return studentized_statistic(group, other, skewed=not self.single_rates)
+
+    @property
+    def estimate(self) -> tuple[float, float]:
+        """Difference of two means and its standard error, both over `scale`."""
+        group, other = (
+            ratio_moments(sums, rates=False)
+            for sums in (self.group_sums, self.total - self.group_sums)
+        )
+        difference = float(group.estimate - other.estimate)
+        return difference, math.sqrt(float(group.variance + other.variance))
 
     def _moments(self, sums: Float) -> Moments:
         empty = sums[..., 1] <= 0
@@ -222,10 +252,60 @@ class _RatioTest:
         p = _exact_p_value(statistic, first, probabilities, observed, alternative)
         return min(max(p, _SMALLEST_P), 1.0)
 
-    def null_distribution(self, strata: Int, options: PermutationOptions) -> Float:
-        """T of random permutations, `[n_resamples]`."""
-        sums = permuted_sums(self.terms, strata, self.group, self.types - self.group, options)
-        return np.concatenate([self.statistic_of_sums(part) for part in sums])
+    def permuted_sums(self, strata: Int, options: PermutationOptions) -> _PermutedSums:
+        """Sums of random permutations."""
+        single = bool(np.all(self.values[:, 1] == 1))
+        units = (self.terms[:, _DISTINCT] if single else self.terms, strata, self.group, self.other)
+        if not self.rates:
+            units = by_origin(*units)
+        sums = np.concatenate(list(permuted_sums(*units, options)))
+        return _PermutedSums(self, np.asfortranarray(sums[..., _ALL_POWERS] if single else sums))
+
+
+@dataclass(frozen=True, slots=True)
+class _PermutedSums:
+    """Sums of powers over the first group of random permutations.
+
+    Attributes:
+        test: The test.
+        sums: Sums over the units that came from the group, and over the others,
+            `[n_resamples, 2, 10]`; for rates their total only is defined.
+    """
+
+    test: _RatioTest
+    sums: Float
+
+    def result(
+        self, shift: float, alternative: Alternative, *, centred: bool = True
+    ) -> PermutationResult:
+        """Test after `shift` times b was subtracted from a of every unit of the group."""
+        test = self.test
+        group = _shifted(test.group_sums, shift)
+        total = group + (test.total - test.group_sums)
+        permuted = _shifted(self.sums[:, 0], shift) + self.sums[:, 1]
+        return p_value_from_resamples(
+            float(test.statistic(group[None, :], total)[0]),
+            test.statistic(permuted, total),
+            alternative,
+            centred=centred,
+        )
+
+
+def _shifted(sums: Float, shift: float) -> Float:
+    """Sums of `powers`, `[..., 10]`, after `shift` times b was subtracted from a of every unit."""
+    n, b, a, bb, ab, aa, bbb, abb, aab, aaa = np.moveaxis(sums, -1, 0)
+    moved = (
+        a - shift * b,
+        bb,
+        ab - shift * bb,
+        aa - 2 * shift * ab + shift**2 * bb,
+        bbb,
+        abb - shift * bbb,
+        aab - 2 * shift * abb + shift**2 * bbb,
+        aaa - 3 * shift * aab + 3 * shift**2 * abb - shift**3 * bbb,
+    )
+    # One contiguous array per power, which is faster than one per permutation.
+    return np.moveaxis(np.stack([n, b, *moved]), 0, -1)
 
 
 def hypergeometric_probabilities(hits: int, misses: int, size: int) -> tuple[int, Float]:

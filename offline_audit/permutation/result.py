@@ -118,6 +118,20 @@ class Comparison:
         return math.sqrt(self.p_value * (1 - self.p_value) / self.n_resamples)
 
     @property
+    def disagreement(self) -> str | None:
+        """Which to believe if interval and p-value, by different methods, disagree about 0."""
+        if self.p_value is None or self.interval is None or self.alternative != "two-sided":
+            return None
+        low, high = self.interval
+        includes = low <= 0 <= high
+        if includes != (self.p_value <= round(1 - self.confidence_level, 12)):
+            return None
+        return (
+            f"{self.metric} of {self.versus}: the interval {'includes' if includes else 'excludes'}"
+            f" 0, but p {p_equals(self.p_value)}. They use different methods; believe the p-value."
+        )
+
+    @property
     def sentence(self) -> str | None:
         """Direction, values and interval of the effect, to be quoted; None without an effect."""
         if self.effect is None or self.group.estimate is None:
@@ -199,6 +213,8 @@ class Comparison:
                 f"smallest detectable effect {self.smallest_detectable_effect:.3f} (80% power at "
                 f"alpha = {self.alpha:g}{', two-sided test' * one_sided})"
             )
+        if self.disagreement is not None:
+            notes.append(self.disagreement)
         if self.degenerate_resamples:
             notes.append(
                 f"{count(self.degenerate_resamples, 'permutation')} left a group without counted "
@@ -338,6 +354,7 @@ class Comparisons:
         if rejected and len(self) > 1:
             notes.append("p-values are not corrected for the number of comparisons")
         notes += [f"no p-value for {', '.join(names)}: {why}" for why, names in reasons.items()]
+        notes += [c.disagreement for c in self.comparisons if c.disagreement is not None]
         own = [warning for comparison in self.comparisons for warning in comparison.warnings]
         return notes + [f"! {w}" for w in dict.fromkeys([*self.warnings, *own])]
 

@@ -1,25 +1,19 @@
-"""The table of selection rates and impact ratios that bias audits report."""
+"""The tables of selection rates, of scoring rates and of impact ratios that bias audits report."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from offline_audit.errors import AuditInputError
 from offline_audit.groups import By
-from offline_audit.intervals import rate_ratio_interval, wilson
 from offline_audit.permutation.counts import TableCounts
+from offline_audit.permutation.impact import FOUR_FIFTHS, Impact, SelectionRow, impact_rows
 from offline_audit.permutation.metrics import UNKNOWN_INDEX
 from offline_audit.permutation.rows import RowSource, rows_of
-from offline_audit.permutation.sources import (
-    ExpectedGroups,
-    GroupSet,
-    TableSource,
-    require_expected,
-)
+from offline_audit.permutation.sources import ExpectedGroups, TableSource, require_expected
 from offline_audit.plots import Estimate, Kind, interval_figure
 from offline_audit.rendering import (
     TextTable,
@@ -30,78 +24,44 @@ from offline_audit.rendering import (
     to_html,
     to_text,
 )
-from offline_audit.validation import require_confidence_level
+from offline_audit.validation import (
+    UNKNOWN,
+    numbers_of,
+    require_confidence_level,
+    require_length,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["SelectionRow", "SelectionTable", "selection_table"]
+__all__ = ["SelectionTable", "scoring_table", "selection_table", "table_of"]
 
-Int = NDArray[np.int64]
-
-# A rate below four fifths of the highest is taken as evidence of adverse impact
-# (29 CFR 1607.4 D, the Uniform Guidelines on Employee Selection Procedures).
-FOUR_FIFTHS = 0.8
-# Groups with less than this share of the data may be excluded from the ratios
-# (6 RCNY § 5-301, rules for New York City's Local Law 144).
-SMALL_SHARE = 0.02
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SelectionRow:
-    """One group of the table.
-
-    Attributes:
-        attribute: The protected attribute, or several crossed.
-        group: Name of the group; None for rows whose group is unknown.
-        rows: Rows with a decision.
-        selected: Selected rows.
-        share: Share of all rows with a decision.
-        rate: Selected rows over rows; None without rows.
-        rate_interval: Wilson interval of the rate.
-        impact_ratio: Rate over the highest rate; None for the unknown group, and if nobody is
-            selected in any group.
-        impact_interval: Interval of the ratio; None for the group with the highest rate.
-        small: Whether the share is below 2%, so that an audit may exclude the ratio.
-    """
-
-    attribute: str
-    group: str | None
-    rows: int
-    selected: int
-    share: float
-    rate: float | None
-    rate_interval: tuple[float, float] | None
-    impact_ratio: float | None
-    impact_interval: tuple[float, float] | None
-    small: bool
-
-    @property
-    def below_four_fifths(self) -> bool:
-        """Whether the impact ratio is below .8."""
-        return self.impact_ratio is not None and self.impact_ratio < FOUR_FIFTHS
-
-    @property
-    def surely_below(self) -> bool:
-        """Whether the whole interval of the ratio is below .8."""
-        return self.impact_interval is not None and self.impact_interval[1] < FOUR_FIFTHS
+# Share of scores above the median below which the table says so; without ties it is a half.
+_FEW_ABOVE = 0.475
+_IN_WORDS: dict[Impact, str] = {
+    "below": "below four fifths by more than chance explains",
+    "may be chance": "below four fifths, which may be chance",
+    "not below": "not below four fifths",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectionTable:
-    """Selection rates by group.
+    """Selection rates, or scoring rates, by group.
 
     Attributes:
         table: Groups of each attribute or crossing, in order; the unknown group last.
         confidence_level: Confidence level of the intervals.
-        undecided: Number of rows without a decision, which are excluded.
+        undecided: Number of rows without a decision, or without a score, which are excluded.
         warnings: Warnings about the data.
+        median: Median score of a table of scoring rates; None for a table of selection rates.
     """
 
     table: tuple[SelectionRow, ...]
     confidence_level: float
     undecided: int
     warnings: tuple[str, ...]
+    median: float | None = None
 
     def of(self, group: str | None, attribute: str | None = None) -> SelectionRow:
         """The row of one group.
@@ -120,6 +80,7 @@ class SelectionTable:
         for row, entry in zip(self.table, fields["table"], strict=True):
             entry["below_four_fifths"] = row.below_four_fifths
             entry["surely_below"] = row.surely_below
+            entry["impact"] = row.impact
         return fields
 
     def plot(self) -> Figure:
@@ -136,14 +97,15 @@ class SelectionTable:
             for row in self.table
             if row.impact_ratio is not None
         ]
-        below = [row for row in self.table if row.below_four_fifths]
-        title = "No group is selected less than four fifths as often as the most selected group"
+        below = [row for row in self.table if row.surely_below]
+        title = f"No group {self._verb} less than four fifths as often as the highest, by more "
+        title += "than chance explains"
         if below:
             lowest = min(below, key=lambda row: row.impact_ratio or 0.0)
-            title = self._sentence(lowest).partition(" (")[0]
+            title = self.sentence(lowest).partition(" (")[0]
         legend: dict[Kind, str] = {
-            "difference": "whole interval below four fifths",
-            "none": "interval includes four fifths, or is above",
+            "difference": _IN_WORDS["below"],
+            "none": "not below, or it may be chance",
             "undetermined": "less than 2% of the data",
         }
         label = "rate over the highest rate of the attribute (line: four fifths)"
@@ -157,26 +119,43 @@ class SelectionTable:
         )
 
     def __str__(self) -> str:
-        return to_text("Selection rates and impact ratios", self._text_table, self._notes)
+        return to_text(self._title, self._text_table, self._notes)
 
     def _repr_html_(self) -> str:
-        return to_html("Selection rates and impact ratios", self._text_table, self._notes)
+        return to_html(self._title, self._text_table, self._notes)
 
-    def _sentence(self, row: SelectionRow) -> str:
+    @property
+    def _title(self) -> str:
+        if self.median is None:
+            return "Selection rates and impact ratios"
+        return f"Scoring rates (share above the median score, {self.median:g}) and impact ratios"
+
+    @property
+    def _verb(self) -> str:
+        return "is selected" if self.median is None else "scores above the median"
+
+    def sentence(self, row: SelectionRow) -> str:
         """A group whose ratio is below four fifths, against the group with the highest rate."""
-        best = next(r for r in self.table if r.attribute == row.attribute and _is_best(r))
-        level = f"{100 * self.confidence_level:g}% interval"
+        best = next(r for r in self.table if r.attribute == row.attribute and r.best)
         return (
-            f"{row.attribute}: {row.group} is selected {row.impact_ratio:.2f} times as often as "
-            f"{best.group} ({percent(row.rate)} against {percent(best.rate)}; {level} of the ratio "
-            f"{_ends(row.impact_interval)})"
+            f"{row.attribute}: {row.group} {self._verb} {row.impact_ratio:.2f} times as often as "
+            f"{best.group} ({percent(row.rate)} against {percent(best.rate)}): impact ratio "
+            f"{self.ratio_in_words(row)}"
         )
+
+    def ratio_in_words(self, row: SelectionRow) -> str:
+        """An impact ratio with its interval, and whether it is below four fifths."""
+        assert row.impact is not None
+        level = f"{100 * self.confidence_level:g}% interval"
+        ends = _ends(row.impact_interval)
+        return f"{row.impact_ratio:.3f} ({level} {ends}), {_IN_WORDS[row.impact]}"
 
     @property
     def _text_table(self) -> TextTable:
         level = f"{100 * self.confidence_level:g}% interval"
+        hits = "selected" if self.median is None else "above median"
         return TextTable(
-            header=("attribute", "group", "rows", "share", "selected", "rate", level,
+            header=("attribute", "group", "rows", "share", hits, "rate", level,
                     "impact ratio", level, ""),
             rows=tuple(_cells(row) for row in self.table),
             words=2,
@@ -184,19 +163,32 @@ class SelectionTable:
 
     @property
     def _notes(self) -> list[str]:
-        notes = [self._sentence(row) for row in self.table if row.below_four_fifths]
+        notes = [self.sentence(row) for row in self.table if row.below_four_fifths]
         notes.append(
-            "impact ratio: rate over the highest rate of the attribute; ! below four fifths"
+            "impact ratio: rate over the highest rate of the attribute; its interval allows for "
+            "each group that may truly have the highest rate"
         )
-        if any(row.below_four_fifths for row in self.table):
-            notes.append("!! the whole interval is below four fifths")
+        impacts = {row.impact for row in self.table}
+        if "below" in impacts:
+            notes.append(f"! {_IN_WORDS['below']}: the whole interval is below 0.8")
+        if "may be chance" in impacts:
+            notes.append(
+                "may be chance: the ratio is below four fifths, but its interval includes 0.8"
+            )
         if any(row.small for row in self.table):
             notes.append(
                 "* less than 2% of the data: an audit under New York City's Local Law 144 may "
                 "exclude the ratio; the highest rate is that of the other groups"
             )
+        notes += [
+            f"{count(row.rows, 'row')} with an unknown group of {row.attribute}: assessed, but not "
+            "included in the ratios"
+            for row in self.table
+            if row.group is None
+        ]
         if self.undecided:
-            notes.append(f"excluded: {count(self.undecided, 'row')} without a decision")
+            missing = "decision" if self.median is None else "score"
+            notes.append(f"excluded: {count(self.undecided, 'row')} without a {missing}")
         return notes + [f"warning: {warning}" for warning in self.warnings]
 
 
@@ -212,8 +204,8 @@ def selection_table(
     """Selection rates of every group, and of rows whose group is unknown.
 
     The impact ratio is a group's rate over the highest rate among groups that are not small. The
-    four-fifths rule is a rule of thumb: with few rows a fair model often violates it, so read the
-    interval too, and use `permutation_test(…, metrics="selection_rate")`.
+    four-fifths rule is a rule of thumb: with few rows a fair model often violates it, so only
+    ratios whose interval is below four fifths are marked. For tools that score: `scoring_table`.
 
     Args:
         groups: Group of each row, or a mapping from attributes to such arrays.
@@ -241,55 +233,74 @@ def selection_table(
         source = RowSource(
             rows_of(groups=groups, decisions=decisions, by=by, expected_groups=expected_groups)
         )
+    return table_of(source, confidence_level)
+
+
+def scoring_table(
+    groups: Any = None,
+    scores: Any = None,
+    *,
+    by: By = None,
+    expected_groups: ExpectedGroups | None = None,
+    confidence_level: float = 0.95,
+) -> SelectionTable:
+    """Scoring rates of every group: the share with a score above the median of all scores.
+
+    The table of New York City's Local Law 144 for tools that score people instead of selecting them
+    (6 RCNY § 5-301 and § 5-303). The median is that of all rows with a score, whatever their group;
+    a score that equals it is not above it.
+
+    Args:
+        groups: Group of each row, or a mapping from attributes to such arrays.
+        scores: Score of each row, on any scale; None or NaN where there is none.
+        by: Attributes to tabulate; a tuple crosses its attributes, "pairs" adds every pair. None
+            for every attribute.
+        expected_groups: Names of all possible groups; any other name is an error.
+        confidence_level: Confidence level of the intervals.
+
+    Raises:
+        AuditInputError: An argument is invalid; the message names it.
+    """
+    if groups is None or scores is None:
+        raise AuditInputError("groups, scores: pass both arrays")
+    numbers = numbers_of(scores, "scores")
+    known = ~np.isnan(numbers)
+    if not known.any():
+        raise AuditInputError("scores: at least one known score is needed")
+    if np.isinf(numbers).any():
+        raise AuditInputError("scores: a value is infinite; exclude such rows")
+    median = float(np.median(numbers[known]))
+    rows = rows_of(groups=groups, by=by, expected_groups=expected_groups)
+    require_length({"groups": rows.n, "scores": len(numbers)})
+    above = np.where(known, numbers > median, UNKNOWN).astype(np.int8)
+    return table_of(RowSource(replace(rows, decisions=above)), confidence_level, median)
+
+
+def table_of(
+    source: TableSource,
+    confidence_level: float,
+    median: float | None = None,
+) -> SelectionTable:
+    """The table of counts, in which decision 1 means selected, or above the median score."""
     require_confidence_level(confidence_level)
     if "decisions" not in source.offers:
         raise AuditInputError("decisions: at least one known decision is needed")
-    rows = tuple(row for groups in source.group_sets for row in _rows(groups, confidence_level))
-    undecided = int(source.group_sets[0].table[:, :, UNKNOWN_INDEX].sum())
-    return SelectionTable(
-        table=rows, confidence_level=confidence_level, undecided=undecided, warnings=source.warnings
-    )
-
-
-def _rows(groups: GroupSet, confidence_level: float) -> list[SelectionRow]:
-    not_selected, selected = (groups.table[:, :, decision].sum(axis=1) for decision in (0, 1))
-    rows = not_selected + selected
-    total = max(int(rows.sum()), 1)
-    known = range(len(groups.names))
-    large = [g for g in known if rows[g] >= SMALL_SHARE * total and rows[g] > 0]
-    best = max(large, key=lambda g: (selected[g] / rows[g], rows[g]), default=None)
-    table = []
-    for index in range(len(rows)):
-        n, hits = int(rows[index]), int(selected[index])
-        unknown = index == len(groups.names)
-        if unknown and n == 0:
-            continue
-        ratio, interval = None, None
-        if best is not None and not unknown and n and selected[best]:
-            ratio = float((hits / n) / (selected[best] / rows[best]))
-            if index != best:
-                top = (int(selected[best]), int(rows[best]))
-                interval = rate_ratio_interval(hits, n, *top, confidence_level)
-        table.append(
-            SelectionRow(
-                attribute=groups.attribute,
-                group=None if unknown else groups.names[index],
-                rows=n,
-                selected=hits,
-                share=n / total,
-                rate=hits / n if n else None,
-                rate_interval=wilson(hits / n, n, confidence_level) if n else None,
-                impact_ratio=ratio,
-                impact_interval=interval,
-                small=not unknown and n < SMALL_SHARE * total,
-            )
+    warnings = list(source.warnings)
+    decided = source.group_sets[0].table.sum(axis=(0, 1))[:UNKNOWN_INDEX]
+    above = float(decided[1] / decided.sum())
+    if median is not None and above < _FEW_ABOVE:
+        warnings.append(
+            f"{percent(above)} of the scores are above the median instead of half, since many "
+            "scores are equal to it."
         )
-    return table
-
-
-def _is_best(row: SelectionRow) -> bool:
-    """Whether a group has the highest rate, with which others are compared."""
-    return row.impact_ratio is not None and row.impact_interval is None and not row.small
+    rows = (row for groups in source.group_sets for row in impact_rows(groups, confidence_level))
+    return SelectionTable(
+        table=tuple(rows),
+        confidence_level=confidence_level,
+        undecided=int(source.group_sets[0].table[:, :, UNKNOWN_INDEX].sum()),
+        warnings=tuple(warnings),
+        median=median,
+    )
 
 
 def _kind(row: SelectionRow) -> Kind:
@@ -299,7 +310,8 @@ def _kind(row: SelectionRow) -> Kind:
 
 
 def _cells(row: SelectionRow) -> tuple[str, ...]:
-    flag = "!!" if row.surely_below else "!" if row.below_four_fifths else ""
+    flag = {"below": "!", "may be chance": "may be chance"}.get(row.impact or "", "")
+    certain = row.best and row.impact_interval == (1.0, 1.0)
     return (
         row.attribute,
         row.group if row.group is not None else "(unknown)",
@@ -309,8 +321,8 @@ def _cells(row: SelectionRow) -> tuple[str, ...]:
         rate(row.rate),
         _ends(row.rate_interval),
         "–" if row.impact_ratio is None else f"{row.impact_ratio:.3f}",
-        _ends(row.impact_interval),
-        flag + "*" * row.small,
+        _ends(None if certain else row.impact_interval),
+        " ".join(filter(None, (flag, "*" * row.small))),
     )
 
 

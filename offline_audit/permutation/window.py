@@ -148,7 +148,7 @@ class _CrossingTest:
             alpha=self.alpha,
             smallest_detectable_effect=comparison.smallest_detectable_effect,
             reason=comparison.reason,
-            warnings=comparison.warnings,
+            warnings=(*comparison.warnings, *filter(None, [comparison.disagreement])),
             seed=comparison.seed,
             evidence=comparison.to_dict(),
         )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
+import ibis
 import pyarrow as pa
 
 from offline_audit.errors import UnknownColumnError
@@ -191,15 +192,47 @@ class Window:
         Raises:
             UnknownColumnError: There is no such attribute.
         """
-        crossings = self._crossings(by)
-        sizes = {attribute: len(groups) for attribute, groups in self.attributes.items()}
-        cells = []
-        for together in passes(crossings, sizes):
-            columns = {a: self._group_column(a) for crossing in together for a in crossing}
-            counted = self._counted(["label", *columns.values()])
-            for crossing in together:
-                cells += marginal_cells(counted, columns, crossing)
-        return GroupCounts(cells=tuple(cells))
+        return self._group_counts(by, lambda rows: rows.decision, ["decision"])
+
+    def median_score(self) -> float | None:
+        """Median of all scores, the mean of the two middle ones; None without scores."""
+        scores = self._log.rows.select("score").filter(self._log.rows.score.notnull())
+        n = int(self._engine.fetch(scores.agg(rows=scores.count()))["rows"][0].as_py())
+        if n == 0:
+            return None
+        # By position, since the medians of some engines are approximate.
+        middle = scores.order_by("score").limit(2 - n % 2, offset=(n - 1) // 2)
+        values = self._engine.fetch(middle)["score"].to_pylist()
+        return float(sum(values) / len(values))
+
+    def counts_above(
+        self,
+        score: float,
+        by: str | Sequence[str | tuple[str, ...]] | None = None,
+        *,
+        reverse: bool = False,
+    ) -> GroupCounts:
+        """Count predictions by group, label, and whether their score is above a score.
+
+        The decision of a cell is 1 if the scores are above it, 0 if they are not, and None for
+        predictions without a score.
+
+        Args:
+            score: The score.
+            by: Protected attribute; a tuple means the crossing of its attributes; a list of these
+                counts each by itself. None: every attribute by itself.
+            reverse: Whether the decision is 1 if the scores are below, instead of above.
+
+        Raises:
+            UnknownColumnError: There is no such attribute.
+        """
+
+        def beyond(rows: Any) -> Any:
+            limit = ibis.literal(score, "float64")
+            logged = rows.score.cast("float64")
+            return (logged < limit if reverse else logged > limit).cast("int8")
+
+        return self._group_counts(by, beyond, ["score"])
 
     def verdicts(self) -> VerdictCounts:
         """Count verdicts and actions; does not need outcomes."""
@@ -273,14 +306,28 @@ class Window:
         fields = [name for name in names if name in self._log.fields]
         return fields, [name for name in names if name not in fields]
 
-    def _counted(self, fields: Sequence[str]) -> pa.Table:
-        """Number of rows by decision and by fields of the outcomes."""
-        known = list(fields) if self._log.has_outcomes else []
-        rows = self._log.joined(["decision"], known)
-        counted = self._engine.fetch(rows.group_by("decision", *known).agg(rows=rows.count()))
-        for field in fields[len(known) :]:
-            counted = counted.append_column(field, pa.nulls(counted.num_rows, pa.string()))
-        return counted
+    def _group_counts(
+        self,
+        by: str | Sequence[str | tuple[str, ...]] | None,
+        decision: Callable[[Any], Any],
+        logged: Sequence[str],
+    ) -> GroupCounts:
+        """Number of rows by group, label and a decision, which is made of columns of the log."""
+        crossings = self._crossings(by)
+        sizes = {attribute: len(groups) for attribute, groups in self.attributes.items()}
+        cells = []
+        for together in passes(crossings, sizes):
+            columns = {a: self._group_column(a) for crossing in together for a in crossing}
+            fields = ["label", *columns.values()]
+            known = fields if self._log.has_outcomes else []
+            joined = self._log.joined(logged, known)
+            rows = joined.select(*known, decision=decision(joined))
+            counted = self._engine.fetch(rows.group_by("decision", *known).agg(rows=rows.count()))
+            for field in fields[len(known) :]:
+                counted = counted.append_column(field, pa.nulls(counted.num_rows, pa.string()))
+            for crossing in together:
+                cells += marginal_cells(counted, columns, crossing)
+        return GroupCounts(cells=tuple(cells))
 
     def _grouped(self, attribute: str, columns: Sequence[str]) -> Any:
         column = self._group_column(attribute)

@@ -98,6 +98,24 @@ def _beta(rows: tuple[int, int], shapes: tuple[tuple[float, float], tuple[float,
     return draw
 
 
+def _heavy(rows: tuple[int, int], kind: str):
+    """Heavy-tailed scores of one shape; the shift moves the first group, so it is the effect."""
+    group = np.arange(sum(rows)) < rows[0]
+
+    def draw(rng: np.random.Generator, shift: float) -> Sample:
+        n = sum(rows)
+        if kind == "t(3)":
+            scores = rng.standard_t(3, n)
+        elif kind == "lognormal(1.5)":
+            scores = rng.lognormal(0, 1.5, n)
+        else:
+            scores = rng.normal(size=n) + 20 * (rng.random(n) < 0.01)
+        columns = {"scores": scores + shift * group, "score_limits": None}
+        return Sample(group=group, columns=columns)
+
+    return draw
+
+
 def _gap(rng: np.random.Generator, shift: float) -> Sample:
     """Calibrated scores, more informative in one group."""
     rows = (300, 1_200)
@@ -122,6 +140,14 @@ def _means() -> list[Design]:
         array_design(
             "skewed, 30 against 30, unequal spreads", "mean_score", 30,
             _beta((30, 30), ((0.5, 4.5), (2, 18))), mean_rivals, planted={"more": 0.08},
+        ),
+        *(
+            array_design(
+                f"{kind}, {rows[0]} against {rows[1]}", "mean_score", min(rows),
+                _heavy(rows, kind), mean_rivals,
+            )
+            for kind in ("t(3)", "lognormal(1.5)", "1% outliers")
+            for rows in ((50, 500), (200, 200))
         ),
         array_design(
             "unequal spreads, 300 against 1,200", "calibration_gap", 300, _gap, mean_rivals,

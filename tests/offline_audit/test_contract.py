@@ -122,6 +122,7 @@ ENTRIES = {
         long={"metrics": "mean_score", "scores": SCORES},
     ),
     "selection_table": Entry(data={"groups": GROUPS, "decisions": DECISIONS}),
+    "scoring_table": Entry(data={"groups": GROUPS, "scores": SCORES}),
     "correlation_test": Entry(
         data={"attribute_values": AGES, "values": DECISIONS},
         own={"attribute_values", "values", "attribute", "of", "studentized"},
@@ -220,6 +221,7 @@ INVALID: dict[str, tuple[Any, ...]] = {
     "criterion": ("parity", 3),
     "alternative": ("both", 3),
     "groups": (None, 3, [["a", "b"]]),
+    "scores": (3, ["high"] * N, [float("inf")] * N, SCORES[:-1]),
     "decisions": (3, "yes", [2] * N, DECISIONS[:-1]),
     "labels": (3, [2] * N, LABELS[:-1]),
     "units": ([[1, 2]], np.arange(N - 1)),
@@ -278,8 +280,11 @@ def test_rows_without_a_group_count_for_no_group(name, unknown):
 
 def effects(result: Any) -> Any:
     """Estimates of a result, whatever its audit calls them."""
-    if isinstance(result, offline_audit.SelectionTable):
+    if isinstance(result, offline_audit.SelectionTable) and result.median is None:
         return [(row.group, row.rows, row.selected) for row in result.table if row.group]
+    if isinstance(result, offline_audit.SelectionTable):
+        # The median is that of all rows, with a group or without.
+        return [(row.group, row.rows) for row in result.table if row.group]
     if isinstance(result, offline_audit.ProjectionResult):
         return result.statistic, result.p_value
     if isinstance(result, offline_audit.FlipTestResult):
@@ -534,7 +539,7 @@ def test_a_tuple_in_by_means_the_crossing(folder, audit):
         assert all(" × " in group for group in finding.groups)
 
 
-@pytest.mark.parametrize("audit", ["permutation", "projection"])
+@pytest.mark.parametrize("audit", ["permutation", "selection", "projection"])
 def test_a_crossing_without_known_groups_cannot_be_determined(tmp_path, audit):
     folder = write_log(tmp_path, ethnicities=(None, None))
     for finding in audited(folder, audit, ("sex", "ethnicity")):
@@ -564,7 +569,7 @@ def test_one_known_group_cannot_be_determined(tmp_path, audit):
         assert finding.reason == "At least two groups of sex are needed; only female is known."
 
 
-@pytest.mark.parametrize("audit", AUDITS)
+@pytest.mark.parametrize("audit", [name for name in AUDITS if name != "selection"])
 def test_selective_labels_cannot_be_determined_and_more_rows_do_not_help(tmp_path, audit):
     """The reason must not read as if there were too few rows."""
     folder = write_log(tmp_path, selective=True)

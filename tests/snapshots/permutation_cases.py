@@ -14,6 +14,7 @@ from offline_audit import (
     TableCounts,
     correlation_test,
     permutation_test,
+    scoring_table,
     selection_table,
 )
 from offline_audit.window.counts import ScoreBars, ScoreHistogram
@@ -185,3 +186,9 @@ def selection_from_counts() -> Any:
 def selection_from_rows() -> Any:
     rows = {name: permuted_rows()[name] for name in ("groups", "decisions")}
     return selection_table(**rows, by="pairs", confidence_level=0.9)
+
+
+@case
+def scoring_from_rows() -> Any:
+    rows = {name: permuted_rows()[name] for name in ("groups", "scores")}
+    return scoring_table(**rows, by="pairs")

@@ -126,6 +126,12 @@ def findings_permutation() -> Any:
 
 
 @case
+def findings_selection() -> Any:
+    with _window() as window:
+        return audit_window(window, "selection", ["sex", ("sex", "ethnicity")], progress=False)
+
+
+@case
 def findings_permutation_without_outcomes() -> Any:
     with Window.read(_log() / "log", model="credit") as window:
         return audit_window(window)

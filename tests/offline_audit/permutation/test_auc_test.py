@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import roc_auc_score
 
+from offline_audit import permutation_test
 from offline_audit.permutation import auc_test as auc_module
 from offline_audit.permutation.auc_test import auc_moments, auc_moments_of_units, auc_test
 from offline_audit.permutation.permutations import PermutationOptions
@@ -109,3 +110,27 @@ def test_rows_that_are_their_own_units_have_nearly_delongs_variance():
     by_unit = auc_moments_of_units(level, labels, np.arange(400))
     assert float(by_unit.estimate) == pytest.approx(float(plain.estimate))
     assert float(by_unit.variance) == pytest.approx(float(plain.variance), rel=0.01)
+
+
+def test_the_interval_of_a_difference_of_aucs_agrees_with_the_test():
+    rng = np.random.default_rng(8)
+    groups = np.repeat(["a", "b"], [100, 200])
+    rejected = []
+    for seed in range(30):
+        labels = rng.integers(0, 2, 300)
+        scores = rng.normal(labels * (1 + seed / 30 * (groups == "a")))
+        result = permutation_test(
+            metrics="auc",
+            groups=groups,
+            labels=labels,
+            scores=scores,
+            score_limits=None,
+            n_resamples=199,
+            seed=seed,
+        )[0]
+        low, high = result.interval  # type: ignore[misc]
+        assert result.effect is not None
+        assert low <= result.effect <= high
+        assert (low <= 0 <= high) != result.rejected
+        rejected.append(result.rejected)
+    assert 0 < sum(rejected) < len(rejected)

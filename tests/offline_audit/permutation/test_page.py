@@ -31,14 +31,16 @@ def test_the_worked_example_prints_what_the_page_shows(capsys):
     assert same(capsys.readouterr().out, blocks("")[0])
     run(blocks("python")[1], names)
     assert same(capsys.readouterr().out, blocks("")[1])
+    run(blocks("python")[2], names)
+    assert same(capsys.readouterr().out, blocks("")[2])
 
 
 def test_the_example_on_adult_prints_what_the_page_shows(monkeypatch, capsys):
     if not ADULT.exists():
         pytest.skip("the data sets of the papers are not available")
-    example = blocks("python")[2]
+    example = blocks("python")[3]
     monkeypatch.chdir(ADULT)
     names: dict[str, object] = {"LogisticRegression": LogisticRegression}
     run("import numpy as np\nfrom offline_audit import permutation_test", names)
     run(example, names)
-    assert same(capsys.readouterr().out, blocks("")[2])
+    assert same(capsys.readouterr().out, blocks("")[3])

@@ -76,6 +76,6 @@ def test_bins_preserve_the_variance_of_few_large_units():
         fewer = PermutationOptions(alternative="two-sided", n_resamples=400, seed=1, bins=bins)
         strata = np.zeros(n, dtype=np.int64)
         drawn = np.concatenate(list(permuted_sums(terms, strata, group, 1 - group, fewer)))
-        spreads.append(drawn[:, 2].std())
+        spreads.append(drawn.sum(axis=1)[:, 2].std())
     # Four standard errors of a standard deviation of 400 draws.
     assert spreads[1] == pytest.approx(spreads[0], rel=4 * np.sqrt(2 / 800))

@@ -181,3 +181,32 @@ def test_the_statistic_of_rates_equals_the_general_one():
     ]
     general = studentized_statistic(*sides, skewed=False)
     assert rate_statistic(7, 19, 30, 111) == pytest.approx(float(general), rel=1e-12)
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+def test_differences_inside_the_interval_are_not_rejected_and_those_outside_are(repeated):
+    """The same as subtracting the difference from the scores and testing again."""
+    rng = np.random.default_rng(6)
+    n = 240
+    groups = np.repeat(["a", "b"], [80, 160])
+    units = np.repeat(np.arange(n // 2), 2) if repeated else None
+    scores = rng.exponential(size=n) + 0.3 * (groups == "a")
+
+    def tested(difference: float):
+        return permutation_test(
+            metrics="mean_score",
+            groups=groups,
+            scores=scores - difference * (groups == "a"),
+            units=units,
+            score_limits=None,
+            n_resamples=4_999,
+            seed=2,
+        )[0]
+
+    low, high = tested(0.0).interval
+    # Monte Carlo error: a shift changes the order of the scores, and so the permutations.
+    margin = 0.05 * (high - low)
+    inside = [tested(d).rejected for d in (low + margin, (low + high) / 2, high - margin)]
+    outside = [tested(d).rejected for d in (low - margin, high + margin)]
+    assert inside == [False] * 3
+    assert outside == [True] * 2

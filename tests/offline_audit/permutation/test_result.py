@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import warnings
 from typing import Any
@@ -143,3 +144,22 @@ def test_results_plot(results):
     figure = results.plot()
     assert sum(len(axes.get_yticklabels()) for axes in figure.axes) == len(results)
     assert results[0].plot().axes[0].get_xlabel().startswith("difference")
+
+
+def test_a_result_says_which_to_believe_if_interval_and_p_value_disagree():
+    counts = TableCounts.from_mapping(
+        {"a": {(1, 1): 117, (1, 0): 69}, "b": {(1, 1): 497, (1, 0): 209}}
+    )
+    results = permutation_test(counts=counts, metrics="tpr")
+    (result,) = results
+    assert result.interval is not None
+    assert result.interval[1] < 0
+    assert not result.rejected
+    text = "tpr of a against b: the interval excludes 0, but p = .056."
+    for shown in (result, results):
+        assert text in str(shown)
+        assert "believe the p-value" in " ".join(str(shown).split())
+    agreeing = dataclasses.replace(result, p_value=0.04)
+    assert agreeing.disagreement is None
+    one_sided = dataclasses.replace(result, alternative="less")
+    assert one_sided.disagreement is None

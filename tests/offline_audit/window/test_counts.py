@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 
 import pyarrow as pa
@@ -40,6 +41,24 @@ def test_counts_match_a_loop_over_the_rows(window, known, by, crossings):
     for crossing in crossings:
         assert cells(result, *crossing) == group_cells(known.rows, crossing)
     assert result.rows == len(known.rows)
+
+
+def test_the_median_is_the_middle_of_all_scores(window, known):
+    scores = [row["score"] for row in known.rows if row["score"] is not None]
+    assert window.median_score() == pytest.approx(statistics.median(scores), rel=1e-12)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_counts_above_a_score_match_a_loop_over_the_rows(window, known, reverse):
+    limit = next(row["score"] for row in known.rows if row["score"] is not None)
+
+    def beyond(score):
+        return None if score is None else int(score < limit if reverse else score > limit)
+
+    rows = [{**row, "decision": beyond(row["score"])} for row in known.rows]
+    result = window.counts_above(limit, ["sex", ("sex", "ethnicity")], reverse=reverse)
+    assert cells(result, "sex") == group_cells(rows, ("sex",))
+    assert cells(result, "sex", "ethnicity") == group_cells(rows, ("sex", "ethnicity"))
 
 
 def test_counts_do_not_depend_on_the_number_of_queries(window, monkeypatch):
