@@ -139,8 +139,8 @@ def require_names(
         if name in _MISSING_AS_TEXT
     ]
     if similar := similar_names(listed):
-        pairs = _pairs(similar)
-        warnings.append(f"Groups of {attribute} have similar names: {pairs}. Are they the same?")
+        alike = _pairs(similar)
+        warnings.append(f"Groups of {attribute} have similar names: {alike}. Are they the same?")
     return warnings
 
 

@@ -54,6 +54,7 @@ OF_TEXT: dict[str, Callable[[Values], Any]] = {
     "bytes": lambda v: np.array([str(x).encode() for x in v]),
     "text of fixed width": lambda v: np.array(v, "<U9"),
 }
+ALL: dict[str, Callable[[Values], Any]] = {**CONTAINERS, **OF_TEXT}
 names = st.sampled_from(["nan", "NaN", "None", "<NA>", "a", "b"])
 
 
@@ -91,10 +92,11 @@ def test_numbers_as_groups_depend_on_the_values_only(values):
         assert (names_of, codes.tolist()) == (expected[0], expected[1].tolist())
 
 
-@pytest.mark.parametrize("container", {**CONTAINERS, **OF_TEXT})
+@pytest.mark.parametrize("container", ALL)
 def test_text_is_no_decision_and_nan_as_text_is_no_unit(container):
-    make = {**CONTAINERS, **OF_TEXT}[container]
-    for values in (["nan", "nan"], ["0", "1"], ["nan", "1"]):
+    make = ALL[container]
+    texts: tuple[Values, ...] = (["nan", "nan"], ["0", "1"], ["nan", "1"])
+    for values in texts:
         with pytest.raises(AuditInputError, match="decisions: not all values are numbers"):
             binary(make(values), "decisions")
     if container != "bytes":

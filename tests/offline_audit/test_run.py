@@ -291,7 +291,7 @@ def test_findings_say_how_their_p_values_are_computed(opened):
     assert "limiting law" in kinds["equalized_odds"]
     for text in (words(found), found._repr_html_()):
         assert all(kind in text for kind in kinds.values())
-    assert all(finding.p_value_kind in words(finding) for finding in found)
+    assert all(kinds[finding.metric] in words(finding) for finding in found)
 
 
 def words(shown) -> str:
@@ -304,7 +304,10 @@ def test_findings_of_different_windows_or_corrections_are_not_corrected_together
         other = audit_window(longer, RATES, "sex")
     with pytest.raises(AuditInputError, match="together: the findings are of different windows"):
         found.together(other)
-    for name, value in (("correction", "holm"), ("alpha", 0.1)):
-        different = audit_window(opened, RATES, "sex", **{name: value})
+    holm = audit_window(opened, RATES, "sex", correction="holm")
+    for name, different in (
+        ("correction", holm),
+        ("alpha", audit_window(opened, RATES, "sex", alpha=0.1)),
+    ):
         with pytest.raises(AuditInputError, match=f"together: findings differ in {name}"):
             found.together(different)
