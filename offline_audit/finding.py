@@ -11,7 +11,13 @@ import numpy as np
 from scipy.stats import false_discovery_control
 
 from offline_audit.errors import AuditInputError
-from offline_audit.finding_text import attribute_name, finding_text, findings_text, plot_title
+from offline_audit.finding_text import (
+    attribute_name,
+    family_text,
+    finding_text,
+    findings_text,
+    plot_title,
+)
 from offline_audit.plots import Estimate, Kind, interval_figure
 from offline_audit.rendering import json_ready, to_html, to_text
 
@@ -34,6 +40,9 @@ _GUARANTEES: dict[Correction, str] = {
     "none": "Each test alone has a false positive rate of at most α; not corrected for the number "
     "of tests.",
 }
+
+# What `to_dict` has of a test of an earlier call.
+_IDENTITY = ("audit", "attributes", "groups", "metric", "p_value")
 
 Outcome = Literal["difference", "no difference shown", "cannot be determined"]
 _KINDS: dict[Outcome, Kind] = {
@@ -67,7 +76,9 @@ class Finding:
         share_interval: 95% confidence interval of the share.
         statistic: Test statistic.
         p_value: p-value of this test alone; None if there is a `reason`.
-        adjusted_p_value: p-value corrected for all tests of the same findings.
+        p_value_kind: How the p-value is computed, such as `mid-p`; None without one.
+        adjusted_p_value: p-value corrected for all tests of the family.
+        tests: Number of tests in the family; None if p is not corrected.
         alpha: Significance level.
         smallest_detectable_effect: Smallest effect that the test detects with 80% power.
         reason: Why there is no p-value.
@@ -93,7 +104,9 @@ class Finding:
     share_interval: tuple[float, float] | None = None
     statistic: float | None
     p_value: float | None
+    p_value_kind: str | None = None
     adjusted_p_value: float | None = None
+    tests: int | None = None
     alpha: float = 0.05
     smallest_detectable_effect: float | None
     reason: str | None
@@ -109,6 +122,16 @@ class Finding:
             return "cannot be determined"
         return "difference" if p <= self.alpha else "no difference shown"
 
+    @property
+    def test(self) -> tuple[object, ...]:
+        """What identifies the test: a repetition gives the same, another seed or option does not.
+
+        Figures are rounded, since an engine may add up the same rows in another order.
+        """
+        figures = (self.statistic, self.p_value)
+        rounded = (None if figure is None else f"{figure:.9g}" for figure in figures)
+        return (self.audit, self.question, self.attributes, self.groups, self.metric, *rounded)
+
     def to_dict(self) -> dict[str, Any]:
         """All values in JSON form."""
         values: dict[str, Any] = json_ready(self)
@@ -123,12 +146,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """Findings of one run, corrected for the number of tests.
+    """Findings of one or several calls, corrected for the number of tests.
 
     Attributes:
         findings: Findings in the order of the tests.
         correction: Correction for multiple tests.
         alpha: Significance level.
+        earlier: Findings of earlier calls on the same window, whose tests are part of the family.
         window: Window that was audited; None for arrays and files.
         versions: Versions of the packages that computed the figures.
     """
@@ -136,6 +160,7 @@ class Findings:
     findings: tuple[Finding, ...]
     correction: Correction
     alpha: float
+    earlier: tuple[Finding, ...] = ()
     window: WindowFacts | None = None
     versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
@@ -146,21 +171,72 @@ class Findings:
         *,
         correction: Correction = "bh",
         alpha: float = 0.05,
+        earlier: Sequence[Finding] = (),
         window: WindowFacts | None = None,
         versions: Mapping[str, str] | None = None,
     ) -> Findings:
-        """Correct the p-values of findings for the number of tests."""
-        adjusted = adjusted_p_values([finding.p_value for finding in findings], correction)
-        replaced = tuple(
-            dataclasses.replace(finding, adjusted_p_value=p, alpha=alpha)
-            for finding, p in zip(findings, adjusted, strict=True)
+        """Correct the p-values of findings for the number of tests of their family.
+
+        The family is these findings and the earlier ones. A repeated test counts once.
+        """
+        included = {finding.test for finding in findings}
+        others = {one.test: one for one in earlier if one.test not in included}
+        family = {f.test: f.p_value for f in (*findings, *others.values()) if f.p_value is not None}
+        adjusted = dict(
+            zip(family, adjusted_p_values(list(family.values()), correction), strict=True)
         )
+        tests = None if correction == "none" else len(family)
         return cls(
-            findings=replaced,
+            findings=tuple(
+                dataclasses.replace(
+                    finding,
+                    adjusted_p_value=adjusted.get(finding.test),
+                    tests=None if finding.p_value is None else tests,
+                    alpha=alpha,
+                )
+                for finding in findings
+            ),
             correction=correction,
             alpha=alpha,
+            earlier=tuple(one for one in others.values() if one.p_value is not None),
             window=window,
             versions=versions or {},
+        )
+
+    @property
+    def tests(self) -> int:
+        """Number of tests in the family: those of these findings and earlier ones."""
+        return len({f.test for f in (*self.findings, *self.earlier) if f.p_value is not None})
+
+    def together(self, *others: Findings) -> Findings:
+        """These findings and those of other calls, corrected together; a repeated test counts once.
+
+        Raises:
+            AuditInputError: The findings differ in window, correction or alpha.
+        """
+        parts = (self, *others)
+        for name in ("correction", "alpha"):
+            if len(values := {getattr(part, name) for part in parts}) > 1:
+                listed = ", ".join(sorted(map(str, values)))
+                raise AuditInputError(f"together: findings differ in {name} ({listed})")
+        windows = {
+            (facts.model, facts.since, facts.until, facts.sha256): facts
+            for facts in (part.window for part in parts)
+            if facts is not None
+        }
+        if len(windows) > 1:
+            raise AuditInputError(
+                "together: the findings are of different windows: "
+                f"{'; '.join(map(str, windows.values()))}"
+            )
+        versions = {name: version for part in parts for name, version in part.versions.items()}
+        return Findings.corrected(
+            list({finding.test: finding for part in parts for finding in part}.values()),
+            correction=self.correction,
+            alpha=self.alpha,
+            earlier=[finding for part in parts for finding in part.earlier],
+            window=next(iter(windows.values()), None),
+            versions=versions,
         )
 
     def __iter__(self) -> Iterator[Finding]:
@@ -181,6 +257,11 @@ class Findings:
             "correction": self.correction,
             "guarantee": guarantee(self.correction),
             "alpha": self.alpha,
+            "tests": self.tests,
+            "earlier": [
+                {name: json_ready(getattr(finding, name)) for name in _IDENTITY}
+                for finding in self.earlier
+            ],
             "window": json_ready(self.window),
             "versions": dict(self.versions),
         }
@@ -203,7 +284,7 @@ class Findings:
             if finding.effect is not None
         ]
         legend: dict[Kind, str] = {
-            "difference": f"a difference at α = {self.alpha:g}",
+            "difference": f"a difference at α = {self.alpha:g}, {family_text(self)}",
             "none": "no difference shown",
             "undetermined": "cannot be determined",
         }

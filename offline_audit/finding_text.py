@@ -18,7 +18,7 @@ from offline_audit.rendering import (
 if TYPE_CHECKING:
     from offline_audit.finding import Finding, Findings
 
-__all__ = ["attribute_name", "finding_text", "findings_text", "plot_title"]
+__all__ = ["attribute_name", "family_text", "finding_text", "findings_text", "plot_title"]
 
 _HEADER = (
     *("audit", "attribute", "groups", "metric"),
@@ -51,9 +51,13 @@ def _outcome(finding: Finding) -> str:
     if finding.p_value is None:
         return f"Cannot be determined: {finding.reason}"
     p = f"p {p_equals(finding.p_value)}"
-    if finding.adjusted_p_value is not None:
+    details = [] if finding.p_value_kind is None else [finding.p_value_kind]
+    if finding.tests is None:
+        details.append("not corrected for other tests")
+    else:
         adjusted = format_p_value(finding.adjusted_p_value)
-        p += f" ({adjusted} corrected for all tests of the run)"
+        details.append(f"{adjusted} corrected for {count(finding.tests, 'test')}")
+    p += f" ({'; '.join(details)})"
     if finding.outcome == "no difference shown":
         return f"No difference shown at α = {finding.alpha:g}: {p}."
     return f"A difference at α = {finding.alpha:g}: {p}. Disadvantaged: {_disadvantaged(finding)}."
@@ -131,7 +135,15 @@ def _notes(findings: Findings, guarantee: str) -> list[str]:
     ]
     if others := differences[_MOST_QUOTED:]:
         notes.append(f"{count(len(others), 'more difference')}: print each finding.")
-    notes.append(f"α = {findings.alpha:g}. {guarantee}")
+    corrected = findings.correction != "none"
+    family = f", {family_text(findings)}" if corrected else ""
+    notes.append(f"α = {findings.alpha:g}{family}. {guarantee}")
+    if findings.earlier and corrected:
+        notes.append(
+            "Findings of earlier calls were corrected for fewer tests; `earlier.together(later)` "
+            "corrects them again, with these."
+        )
+    notes += _kinds(findings)
     notes += _power(findings)
     reasons = dict.fromkeys(f.reason for f in findings if f.reason is not None)
     notes += [f"No p-value: {reason}" for reason in reasons]
@@ -140,6 +152,24 @@ def _notes(findings: Findings, guarantee: str) -> list[str]:
     if findings.window is not None:
         notes += [f"! {warning}" for warning in findings.window.warnings]
     return notes
+
+
+def family_text(findings: Findings) -> str:
+    """What p-values are corrected for: the number of tests in the family, and of earlier ones."""
+    if findings.correction == "none":
+        return "not corrected for the number of tests"
+    text = f"corrected for {count(findings.tests, 'test')}"
+    if not findings.earlier:
+        return text
+    return f"{text}, {len(findings.earlier):,} of them from earlier calls on this window"
+
+
+def _kinds(findings: Findings) -> list[str]:
+    """How the p-values of each audit are computed."""
+    kinds = dict.fromkeys((f.audit, f.p_value_kind) for f in findings if f.p_value_kind)
+    if not kinds:
+        return []
+    return [f"p: {', '.join(f'{audit} ({kind})' for audit, kind in kinds)}."]
 
 
 def _power(findings: Findings) -> list[str]:

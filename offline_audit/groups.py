@@ -42,6 +42,8 @@ MOST_GROUPS = 200
 _CHUNK = 1_000_000
 # Shorter names are treated as codes, which may well differ in one letter.
 _SHORTEST_NAME = 4
+# How numpy, pandas and Python write a missing value as text.
+_MISSING_AS_TEXT = frozenset({"nan", "NaN", "NaT", "None", "<NA>"})
 # Difference of the labelled shares of the two decisions above which labels are uneven.
 _UNEVEN_LABELS = 0.1
 
@@ -63,6 +65,9 @@ class Crossing:
 
 def to_codes(values: Any, attribute: str) -> tuple[tuple[str, ...], Int]:
     """Sorted names of the groups, and the index of each row's group, `UNKNOWN` if not known.
+
+    None, NaN, NaT, pandas' NA, masked values and blank text are unknown; other text is a name, also
+    "nan". The result depends on the values only, not on the container.
 
     Raises:
         AuditInputError: There are too many distinct values, or a name is not text.
@@ -107,7 +112,7 @@ def _distinct_objects(array: NDArray[Any], attribute: str) -> tuple[list[Any], I
 def require_names(
     names: Iterable[str], expected: Sequence[str] | None, attribute: str
 ) -> list[str]:
-    """Check the names of groups; returns warnings about similar names.
+    """Check the names of groups; returns warnings about names that may be mistakes.
 
     Raises:
         AuditInputError: A name is not expected, or two names differ only in case or spaces.
@@ -127,10 +132,16 @@ def require_names(
         raise AuditInputError(
             f"groups of {attribute}: {_pairs(same)} differ only in case or spaces; use one spelling"
         )
-    similar = similar_names(listed)
-    if not similar:
-        return []
-    return [f"Groups of {attribute} have similar names: {_pairs(similar)}. Are they the same?"]
+    warnings = [
+        f"A group of {attribute} is called {name!r}, as missing values are when written as text. "
+        "If its rows have no group, pass None instead."
+        for name in listed
+        if name in _MISSING_AS_TEXT
+    ]
+    if similar := similar_names(listed):
+        alike = _pairs(similar)
+        warnings.append(f"Groups of {attribute} have similar names: {alike}. Are they the same?")
+    return warnings
 
 
 def similar_names(names: Sequence[str]) -> list[tuple[str, str]]:
@@ -267,7 +278,7 @@ def requested_attributes(by: By, attributes: Sequence[str]) -> list[tuple[str, .
 
 def word_of(value: Any) -> str:
     """Name of a group as text; empty if it is blank."""
-    if isinstance(value, float) and value.is_integer():
+    if isinstance(value, float | np.floating) and value.is_integer():
         return str(int(value))
     word = value.decode() if isinstance(value, bytes) else str(value)
     return word if word.strip() else ""

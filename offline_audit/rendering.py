@@ -30,6 +30,7 @@ __all__ = [
     "some",
     "to_html",
     "to_text",
+    "uncorrected",
     "wrapped",
 ]
 
@@ -216,6 +217,16 @@ def p_equals(p_value: float) -> str:
     """A p-value with its relation, to follow the letter p: `= .012` or `< .0001`."""
     text = format_p_value(p_value)
     return text if text.startswith("<") else f"= {text}"
+
+
+def uncorrected(tests: int) -> str | None:
+    """Note that the p-values of several tests are raw, and what to do; None for a single test."""
+    if tests < 2:
+        return None
+    return (
+        f"p-values are not corrected for the number of tests ({tests}): correct them together, for "
+        "example by scipy.stats.false_discovery_control, before you report a difference"
+    )
 
 
 def json_ready(value: Any) -> Any:

@@ -49,7 +49,8 @@ def audit_window(
 ) -> Findings:
     """Run audits on a window of logged traffic, and correct for the number of tests.
 
-    The favourable decision and the favourable label count as positive in every audit.
+    The favourable decision and the favourable label count as positive in every audit. Tests of
+    earlier calls on the same window count, too; `Findings.together` corrects their findings again.
 
     Args:
         window: Window with outcomes; without them no group is known. FlipTest also takes a Parquet
@@ -60,8 +61,8 @@ def audit_window(
         by: Protected attributes; a tuple means the crossing of its attributes. None: every
             attribute by itself.
         model: Bundle, its path, or an `AuditedModel`; required by FlipTest.
-        correction: Correction for multiple tests, over the findings of all audits together: `bh`,
-            `by`, `holm` or `none`.
+        correction: Correction for multiple tests, over all tests of the window so far: `bh`, `by`,
+            `holm` or `none`. For a file or a table, over the tests of this call.
         alpha: Significance level.
         seed: Seed of the random generator.
         progress: Progress function; True for a bar, False for none, None for a bar on a terminal.
@@ -73,6 +74,7 @@ def audit_window(
     require_alpha(alpha)
     options = _options(audits)
     findings: list[Finding] = []
+    earlier = window.tests if isinstance(window, Window) else ()
     versions = {package: version(package) for package in ("evenhand", "numpy", "scipy")}
     for name, own in options.items():
         adapter = import_module(AUDITS[name])
@@ -84,6 +86,7 @@ def audit_window(
         findings,
         correction=correction,
         alpha=alpha,
+        earlier=earlier,
         window=window.facts if isinstance(window, Window) else None,
         versions=versions,
     )

@@ -115,7 +115,8 @@ def array_of(values: Any, name: str) -> NDArray[Any]:
     """The values as an array `[n]` in which missing values can still be recognized.
 
     numpy converts NaN in a list of strings to the string "nan", and drops masks. Therefore lists of
-    strings become arrays of objects, and masked values become None.
+    strings become arrays of objects, and masked values become None. Text is never a missing value:
+    in an array of strings, "nan" may be a name.
 
     Raises:
         AuditInputError: There is not one value per row.
@@ -128,8 +129,9 @@ def array_of(values: Any, name: str) -> NDArray[Any]:
             array = _with_none(array, np.ma.getmaskarray(values))
         elif array.dtype.kind in "SU" and not isinstance(values, np.ndarray):
             array = np.asarray(values, dtype=object)
-        elif array.dtype.kind == "U" and (array == "nan").any():
-            array = _with_none(array, array == "nan")
+        elif array.dtype.kind == "T":
+            # numpy's strings of variable width, which may have a missing value.
+            array = array.astype(object)
     except (ValueError, TypeError):
         raise AuditInputError(f"{name}: one value per row is required") from None
     if array.ndim != 1:
@@ -211,22 +213,31 @@ def unit_codes(values: Any) -> Int:
         ids: dict[Any, int] = {}
         listed = array.tolist()
         try:
-            missing = [row for row, value in enumerate(listed) if is_missing(value)]
+            missing = [row for row, v in enumerate(listed) if is_missing(v) or _is_nan_text(v)]
             codes = [ids.setdefault(value, len(ids)) for value in listed]
         except (TypeError, ValueError):
             raise AuditInputError("units: one id per row is required") from None
         if missing:
             raise _units_missing(len(missing), missing[0])
         return np.array(codes, dtype=np.int64)
-    if array.dtype.kind == "f" and np.isnan(array).any():
-        raise _units_missing(int(np.isnan(array).sum()), int(np.argmax(np.isnan(array))))
+    unknown = np.isnan(array) if array.dtype.kind == "f" else np.zeros(0, bool)
+    if array.dtype.kind == "U":
+        unknown = array == "nan"
+    if unknown.any():
+        raise _units_missing(int(unknown.sum()), int(np.argmax(unknown)))
     return np.unique(array, return_inverse=True)[1].astype(np.int64)
 
 
 def _units_missing(rows: int, first: int) -> AuditInputError:
     return AuditInputError(
-        f"units: {count(rows, 'row')} without a unit, the first is row {first:,}"
+        f"units: {count(rows, 'row')} without a unit, the first is row {first:,}; None, NaN and "
+        "the text 'nan' are no units"
     )
+
+
+def _is_nan_text(value: Any) -> bool:
+    # As a unit, all missing ids that numpy has converted to text would be one person.
+    return isinstance(value, str) and value == "nan"
 
 
 def require_length(lengths: dict[str, int]) -> int:

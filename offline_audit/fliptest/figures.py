@@ -78,7 +78,8 @@ class FlipRow:
 
 def draw_result(result: FlipTestResult) -> Figure:
     """Plot every direction that has shares."""
-    return draw_flips(flip_rows(result), flips_title(result))
+    raw = "" if result.note is None else ", not corrected for the number of tests"
+    return draw_flips(flip_rows(result), flips_title(result), raw)
 
 
 def flip_rows(result: FlipTestResult) -> list[FlipRow]:
@@ -120,15 +121,21 @@ def flips_title(result: FlipTestResult) -> str:
     )
 
 
-def draw_flips(rows: Sequence[FlipRow], title: str) -> Figure:
-    """Plot flip shares of each side, and their sum next to its size under the null."""
+def draw_flips(rows: Sequence[FlipRow], title: str, raw: str = "") -> Figure:
+    """Plot flip shares of each side, and their sum next to its size under the null.
+
+    Args:
+        rows: Directions.
+        title: Title of the figure.
+        raw: What the legend adds to outcomes, if they are not corrected for several tests.
+    """
     names = [plain(_wrapped(row.name, 3)) for row in rows]
     figure, axes = blank_figure(8.0, 1.8 + 0.6 * max(len(rows), 1))
     _set_title(figure, title)
     if not rows:
         return _empty(figure)
     for y, row in enumerate(rows):
-        _flip_row(axes, y, row)
+        _flip_row(axes, y, row, raw)
     # Pairs of groups, which have two directions, are separated.
     for y in range(2, len(rows), 2):
         axes.axhline(y - 0.5, color="0.85", linewidth=0.8)
@@ -143,7 +150,7 @@ def draw_flips(rows: Sequence[FlipRow], title: str) -> Figure:
     return figure
 
 
-def _flip_row(axes: Axes, y: int, row: FlipRow) -> None:
+def _flip_row(axes: Axes, y: int, row: FlipRow, raw: str) -> None:
     opacity = 0.35 if row.kind == "undetermined" else 1.0
     sides = (
         (y - 0.17, row.disadvantaged, row.disadvantaged_interval, _ORANGE, "disadvantaged", _HATCH),
@@ -164,6 +171,7 @@ def _flip_row(axes: Axes, y: int, row: FlipRow) -> None:
             label="both, 95% quantile under the null", clip_on=False,
         )  # fmt: skip
     marker, filling, label = _BOTH[row.kind]
+    label += raw if row.kind != "undetermined" else ""
     both = 100 * (row.advantaged + row.disadvantaged)
     axes.plot(
         *([both], [y]), marker, color="black", markerfacecolor=filling, markersize=6, label=label

@@ -22,6 +22,7 @@ from offline_audit.rendering import (
     share_in_words,
     to_html,
     to_text,
+    uncorrected,
     wrapped,
 )
 
@@ -101,6 +102,19 @@ class FlipDirection:
         return None if self.null is None or self.reason is not None else self.null.p_value
 
     @property
+    def p_value_kind(self) -> str | None:
+        """How the p-value is computed; None without one."""
+        if self.p_value is None:
+            return None
+        return "(b + 1) / (B + 1) of B random permutations, ties count in full"
+
+    @property
+    def note(self) -> str | None:
+        """Note that several p-values, of flips and of rules, are not corrected; None for one."""
+        rules = sum(subgroup.p_value is not None for subgroup in self.subgroups.values())
+        return uncorrected(rules + (self.p_value is not None))
+
+    @property
     def balance(self) -> Literal["loses", "gains", "unclear"]:
         """Whether the source loses or gains against the target; unclear without a p-value.
 
@@ -136,7 +150,8 @@ class FlipDirection:
         data: dict[str, Any] = {name: json_ready(getattr(self, name)) for name in names}
         for name in ("transparency", "marginals", "subgroups"):
             data[name] = {side: part.to_dict() for side, part in getattr(self, name).items()}
-        return {**data, "p_value": self.p_value, "balance": self.balance}
+        own = ("p_value", "p_value_kind", "balance", "note")
+        return {**data, **{name: getattr(self, name) for name in own}}
 
     def __str__(self) -> str:
         title, sentences, notes = direction_text(self)
@@ -308,7 +323,13 @@ class FlipTestResult:
         """Plain data for JSON, aggregates only."""
         names = [f.name for f in dataclasses.fields(self) if f.name != "directions"]
         data: dict[str, Any] = {name: json_ready(getattr(self, name)) for name in names}
-        return {**data, "directions": [direction.to_dict() for direction in self.directions]}
+        directions = [direction.to_dict() for direction in self.directions]
+        return {**data, "directions": directions, "note": self.note}
+
+    @property
+    def note(self) -> str | None:
+        """Note that the p-values of several directions are not corrected; None for one."""
+        return uncorrected(sum(direction.p_value is not None for direction in self.directions))
 
     def __str__(self) -> str:
         return to_text(*result_text(self))

@@ -54,6 +54,8 @@ def _direction_notes(direction: FlipDirection) -> list[str]:
             f"labels: {percent(direction.null.mean)} flip on average, at most "
             f"{percent(direction.null.bound)} in 95% of the permutations."
         )
+    if direction.note is not None:
+        notes.append(f"{direction.note}.")
     if direction.validation is not None:
         notes.append(_validation_note(direction.validation))
     if direction.identification is not None:
@@ -153,6 +155,10 @@ def _notes(result: FlipTestResult) -> list[str]:
             "null: 95% bound on flips if both groups had the same features (group labels permuted, "
             "maps refitted). It does not show whether the features that differ are justified."
         )
+    if kinds := dict.fromkeys(d.p_value_kind for d in result.directions if d.p_value_kind):
+        notes.append(f"p: {', '.join(kinds)}.")
+    if result.note is not None:
+        notes.append(f"{result.note}.")
     return [*notes, *(f"! {warning}" for warning in result.warnings)]
 
 

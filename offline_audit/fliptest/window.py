@@ -97,6 +97,8 @@ def findings(
                 seed=seed,
                 progress=progress,
             )
+    if isinstance(window, Window):
+        window.record(result)
     return result
 
 
@@ -188,6 +190,7 @@ def _finding(
         share_interval=None if gross is None else gross.interval,
         statistic=None if gross is None else gross.value,
         p_value=direction.p_value,
+        p_value_kind=direction.p_value_kind,
         smallest_detectable_effect=direction.smallest_detectable_effect,
         reason=direction.reason,
         warnings=(*rows.warnings, *result.warnings, *direction.warnings),

@@ -22,6 +22,7 @@ from offline_audit.rendering import (
     signed,
     to_html,
     to_text,
+    uncorrected,
 )
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ class Comparison:
         alpha: Significance level of `rejected` and of `smallest_detectable_effect`.
         confidence_level: Confidence level of the interval.
         statistic: The studentized difference.
-        p_value: None if the question cannot be determined from the data; see `reason`.
+        p_value: Mid-p, in which ties count half; None if the question cannot be determined from the
+            data, see `reason`.
         reason: Why there is no p-value, in words; None if there is one.
         alternative: Which differences count as extreme.
         exchanged: Which rows were permuted, in words.
@@ -109,6 +111,15 @@ class Comparison:
         return self.determined and self.n_resamples is None
 
     @property
+    def p_value_kind(self) -> str | None:
+        """How the p-value is computed; None without one."""
+        if self.p_value is None:
+            return None
+        if self.exact:
+            return "mid-p: exact, ties count half"
+        return "mid-p: (b + 1) / (B + 1) of B random permutations, ties count half"
+
+    @property
     def monte_carlo_error(self) -> float | None:
         """Standard error of the p-value from random permutations; 0 if it is exact."""
         if self.p_value is None:
@@ -160,6 +171,7 @@ class Comparison:
             "determined": self.determined,
             "rejected": self.rejected,
             "exact": self.exact,
+            "p_value_kind": self.p_value_kind,
             "monte_carlo_error": self.monte_carlo_error,
         }
 
@@ -206,7 +218,8 @@ class Comparison:
             notes.append(f"cannot be determined, no p-value: {self.reason}")
         else:
             outcome = "difference" if self.rejected else "no difference shown"
-            p = f"p {p_equals(self.p_value)} ({self.alternative}; {self._resampling})"
+            how = f"{self.alternative}; ties count half; {self._resampling}"
+            p = f"mid-p {p_equals(self.p_value)} ({how})"
             notes.append(f"{outcome} at α = {self.alpha:g}: {p}")
         if self.smallest_detectable_effect is not None:
             notes.append(
@@ -229,8 +242,8 @@ class Comparison:
         if self.n_resamples is None:
             return f"exact, all permutations of {self.exchanged}"
         return (
-            f"{self.n_resamples:,} random permutations of {self.exchanged}, Monte Carlo error "
-            f"{self.monte_carlo_error:.4f}"
+            f"(b + 1) / (B + 1) of {self.n_resamples:,} random permutations of {self.exchanged}, "
+            f"Monte Carlo error {self.monte_carlo_error:.4f}"
         )
 
 
@@ -274,8 +287,14 @@ class Comparisons:
         """All comparisons and warnings, for JSON."""
         return {
             "comparisons": [comparison.to_dict() for comparison in self.comparisons],
+            "note": self.note,
             "warnings": list(self.warnings),
         }
+
+    @property
+    def note(self) -> str | None:
+        """Note that the p-values of several comparisons are not corrected; None for one."""
+        return uncorrected(sum(comparison.determined for comparison in self.comparisons))
 
     def plot(self) -> Figure:
         """Effects with their intervals, by attribute and unit."""
@@ -298,9 +317,10 @@ class Comparisons:
             for comparison in self.comparisons
             if comparison.effect is not None
         ]
+        raw = "" if self.note is None else ", not corrected for the number of tests"
         legend: dict[Kind, str] = {
-            "difference": "a difference, not corrected for the number of comparisons",
-            "none": "no difference shown",
+            "difference": f"a difference{raw}",
+            "none": f"no difference shown{raw}",
             "undetermined": "cannot be determined",
         }
         levels = [comparison.confidence_level for comparison in self]
@@ -313,7 +333,7 @@ class Comparisons:
         rejected = [comparison for comparison in tested if comparison.rejected]
         if len(self) == 1 and tested:
             (one,) = self
-            p = f"p {p_equals(one.p_value or 0.0)}"
+            p = f"mid-p {p_equals(one.p_value or 0.0)}"
             if rejected:
                 return f"{one.direction} ({p})"
             return f"No difference of {one.metric} shown for {one.versus} ({p})"
@@ -335,7 +355,7 @@ class Comparisons:
     def _table(self) -> TextTable:
         return TextTable(
             header=("attribute", "metric", "group", "against", "estimate", "other", "effect",
-                    "interval", "p"),
+                    "interval", "mid-p"),
             rows=tuple(map(_cells, self.comparisons)),
             words=4,
         )  # fmt: skip
@@ -351,8 +371,7 @@ class Comparisons:
         notes = [f"{c.metric} by {c.attribute}: {c.sentence}" for c in rejected[:_MOST_SENTENCES]]
         if others := rejected[_MOST_SENTENCES:]:
             notes.append(f"{count(len(others), 'difference')} more: see the comparisons")
-        if rejected and len(self) > 1:
-            notes.append("p-values are not corrected for the number of comparisons")
+        notes += [] if self.note is None else [self.note]
         notes += [f"no p-value for {', '.join(names)}: {why}" for why, names in reasons.items()]
         notes += [c.disagreement for c in self.comparisons if c.disagreement is not None]
         own = [warning for comparison in self.comparisons for warning in comparison.warnings]

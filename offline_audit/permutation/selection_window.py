@@ -80,6 +80,7 @@ def findings(
                 results += test.findings()
                 if reporter is not None:
                     reporter.step()
+    window.record(results)
     return results
 
 
@@ -162,6 +163,7 @@ class _TableTest:
             sentences=() if effect is None else _sentences(str(direction), table, row, comparison),
             statistic=comparison.statistic,
             p_value=None if p is None else min(tests * p, 1.0),
+            p_value_kind=comparison.p_value_kind,
             alpha=self.alpha,
             smallest_detectable_effect=comparison.smallest_detectable_effect,
             reason=comparison.reason,

@@ -91,6 +91,7 @@ def findings(
                 reporter.doing(f"{metric.name} by {name}")
                 results += test.findings(metric, scores)
                 reporter.step()
+    window.record(results)
     return results
 
 
@@ -145,6 +146,7 @@ class _CrossingTest:
             sentences=() if comparison.sentence is None else (f"{comparison.sentence}.",),
             statistic=comparison.statistic,
             p_value=comparison.p_value,
+            p_value_kind=comparison.p_value_kind,
             alpha=self.alpha,
             smallest_detectable_effect=comparison.smallest_detectable_effect,
             reason=comparison.reason,

@@ -128,6 +128,15 @@ class ProjectionResult:
         return None if self.p_value is None else self.p_value <= self.alpha
 
     @property
+    def p_value_kind(self) -> str | None:
+        """How the p-value is computed; None without one."""
+        if self.p_value is None:
+            return None
+        if self.monte_carlo_error:
+            return "(b + 1) / (B + 1) of B simulations of the limiting law"
+        return "asymptotic, by the limiting law"
+
+    @property
     def cost_per_row(self) -> float | None:
         """The projection distance: the statistic divided by the number of rows."""
         return None if self.statistic is None else self.statistic / self.rows
@@ -151,8 +160,8 @@ class ProjectionResult:
             level = 1 - self.alpha
             values = compared((one, other), effect.interval, confidence_level=level)
             sentences.append(f"{words.direction(effect)}: {values}.")
-        if len(self.effects) > 1:
-            sentences.append("Each interval holds for its gap alone; p is for all gaps together.")
+        if self.note is not None:
+            sentences.append(self.note)
         return tuple(sentences)
 
     def fair_change_sentence(self, words: DecisionWords = _NUMBERED) -> str | None:
@@ -181,7 +190,20 @@ class ProjectionResult:
     def to_dict(self) -> dict[str, Any]:
         """The fields and the derived values, ready for JSON."""
         fields: dict[str, Any] = json_ready(self)
-        return {**fields, "rejected": self.rejected, "cost_per_row": json_ready(self.cost_per_row)}
+        return {
+            **fields,
+            "rejected": self.rejected,
+            "cost_per_row": json_ready(self.cost_per_row),
+            "p_value_kind": self.p_value_kind,
+            "note": self.note,
+        }
+
+    @property
+    def note(self) -> str | None:
+        """Note that the intervals of several gaps are not corrected; None for one gap."""
+        if len(self.effects) < 2:
+            return None
+        return "Each interval holds for its gap alone; p is for all gaps together."
 
     def plot(self) -> Figure:
         """Figure of the gaps with their intervals; the tolerance is shaded."""
@@ -207,8 +229,9 @@ class ProjectionResult:
                     unit="rate",
                 )
             )
+        alone = "" if self.note is None else " (interval of the gap alone)"
         legend: dict[Kind, str] = {
-            "difference": "a difference",
+            "difference": f"a difference{alone}",
             "none": "no difference shown",
             "undetermined": "cannot be determined",
         }
@@ -269,7 +292,8 @@ def _table(result: ProjectionResult) -> TextTable | None:
 
 def _notes(result: ProjectionResult) -> list[str]:
     """Who is behind, the smallest fair change, the smallest detectable effect, and warnings."""
-    notes = list(result.gap_sentences()) if result.rejected else []
+    raw = [] if result.note is None else [result.note]
+    notes = list(result.gap_sentences()) if result.rejected else raw
     if result.explanation is not None:
         notes += _explanation_notes(result, result.explanation)
     if result.smallest_detectable_effect is not None:
@@ -284,6 +308,8 @@ def _notes(result: ProjectionResult) -> list[str]:
         )
     if result.tolerance and len(result.favoured) < len(result.attributes):
         notes.append(f"Differences of up to {result.tolerance:g} count as fair.")
+    if result.p_value_kind is not None:
+        notes.append(f"p: {result.p_value_kind}.")
     return [*notes, *(f"! {warning}" for warning in result.warnings)]
 
 

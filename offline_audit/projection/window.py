@@ -86,6 +86,7 @@ def findings(
                 reporter.doing(f"projection test, {criterion.replace('_', ' ')}")
                 results.append(_test(rows, test, criterion, tolerance, alpha=alpha, seed=seed))
                 reporter.step()
+    window.record(results)
     return results
 
 
@@ -240,6 +241,7 @@ def _finding(
         sentences=() if result is None else _sentences(result),
         statistic=None if result is None else result.statistic,
         p_value=None if result is None else result.p_value,
+        p_value_kind=None if result is None else result.p_value_kind,
         alpha=alpha,
         smallest_detectable_effect=None if result is None else result.smallest_detectable_effect,
         reason=reason,

@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 _DAY = dt.timedelta(days=1)
+_EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 
 _LAYOUT: dict[Kind, re.Pattern[str]] = {
     "traffic": re.compile(
@@ -41,6 +42,8 @@ _REQUIRED: dict[Kind, set[str]] = {
     "traffic": {"request_id", "row", "time", "decision"},
     "outcomes": {"request_id", "row", "observed_at", "received_at"},
 }
+# Column by whose time rows are put into files.
+_CLOCKS: dict[Kind, str] = {"traffic": "time", "outcomes": "received_at"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +121,9 @@ class ReadFile:
         sha256: Digest in the ledger; None if the ledger does not list the file.
         verified: Whether the file was hashed and matches that digest.
         erased: Number of rows that were erased on request.
+        times: Times of its first and last row, in microseconds since 1970, by its footer; None if
+            the footer does not have them.
+        ids: Smallest and largest request id, by its footer; None if the footer does not have them.
         partition: Partition of the file.
         schema: Schema, with dictionary columns as plain strings.
         metadata: Metadata that the sidecar wrote into the file.
@@ -129,6 +135,8 @@ class ReadFile:
     sha256: str | None
     verified: bool
     erased: int
+    times: tuple[int, int] | None = field(default=None, repr=False)
+    ids: tuple[str, str] | None = field(default=None, repr=False)
     partition: Partition = field(repr=False)
     schema: pa.Schema = field(repr=False)
     metadata: Mapping[str, Any] = field(repr=False)
@@ -253,6 +261,7 @@ def _checked(
     _require_format(kind, schema, metadata)
     partition = partition_of(file.path, kind)
     assert partition is not None
+    times = _ends(parquet.metadata, _CLOCKS[kind])
     return ReadFile(
         path=file.path,
         rows=rows,
@@ -260,10 +269,31 @@ def _checked(
         sha256=entry.sha256 if entry else None,
         verified=verify and entry is not None,
         erased=entry.erased if entry else 0,
+        times=None if times is None else (_microseconds(times[0]), _microseconds(times[1])),
+        ids=_ends(parquet.metadata, "request_id"),
         partition=partition,
         schema=pa.schema([(column.name, _plain(column.type)) for column in schema]),
         metadata=metadata,
     )
+
+
+def _ends(footer: pq.FileMetaData, column: str) -> tuple[Any, Any] | None:
+    """Smallest and largest value of a column; None if a row group does not state them."""
+    index = footer.schema.names.index(column)
+    ends: list[Any] = []
+    for number in range(footer.num_row_groups):
+        statistics = footer.row_group(number).column(index).statistics
+        if statistics is None or not statistics.has_min_max:
+            return None
+        ends += [statistics.min, statistics.max]
+    return (min(ends), max(ends)) if ends else None
+
+
+def _microseconds(time: Any) -> int:
+    if isinstance(time, int):
+        return time
+    utc = time if time.tzinfo is not None else time.replace(tzinfo=dt.UTC)
+    return int((utc - _EPOCH) // dt.timedelta(microseconds=1))
 
 
 def _require_format(kind: Kind, schema: pa.Schema, metadata: Any) -> None:

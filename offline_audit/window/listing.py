@@ -17,6 +17,7 @@ from monitor.traffic.ledger import Kind, LedgerFile, SegmentEntry, read_ledger
 from monitor.traffic.segment import segment_begun
 from monitor.traffic.store import Store, StoredFile
 from offline_audit.errors import LogNotFoundError, LogUnreadableError, ModelChoiceError
+from offline_audit.window.copies import CopiedFile, without_copies
 from offline_audit.window.files import (
     FlawedFile,
     Partition,
@@ -46,6 +47,7 @@ class LogReading:
         files: Files that are read, the oldest first.
         missing: Files that the ledger lists and that do not exist.
         corrupt: Files that exist and failed a check.
+        copies: Files that are not read, because another file has the same rows.
         removed: Files that were deleted on purpose.
         unrecognized: Parquet files that do not follow the log's layout; they are not read.
         unreadable_entries: Ledger entries that cannot be read.
@@ -61,6 +63,7 @@ class LogReading:
     files: tuple[ReadFile, ...] = ()
     missing: tuple[FlawedFile, ...] = ()
     corrupt: tuple[FlawedFile, ...] = ()
+    copies: tuple[CopiedFile, ...] = ()
     removed: tuple[RemovedFile, ...] = ()
     unrecognized: tuple[str, ...] = ()
     unreadable_entries: tuple[str, ...] = ()
@@ -254,7 +257,8 @@ class LogListing:
             f for path, (f, _) in self._partitions.items() if chosen(path) and path not in removed
         ]
         checked = check_files(self.store, self.kind, present, listed, verify=verify)
-        files = [file for file in checked if isinstance(file, ReadFile)]
+        readable = [file for file in checked if isinstance(file, ReadFile)]
+        files, copies = without_copies(self.store, self.kind, readable)
         expected = {p: f for p, f in listed.items() if chosen(p) and p not in removed}
         return LogReading(
             address=self.store.location,
@@ -262,6 +266,7 @@ class LogListing:
             files=tuple(sorted(files, key=lambda file: (file.partition.since, file.path))),
             missing=_missing(expected, self._partitions),
             corrupt=tuple(file for file in checked if isinstance(file, FlawedFile)),
+            copies=tuple(copies),
             removed=tuple(
                 RemovedFile(path=path, rows=file.rows, why=str(file.removed), erased=file.erased)
                 for path, file in sorted(removed.items())

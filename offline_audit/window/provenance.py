@@ -17,6 +17,7 @@ from offline_audit.window.listing import LogReading
 from offline_audit.window.provenance_warnings import TREATMENT, provenance_warnings
 
 if TYPE_CHECKING:
+    from offline_audit.window.copies import CopiedFile
     from offline_audit.window.files import FlawedFile, RemovedFile
     from offline_audit.window.row_facts import OutcomeFacts, RowFacts
     from offline_audit.window.schema import SchemaVariant
@@ -56,6 +57,11 @@ class FileUse:
     def corrupt(self) -> tuple[FlawedFile, ...]:
         """Files that exist and failed a check."""
         return self.reading.corrupt
+
+    @property
+    def copies(self) -> tuple[CopiedFile, ...]:
+        """Files that were not read, because another file has the same rows."""
+        return self.reading.copies
 
     @property
     def removed(self) -> tuple[RemovedFile, ...]:
@@ -220,9 +226,18 @@ class WindowFacts:
         """Facts of the window with this provenance.
 
         Raises:
-            AuditInputError: The favourable decision changed within the window.
+            AuditInputError: The favourable decision changed within the window, or files hold the
+                same rows in part.
         """
         p = provenance
+        if p.rows.copied:
+            rows = count(p.rows.copied, "row")
+            unlisted = some([file.path for file in p.log.reading.unlisted]) or "none"
+            raise AuditInputError(
+                f"window: {rows} of the log repeated with the same request, row, time and values; "
+                "delete the files that hold them once more (files that are not in the ledger: "
+                f"{unlisted})"
+            )
         uses = [use for use in (p.log, p.outcomes) if use is not None]
         return cls(
             model=p.model,

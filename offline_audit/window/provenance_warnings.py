@@ -63,6 +63,14 @@ def _not_read(r: LogReading, log: str) -> Iterator[str]:
     for file in r.corrupt:
         rows = "" if file.rows is None else f" ({count(file.rows, 'row')} in the ledger)"
         yield f"{file.path} of the {log} is corrupt and was not read{rows}: {file.reason}."
+    if r.copies:
+        files = f"{count(len(r.copies), 'file')} of the {log}"
+        rows = count(sum(copy.rows for copy in r.copies), "row")
+        pairs = some([f"{copy.path} (rows of {copy.of})" for copy in r.copies])
+        yield (
+            f"{files} with {rows} {_were(r.copies)} not read, because the same rows are in another "
+            f"file: {pairs}."
+        )
     if r.unrecognized:
         files = count(len(r.unrecognized), "Parquet file")
         verb = "does" if len(r.unrecognized) == 1 else "do"
@@ -157,6 +165,12 @@ def _about_rows(provenance: Provenance) -> Iterator[str]:
             f"{count(facts.duplicated, 'prediction')} {are(facts.duplicated)} logged more than "
             f"once ({count(facts.surplus, 'duplicate row')}); every copy counts, with the same "
             "outcome."
+        )
+    if facts.copied:
+        rows = f"{count(facts.copied, 'row')} {are(facts.copied)}"
+        yield (
+            f"{rows} logged twice with the same request, row, time and values, so files of the log "
+            "hold the same rows in part. Figures count them twice, and audits refuse the window."
         )
 
 

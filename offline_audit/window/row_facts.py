@@ -43,6 +43,7 @@ class RowFacts:
         last: Time of the last row; None without rows.
         duplicated: Number of predictions (request id and row) that are logged more than once.
         surplus: Number of rows beyond the first of each prediction.
+        copied: Number of these that also have the time, version and values of an earlier one.
     """
 
     decision_counts: tuple[DecisionCount, ...]
@@ -51,6 +52,7 @@ class RowFacts:
     last: dt.datetime | None
     duplicated: int
     surplus: int
+    copied: int = 0
 
     @property
     def rows(self) -> int:
@@ -155,7 +157,21 @@ def row_facts(engine: Engine, joined: Any, rows: Any, columns: Mapping[str, str]
         last=max((part["last"] for part in parts), default=None),
         duplicated=duplicates["predictions"],
         surplus=duplicates["surplus"] or 0,
+        copied=_copied(engine, rows, repeated) if duplicates["predictions"] else 0,
     )
+
+
+def _copied(engine: Engine, rows: Any, repeated: Any) -> int:
+    """Number of rows that are copies of others; only repeated predictions are looked at."""
+    columns = [*KEYS, "time", "version", "decision", "score", "logit"]
+    times = (
+        rows.select(*columns)
+        .semi_join(repeated, KEYS)
+        .group_by(columns)
+        .agg(times=lambda same: same.count())
+    )
+    copied = engine.fetch(times.agg(copied=(times.times - 1).sum()))["copied"][0].as_py()
+    return int(copied or 0)
 
 
 def outcome_facts(

@@ -165,6 +165,7 @@ def _files(p: Provenance) -> str:
     flaws = {
         "missing": len(r.missing),
         "corrupt": len(r.corrupt),
+        "with the rows of another": len(r.copies),
         "not in the ledger": len(r.unlisted),
         "deleted on purpose": len(r.removed),
     }

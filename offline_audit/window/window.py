@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import ibis
 import pyarrow as pa
@@ -36,6 +36,9 @@ from offline_audit.window.join import (
 from offline_audit.window.listing import LogListing
 from offline_audit.window.provenance import FileUse, Provenance, WindowFacts
 from offline_audit.window.row_facts import outcome_facts, row_facts
+
+if TYPE_CHECKING:
+    from offline_audit.finding import Finding
 
 __all__ = ["Window"]
 
@@ -67,6 +70,7 @@ class Window:
     ) -> None:
         self.model, self.version, self.span = model, version, log.span
         self._engine, self._owned, self._verify = engine, owned, verify
+        self._tests: dict[tuple[object, ...], Finding] = {}
         self._log = JoinedLog(
             engine=engine,
             log=log,
@@ -140,6 +144,20 @@ class Window:
     def attributes(self) -> dict[str, tuple[str, ...]]:
         """Protected attributes, with the groups that the files of the model name."""
         return self._log.attributes
+
+    @property
+    def tests(self) -> tuple[Finding, ...]:
+        """Tests with a p-value that audits ran on this window so far; a repeated test counts once.
+
+        Every later call of `audit_window` on this window corrects for them.
+        """
+        return tuple(self._tests.values())
+
+    def record(self, findings: Iterable[Finding]) -> None:
+        """Remember the tests of an audit; called by the audits."""
+        for finding in findings:
+            if finding.p_value is not None:
+                self._tests.setdefault(finding.test, finding)
 
     @cached_property
     def table(self) -> Any:

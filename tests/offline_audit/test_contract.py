@@ -301,6 +301,47 @@ def test_results_print_plot_and_become_json(name):
     assert json.loads(json.dumps(result.to_dict())) == result.to_dict()
 
 
+SEVERAL = {
+    "permutation_test": {"metrics": ["selection_rate", "tpr"], "labels": LABELS},
+    "flip_test": {},
+}
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_several_raw_p_values_have_a_note_whether_or_not_one_is_small(name):
+    equal = {"groups": np.tile(["a", "b"], N // 2)}
+    for result in (called(name, **SEVERAL[name]), called(name, **SEVERAL[name], **equal)):
+        note = result.to_dict()["note"]
+        assert "not corrected for the number of tests (2)" in note
+        assert "scipy.stats.false_discovery_control" in note
+        assert note in " ".join(str(result).split())
+        assert note in result._repr_html_()
+        legend = [text.get_text() for text in result.plot().legends[0].get_texts()]
+        assert any("not corrected for the number of tests" in text for text in legend)
+
+
+@pytest.mark.parametrize("name", [name for name in ENTRIES if name.endswith("_test")])
+def test_every_p_value_says_how_it_is_computed(name):
+    result = called(name)
+    data = result.to_dict()
+    parts = data.get("comparisons") or data.get("directions") or [data]
+    mid = name in ("permutation_test", "correlation_test")
+    for part in parts:
+        assert part["p_value"] is not None
+        assert part["p_value_kind"].startswith("mid-p") == mid
+    shown = " ".join(str(result).split())
+    assert ("mid-p" in shown) == mid
+    assert ("mid-p" in result._repr_html_()) == mid
+
+
+def test_several_gaps_have_a_note_although_nothing_is_rejected():
+    result = called("projection_test", groups=np.resize(["a", "b", "c"], N))
+    assert not result.rejected
+    assert "Each interval holds for its gap alone" in result.to_dict()["note"]
+    assert result.note in str(result)
+    assert called("projection_test").note is None
+
+
 @pytest.mark.parametrize("name", ENTRIES)
 def test_results_are_frozen_and_repeatable(name):
     result = called(name)

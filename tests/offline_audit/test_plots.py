@@ -86,10 +86,10 @@ def test_without_estimates_the_figure_says_so(tmp_path):
 def test_titles_of_audits_state_the_finding(tmp_path):
     decisions = np.r_[np.arange(N // 2) < 60, np.arange(N // 2) < 120].astype(int)
     title = permutation_test(GROUPS, decisions, metrics="selection_rate").plot().get_suptitle()
-    assert title == "a is selected less often than b (p < .0001)"
+    assert title == "a is selected less often than b (mid-p < .0001)"
     same = permutation_test(GROUPS, decisions[::-1] * 0 + (np.arange(N) % 2), metrics="fpr",
                             labels=np.zeros(N, int)).plot()  # fmt: skip
-    assert same.get_suptitle().startswith("No difference of fpr shown for a against b (p")
+    assert same.get_suptitle().startswith("No difference of fpr shown for a against b (mid-p")
     distances = np.linspace(0.1, 1, N)
     projection = projection_test(groups=GROUPS, decisions=decisions, distances=distances).plot()
     assert (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,7 @@ from offline_audit import (
     projection_test,
 )
 from offline_audit.errors import UnknownColumnError
+from offline_audit.run import AUDITS
 from tests.offline_audit.conftest import SINCE, UNTIL
 from tests.traffic_logs import traffic_rows, write_outcomes, write_traffic
 
@@ -219,3 +221,93 @@ def test_an_unknown_attribute_or_metric_is_an_error(window):
         audit_window(window, by=["age"])
     with pytest.raises(AuditInputError, match="'tprr'"):
         audit_window(window, {"permutation": {"metrics": ["tprr"]}})
+
+
+@pytest.fixture
+def opened(known):
+    """A window of its own, since a window remembers its tests."""
+    with Window.read(known.log, known.outcomes, SINCE, UNTIL) as window:
+        yield window
+
+
+RATES = {"permutation": {"metrics": ["selection_rate", "tpr"]}}
+
+
+def by_test(findings):
+    return {finding.test: finding.adjusted_p_value for finding in findings}
+
+
+@pytest.mark.parametrize("correction", ["bh", "by", "holm"])
+def test_tests_of_a_window_are_corrected_together_whatever_the_calls(known, opened, correction):
+    with Window.read(known.log, known.outcomes, SINCE, UNTIL) as other:
+        once = audit_window(
+            other, {**RATES, "projection": {}}, ["sex", "ethnicity"], correction=correction
+        )
+    first = audit_window(opened, RATES, "sex", correction=correction)
+    second = audit_window(opened, RATES, "ethnicity", correction=correction)
+    # By another way into the audit.
+    import_module(AUDITS["projection"]).findings(opened, ["sex"])
+    last = audit_window(opened, "projection", "ethnicity", correction=correction)
+    assert (first.tests, second.tests, last.tests) == (2, 8, once.tests)
+    assert len(last.earlier) == once.tests - len(last)
+    assert by_test(last).items() <= by_test(once).items()
+    third = audit_window(opened, "projection", "sex", correction=correction)
+    assert by_test(first.together(second, third, last)) == by_test(once)
+
+
+def test_a_repeated_test_counts_once_and_another_seed_does_not(opened):
+    options = {"permutation": {"metrics": ["auc"], "n_resamples": 999}}
+    first = audit_window(opened, options, "sex")
+    again = audit_window(opened, options, ["sex", "sex"], alpha=0.1)
+    assert (first.tests, again.tests, again.earlier) == (1, 1, ())
+    assert audit_window(opened, options, "sex", seed=1).tests == 2
+
+
+def test_findings_say_how_many_tests_they_are_corrected_for(opened):
+    first = audit_window(opened, RATES, "sex")
+    assert "corrected for 2 tests. The expected" in words(first)
+    second = audit_window(opened, "projection", "sex")
+    for text in (words(second), second._repr_html_()):
+        assert "corrected for 4 tests, 2 of them from earlier calls on this window" in text
+        assert "earlier.together(later)" in text
+    assert all("corrected for 4 tests" in words(finding) for finding in second)
+    data = json.loads(json.dumps(second.to_dict()))
+    assert (data["tests"], [one["metric"] for one in data["earlier"]]) == (
+        4,
+        ["selection_rate", "tpr"],
+    )
+    legend = {text.get_text() for text in second.plot().legends[0].get_texts()}
+    assert "earlier.together" not in words(first.together(second))
+    assert not any("difference at" in text and "4 tests" not in text for text in legend)
+    raw = audit_window(opened, RATES, "sex", correction="none")
+    assert all("not corrected for other tests" in words(finding) for finding in raw)
+
+
+def test_findings_say_how_their_p_values_are_computed(opened):
+    found = audit_window(opened, {"permutation": {}, "projection": {}}, "sex")
+    kinds = {finding.metric: finding.p_value_kind or "" for finding in found}
+    assert kinds["selection_rate"] == "mid-p: exact, ties count half"
+    assert kinds["auc"].startswith("mid-p: (b + 1) / (B + 1) of B random permutations")
+    assert "limiting law" in kinds["equalized_odds"]
+    for text in (words(found), found._repr_html_()):
+        assert all(kind in text for kind in kinds.values())
+    assert all(kinds[finding.metric] in words(finding) for finding in found)
+
+
+def words(shown) -> str:
+    return " ".join(str(shown).split())
+
+
+def test_findings_of_different_windows_or_corrections_are_not_corrected_together(known, opened):
+    found = audit_window(opened, RATES, "sex")
+    with Window.read(known.log, known.outcomes, SINCE) as longer:
+        other = audit_window(longer, RATES, "sex")
+    with pytest.raises(AuditInputError, match="together: the findings are of different windows"):
+        found.together(other)
+    holm = audit_window(opened, RATES, "sex", correction="holm")
+    for name, different in (
+        ("correction", holm),
+        ("alpha", audit_window(opened, RATES, "sex", alpha=0.1)),
+    ):
+        with pytest.raises(AuditInputError, match=f"together: findings differ in {name}"):
+            found.together(different)

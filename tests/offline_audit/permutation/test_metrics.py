@@ -130,6 +130,6 @@ def test_a_sentence_has_both_values_the_difference_and_its_interval():
     assert f"tpr by group: {tpr.sentence}".replace(" ", "") in "".join(
         str(permutation_test(metrics=["tpr", "fpr"], counts=counts)).split()
     )
-    assert "not corrected for the number of comparisons" in str(
+    assert "not corrected for the number of tests (2)" in str(
         permutation_test(metrics=["tpr", "fpr"], counts=counts)
     )

@@ -81,7 +81,7 @@ def test_pandas_columns_are_accepted():
     "groups",
     [
         [float("nan"), *GROUPS[1:]],
-        np.array([float("nan"), *GROUPS[1:]]),
+        np.array([float("nan"), *GROUPS[1:]], object),
         np.ma.masked_array(np.array(GROUPS), mask=np.arange(N) == 0),
         ["", *GROUPS[1:]],
         [None, *GROUPS[1:]],
@@ -110,7 +110,8 @@ def test_masked_decisions_are_unknown_and_masked_scores_are_rejected():
     ("units", "message"),
     [
         ([float("nan"), *map(str, range(1, N))], "1 row without"),
-        (np.array([float("nan"), *map(str, range(1, N))]), "1 row without"),
+        (np.array([float("nan"), *map(str, range(1, N))]), "the text 'nan' are no units"),
+        (["nan", *map(str, range(1, N))], "1 row without a unit, the first is row 0"),
         ([[1, 2]] * N, "one value per row"),
         ([[1]] * 3 + [[1, 2]] * (N - 3), "one value per row"),
         (np.array([[1], [2, 3]] * (N // 2), dtype=object), "one id per row"),
