@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from offline_audit.coverage import Unknowns
 from offline_audit.permutation.estimates import GroupEstimate
 from offline_audit.permutation.permutations import Alternative
+from offline_audit.permutation.unknown import Missing
 from offline_audit.plots import Estimate, Kind, interval_figure
 from offline_audit.rendering import (
     TextTable,
@@ -63,6 +65,7 @@ class Comparison:
             None where there is none.
         required_count: The smallest count with which the test runs.
         binning_error: Largest change of the effect that score bins can cause; 0 without bins.
+        missing: Unknown groups and labels, and the ranges that they leave open.
         warnings: Warnings about the data.
         seed: Seed of the random generator.
     """
@@ -90,6 +93,7 @@ class Comparison:
     smallest_count: float | None
     required_count: float
     binning_error: float
+    missing: Missing
     warnings: tuple[str, ...]
     seed: int
 
@@ -135,6 +139,11 @@ class Comparison:
         return f"{self.direction}: {values}"
 
     @property
+    def range_notes(self) -> list[str]:
+        """What unknown labels and groups leave open, in words."""
+        return list(self.missing.notes((self.group.name, self.other.name if self.other else "")))
+
+    @property
     def versus(self) -> str:
         """Names of the groups that are compared."""
         return f"{self.group.name} against {self.other.name}" if self.other else self.group.name
@@ -151,7 +160,8 @@ class Comparison:
 
     def plot(self) -> Figure:
         """The effect with its interval."""
-        return Comparisons(comparisons=(self,), warnings=()).plot()
+        unknown = self.missing.unknown
+        return Comparisons(comparisons=(self,), warnings=(), unknown=unknown).plot()
 
     def __str__(self) -> str:
         return to_text(self._title, self._table, self._notes)
@@ -161,7 +171,7 @@ class Comparison:
 
     @property
     def _title(self) -> str:
-        return f"{self.metric} by {self.attribute}: {self.question}"
+        return f"{self.metric} by {self.attribute}: {self.question} {self.missing.unknown}"
 
     @property
     def _table(self) -> TextTable:
@@ -188,12 +198,19 @@ class Comparison:
         interval += "; two-sided, unlike the test" * one_sided
         notes = [] if self.sentence is None else [self.sentence]
         notes += [] if self.effect is None else [f"effect {signed(self.effect)}, {interval}"]
+        notes += self.range_notes
         if self.p_value is None:
             notes.append(f"cannot be determined, no p-value: {self.reason}")
         else:
             outcome = "difference" if self.rejected else "no difference shown"
             p = f"p {p_equals(self.p_value)} ({self.alternative}; {self._resampling})"
             notes.append(f"{outcome} at α = {self.alpha:g}: {p}")
+        known = self.missing.known_p_value
+        if known is not None and known != self.p_value:
+            notes.append(
+                f"p {p_equals(known)} for the labelled rows of known groups alone, which is valid "
+                "only if what is unknown is missing at random"
+            )
         if self.smallest_detectable_effect is not None:
             notes.append(
                 f"smallest detectable effect {self.smallest_detectable_effect:.3f} (80% power at "
@@ -225,10 +242,12 @@ class Comparisons:
     Attributes:
         comparisons: Comparisons of each metric and group.
         warnings: Warnings about the data as a whole.
+        unknown: Numbers of rows of unknown group and without a label.
     """
 
     comparisons: tuple[Comparison, ...]
     warnings: tuple[str, ...]
+    unknown: Unknowns
 
     def __iter__(self) -> Iterator[Comparison]:
         return iter(self.comparisons)
@@ -259,6 +278,7 @@ class Comparisons:
         return {
             "comparisons": [comparison.to_dict() for comparison in self.comparisons],
             "warnings": list(self.warnings),
+            "unknown": json_ready(self.unknown),
         }
 
     def plot(self) -> Figure:
@@ -278,6 +298,7 @@ class Comparisons:
                 section=comparison.attribute,
                 rows=tuple(g.counted for g in (comparison.group, comparison.other) if g),
                 unit=comparison.unit,
+                range=comparison.missing.effect_range,
             )
             for comparison in self.comparisons
             if comparison.effect is not None
@@ -313,7 +334,7 @@ class Comparisons:
 
     @property
     def _title(self) -> str:
-        return f"Permutation tests: {count(len(self.comparisons), 'comparison')}"
+        return f"Permutation tests: {count(len(self.comparisons), 'comparison')}. {self.unknown}"
 
     @property
     def _table(self) -> TextTable:
@@ -338,6 +359,9 @@ class Comparisons:
         if rejected and len(self) > 1:
             notes.append("p-values are not corrected for the number of comparisons")
         notes += [f"no p-value for {', '.join(names)}: {why}" for why, names in reasons.items()]
+        ranged = [c for c in self.comparisons if c.missing.effect_range is not None]
+        for c in ranged[:_MOST_SENTENCES]:
+            notes += [f"{c.metric} by {c.attribute}, {note}" for note in c.range_notes]
         own = [warning for comparison in self.comparisons for warning in comparison.warnings]
         return notes + [f"! {w}" for w in dict.fromkeys([*self.warnings, *own])]
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from offline_audit.coverage import Unknowns
 from offline_audit.errors import AuditInputError
 from offline_audit.groups import By
 from offline_audit.intervals import rate_ratio_interval, wilson
@@ -21,6 +22,7 @@ from offline_audit.permutation.sources import (
     require_expected,
 )
 from offline_audit.plots import Estimate, Kind, interval_figure
+from offline_audit.ranges import impact_ranges
 from offline_audit.rendering import (
     TextTable,
     count,
@@ -63,6 +65,9 @@ class SelectionRow:
             selected in any group.
         impact_interval: Interval of the ratio; None for the group with the highest rate.
         small: Whether the share is below 2%, so that an audit may exclude the ratio.
+        rate_range: Smallest and largest rate over all groups that rows of unknown group may be of;
+            None for the unknown group, and if there is none.
+        impact_range: Smallest and largest impact ratio over these groups.
     """
 
     attribute: str
@@ -75,6 +80,8 @@ class SelectionRow:
     impact_ratio: float | None
     impact_interval: tuple[float, float] | None
     small: bool
+    rate_range: tuple[float, float] | None = None
+    impact_range: tuple[float, float] | None = None
 
     @property
     def below_four_fifths(self) -> bool:
@@ -96,12 +103,14 @@ class SelectionTable:
         confidence_level: Confidence level of the intervals.
         undecided: Number of rows without a decision, which are excluded.
         warnings: Warnings about the data.
+        unknown: Numbers of rows of unknown group, with and without a decision.
     """
 
     table: tuple[SelectionRow, ...]
     confidence_level: float
     undecided: int
     warnings: tuple[str, ...]
+    unknown: Unknowns
 
     def of(self, group: str | None, attribute: str | None = None) -> SelectionRow:
         """The row of one group.
@@ -132,6 +141,7 @@ class SelectionTable:
                 kind=_kind(row),
                 section=row.attribute,
                 rows=(row.rows,),
+                range=row.impact_range,
             )
             for row in self.table
             if row.impact_ratio is not None
@@ -157,10 +167,14 @@ class SelectionTable:
         )
 
     def __str__(self) -> str:
-        return to_text("Selection rates and impact ratios", self._text_table, self._notes)
+        return to_text(self._title, self._text_table, self._notes)
 
     def _repr_html_(self) -> str:
-        return to_html("Selection rates and impact ratios", self._text_table, self._notes)
+        return to_html(self._title, self._text_table, self._notes)
+
+    @property
+    def _title(self) -> str:
+        return f"Selection rates and impact ratios. {self.unknown}"
 
     def _sentence(self, row: SelectionRow) -> str:
         """A group whose ratio is below four fifths, against the group with the highest rate."""
@@ -195,6 +209,7 @@ class SelectionTable:
                 "* less than 2% of the data: an audit under New York City's Local Law 144 may "
                 "exclude the ratio; the highest rate is that of the other groups"
             )
+        notes += [_range_note(row) for row in self.table if row.rate_range is not None]
         if self.undecided:
             notes.append(f"excluded: {count(self.undecided, 'row')} without a decision")
         return notes + [f"warning: {warning}" for warning in self.warnings]
@@ -247,7 +262,11 @@ def selection_table(
     rows = tuple(row for groups in source.group_sets for row in _rows(groups, confidence_level))
     undecided = int(source.group_sets[0].table[:, :, UNKNOWN_INDEX].sum())
     return SelectionTable(
-        table=rows, confidence_level=confidence_level, undecided=undecided, warnings=source.warnings
+        table=rows,
+        confidence_level=confidence_level,
+        undecided=undecided,
+        warnings=source.warnings,
+        unknown=source.unknown,
     )
 
 
@@ -258,6 +277,8 @@ def _rows(groups: GroupSet, confidence_level: float) -> list[SelectionRow]:
     known = range(len(groups.names))
     large = [g for g in known if rows[g] >= SMALL_SHARE * total and rows[g] > 0]
     best = max(large, key=lambda g: (selected[g] / rows[g], rows[g]), default=None)
+    counts = [(int(s), int(n)) for s, n in zip(selected, not_selected, strict=True)]
+    ranges = impact_ranges(counts[:-1], counts[-1], large) if any(counts[-1]) else None
     table = []
     for index in range(len(rows)):
         n, hits = int(rows[index]), int(selected[index])
@@ -282,9 +303,19 @@ def _rows(groups: GroupSet, confidence_level: float) -> list[SelectionRow]:
                 impact_ratio=ratio,
                 impact_interval=interval,
                 small=not unknown and n < SMALL_SHARE * total,
+                rate_range=None if ranges is None or unknown else ranges[index][0],
+                impact_range=None if ranges is None or unknown else ranges[index][1],
             )
         )
     return table
+
+
+def _range_note(row: SelectionRow) -> str:
+    """Rate and impact ratio over all groups of the unknown rows."""
+    return (
+        f"{row.attribute}: over all groups of the rows of unknown group, the rate of {row.group} "
+        f"is {_ends(row.rate_range)} and its impact ratio {_ends(row.impact_range)}"
+    )
 
 
 def _is_best(row: SelectionRow) -> bool:

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
+from offline_audit.coverage import Unknowns
 from offline_audit.errors import AuditInputError
 from offline_audit.finding import Finding
 from offline_audit.groups import By, crossed_name, requested_attributes, too_few_groups
@@ -137,12 +138,14 @@ class _CrossingTest:
             groups=names,
             metric=comparison.metric,
             rows={group.name: group.rows for group in groups},
+            unknown=comparison.missing.unknown,
             effect=effect,
             interval=comparison.interval,
+            range=comparison.missing.effect_range,
             unit=metric.unit,
             direction=comparison.direction,
             disadvantaged=None if effect is None else metric.disadvantaged(names, effect),
-            sentences=() if comparison.sentence is None else (f"{comparison.sentence}.",),
+            sentences=_sentences(comparison),
             statistic=comparison.statistic,
             p_value=comparison.p_value,
             alpha=self.alpha,
@@ -153,6 +156,16 @@ class _CrossingTest:
             evidence=comparison.to_dict(),
         )
 
+    @property
+    def _unknown(self) -> Unknowns:
+        unlabelled = [cell.rows for cell in self.cells if cell.label is None]
+        ungrouped = [cell.rows for cell in self.cells if None in cell.groups]
+        return Unknowns(
+            rows=sum(cell.rows for cell in self.cells),
+            groups={crossed_name(self.crossing): sum(ungrouped)},
+            labels=sum(unlabelled),
+        )
+
     def _not_tested(self, metric: Metric, reason: str) -> Finding:
         return Finding(
             audit="permutation",
@@ -161,6 +174,7 @@ class _CrossingTest:
             groups=(),
             metric=metric.name,
             rows={},
+            unknown=self._unknown,
             effect=None,
             interval=None,
             unit=metric.unit,
@@ -172,6 +186,13 @@ class _CrossingTest:
             seed=self.seed,
             evidence={},
         )
+
+
+def _sentences(comparison: Comparison) -> tuple[str, ...]:
+    """Direction and values of the effect, and what unknown groups and labels leave open."""
+    if comparison.sentence is None:
+        return ()
+    return (f"{comparison.sentence}.", *comparison.missing.sentences)
 
 
 def _references(

@@ -8,23 +8,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from offline_audit.coverage import known_decisions, only_labelled_decision
 from offline_audit.criteria import CRITERIA, Criterion, needs_labels
-from offline_audit.groups import only_labelled_decision, uneven_labels
 from offline_audit.projection.cells import Constraint, Stratum, cells_of
 from offline_audit.projection.sample import Attribute, Sample
-from offline_audit.rendering import are, count, percent, some
+from offline_audit.projection.unknown import label_table
+from offline_audit.rendering import are, count, some
 from offline_audit.validation import UNKNOWN
 
 __all__ = [
     "GroupCount",
     "Partition",
-    "label_warnings",
     "partition",
-    "selective_labels_reason",
 ]
-
-# Number of standard errors above which the labelled shares of a group differ by more than chance.
-_STANDARD_ERRORS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,74 +119,15 @@ def partition(
     )
 
 
-def selective_labels_reason(sample: Sample, criterion: Criterion) -> str | None:
-    """Why rates within labels are not identified in the whole sample; None if they are."""
-    if not needs_labels(criterion) or sample.labels is None:
-        return None
-    decision = int(only_labelled_decision(*_labels_by_decision(sample))[0])
-    if decision == UNKNOWN:
-        return None
-    return (
-        f"Labels exist for decision {decision} only, so rates within labels are not identified, "
-        "and more rows of this kind do not help. Statistical parity needs no labels."
-    )
-
-
-def label_warnings(sample: Sample, criterion: Criterion) -> list[str]:
-    """Warnings about rows without a label, and about labels that depend on the decision."""
-    if not needs_labels(criterion) or sample.labels is None:
-        return []
-    missing = int(np.count_nonzero(sample.labels == UNKNOWN))
-    if not missing:
-        return []
-    warnings = [f"{count(missing, 'row')} without a label {are(missing)} excluded."]
-    rows, labelled = _labels_by_decision(sample)
-    if uneven_labels(rows, labelled)[0]:
-        shares = (labelled / rows)[0].tolist()
-        warnings.append(
-            f"Labels are known for {percent(shares[0])} of decisions 0 and {percent(shares[1])} of "
-            "decisions 1: rates within labels are biased unless labels are missing at random."
-        )
-    for attribute in sample.attributes:
-        rows, labelled = _labels_by_decision(sample, attribute)
-        uneven = uneven_labels(rows, labelled, standard_errors=_STANDARD_ERRORS)
-        # Groups with labels for one decision only are excluded and named by `partition`.
-        uneven &= (labelled > 0).all(axis=1)
-        if uneven.any():
-            names = some([attribute.groups[g] for g in np.flatnonzero(uneven)])
-            warnings.append(
-                f"Whether a label is known depends on the decision in groups of {attribute.name}: "
-                f"{names}. Their rates within labels are biased."
-            )
-    return warnings
-
-
-def _labels_by_decision(
-    sample: Sample, attribute: Attribute | None = None
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Numbers of rows and of labelled rows, by group and decision, `[groups, 2]` each.
-
-    Without an attribute, all rows are one group.
-    """
-    assert sample.labels is not None
-    known = np.ones(len(sample.decisions), dtype=bool)
-    groups, size = np.zeros(len(sample.decisions), dtype=np.int32), 1
-    if attribute is not None:
-        known, groups, size = attribute.codes >= 0, attribute.codes, len(attribute.groups)
-    codes = 2 * groups[known] + sample.decisions[known]
-    labelled = codes[sample.labels[known] != UNKNOWN]
-    return (
-        np.bincount(codes, minlength=2 * size).reshape(size, 2),
-        np.bincount(labelled, minlength=2 * size).reshape(size, 2),
-    )
-
-
 def _selective_groups(sample: Sample, criterion: Criterion) -> list[list[int]]:
     """Groups of each attribute whose labels exist for one decision only."""
     labels = sample.labels
     if not needs_labels(criterion) or labels is None or labels.min() != UNKNOWN:
         return [[] for _ in sample.attributes]
-    decisions = [only_labelled_decision(*_labels_by_decision(sample, a)) for a in sample.attributes]
+    decisions = [
+        only_labelled_decision(*known_decisions(label_table(sample, attribute)[:-1]))
+        for attribute in sample.attributes
+    ]
     return [np.flatnonzero(by_group != UNKNOWN).tolist() for by_group in decisions]
 
 
@@ -248,7 +185,7 @@ def _tested_groups(
             if g in selective[index]:
                 reasons.append(
                     f"{attribute.name} = {group}{_in_label(label)} is excluded: its labels exist "
-                    "for one decision only, so its rates within labels are not identified."
+                    "for one decision only, or nearly so: rates within labels are not identified."
                 )
             elif g not in enough and 0 < rate < 1:
                 reasons.append(

@@ -247,7 +247,7 @@ def test_labels_of_one_decision_only_have_a_reason(known):
     for direction in result:
         assert direction.p_value is None
         assert direction.gross is None
-        assert f"known for the {word} decision only" in direction.reason
+        assert f"only for rows of a with the {word} decision" in direction.reason
     assert steps[-1][0] == steps[-1][1]
     json.dumps(result.to_dict())
 
@@ -257,7 +257,12 @@ def test_labels_of_one_group_may_be_selective():
     result = quick_flip_test(
         decide, X, GROUP, labels=selective, criterion="equal_opportunity", smallest_group=50
     )
-    assert all("labels of a are known" in direction.reason for direction in result)
+    assert all("exist only for rows of a with the fav" in direction.reason for direction in result)
+    selective[np.flatnonzero((GROUP == "a") & ~decide(X))[0]] = 1
+    result = quick_flip_test(
+        decide, X, GROUP, labels=selective, criterion="equal_opportunity", smallest_group=50
+    )
+    assert all("and for 1 of the" in direction.reason for direction in result)
 
 
 def test_missing_labels_have_a_reason():
