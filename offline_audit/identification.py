@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr
 
 from offline_audit.coverage import DECISIONS, LabelCoverage, equal_shares_p_value
 from offline_audit.ranges import (
@@ -56,8 +57,9 @@ class GapRange:
         reweighted: The gap if labels are missing at random within group and decision.
         coverage: Labels by group and decision; None if all are known, or the label is None.
         unknown_p_value: p-value of equal rates of rows of known and of unknown group.
-        decisive: Whether labels or groups that are not unknown at random may decide whether the
-            rates differ.
+        p_values: Smallest and largest p-value of equal rates over the known rows and the tables
+            that coverage leaves open; None if nothing is open.
+        shift: Largest change of the gap by these tables, in standard errors.
     """
 
     attribute: str
@@ -68,7 +70,8 @@ class GapRange:
     reweighted: float | None
     coverage: LabelCoverage | None
     unknown_p_value: float | None
-    decisive: bool
+    p_values: tuple[float, float] | None
+    shift: float
 
     @classmethod
     def of(
@@ -82,6 +85,7 @@ class GapRange:
         unknown: Int,
         tests: int = 1,
         share_independent: float = 1.0,
+        tolerance: float = 0.0,
     ) -> Self:
         """Examine two groups.
 
@@ -94,6 +98,7 @@ class GapRange:
             unknown: Rows of unknown group, `[3, 3]`.
             tests: Number of pairs that are examined, by which p-values of coverage are corrected.
             share_independent: Persons per row; 1 if every row is a person.
+            tolerance: Largest gap that counts as fair.
         """
         cells, (one, other) = selected_cells(label), tables
         counts = cells.of(one), cells.of(other)
@@ -107,7 +112,7 @@ class GapRange:
         if coverage is not None:
             first, second = (reweighted_rate(cells, table) for table in tables)
             reweighted = None if first is None or second is None else first - second
-            completed += completed_labels(cells, one, other) if coverage.differs else ()
+            completed += completed_labels(cells, one, other)
         if any(of_unknown):
             p_value = equal_shares_p_value(
                 [sum(of_known), sum(of_unknown)], [of_known[0], of_unknown[0]], share_independent
@@ -123,8 +128,19 @@ class GapRange:
             reweighted=reweighted,
             coverage=coverage,
             unknown_p_value=p_value,
-            decisive=_shift(counts, completed) * math.sqrt(share_independent) > _NEGLIGIBLE_SHIFT,
+            p_values=_p_values(counts, completed, share_independent, tolerance),
+            shift=_shift(counts, completed) * math.sqrt(share_independent),
         )
+
+    @property
+    def differs(self) -> bool:
+        """Whether labels or groups are not unknown at random."""
+        return any(self._causes())
+
+    @property
+    def decisive(self) -> bool:
+        """Whether labels or groups that are not unknown at random may move the gap noticeably."""
+        return self.differs and self.shift > _NEGLIGIBLE_SHIFT
 
     @property
     def effect_range(self) -> tuple[float, float] | None:
@@ -183,15 +199,37 @@ class GapRange:
         return tuple(own)
 
 
-def _shift(counts: tuple[Counts, Counts], completed: list[tuple[Counts, Counts]]) -> float:
-    """Largest change of the gap between the known rows and completed ones, in standard errors."""
-    if not all(map(sum, counts)) or not completed:
-        return 0.0
+def _gap_and_error(counts: tuple[Counts, Counts]) -> tuple[float, float]:
+    """Gap of two rates and its standard error, with one hit and one miss added to each group."""
+    (p, n), (q, m) = (((hits + 1) / (sum_ + 2), sum_ + 2) for hits, sum_ in _sums(counts))
+    return p - q, math.sqrt(p * (1 - p) / n + q * (1 - q) / m)
 
-    def gap(pair: tuple[Counts, Counts]) -> float:
-        return pair[0][0] / sum(pair[0]) - pair[1][0] / sum(pair[1])
 
-    # One hit and one miss are added, so that rates of 0 and 1 have an error.
-    rates = [((hits + 1) / (hits + misses + 2), hits + misses + 2) for hits, misses in counts]
-    error = math.sqrt(sum(r * (1 - r) / n for r, n in rates))
-    return max(abs(gap(pair) - gap(counts)) for pair in completed) / error
+def _sums(counts: tuple[Counts, Counts]) -> list[tuple[int, int]]:
+    return [(hits, hits + misses) for hits, misses in counts]
+
+
+def _shift(counts: tuple[Counts, Counts], completed: Sequence[tuple[Counts, Counts]]) -> float:
+    """Largest change of the gap from the known rows to completed ones, in standard errors."""
+    gap, error = _gap_and_error(counts)
+    return max((abs(_gap_and_error(pair)[0] - gap) for pair in completed), default=0.0) / error
+
+
+def _p_values(
+    counts: tuple[Counts, Counts],
+    completed: Sequence[tuple[Counts, Counts]],
+    share_independent: float,
+    tolerance: float,
+) -> tuple[float, float] | None:
+    """Smallest and largest p-value over the known rows and completed ones; None without any."""
+    if not completed:
+        return None
+    parts = [_gap_and_error(pair) for pair in (counts, *completed)]
+    p_values = [
+        2 * ndtr(-max(abs(gap) - tolerance, 0.0) / error * math.sqrt(share_independent))
+        for gap, error in parts
+    ]
+    gaps = [gap for gap, _ in parts]
+    # Between tables with gaps of both signs there is one without a gap.
+    largest = 1.0 if min(gaps) <= 0 <= max(gaps) else max(p_values)
+    return float(min(p_values)), float(largest)

@@ -60,12 +60,15 @@ class Partition:
         counts: Counts of every group in every stratum.
         excluded: Warnings that name excluded groups and rows, with the reason.
         untestable: Reasons why strata cannot be tested; empty if all can.
+        identified: Whether a row belongs to no group whose labels exist for one decision only,
+            `[n]`.
     """
 
     strata: tuple[Stratum, ...]
     counts: tuple[GroupCount, ...]
     excluded: tuple[str, ...]
     untestable: tuple[str, ...]
+    identified: NDArray[np.bool_]
 
 
 def partition(
@@ -82,6 +85,7 @@ def partition(
     """
     strata, counts, excluded, untestable = [], [], [], []
     selective = _selective_groups(sample, criterion)
+    identified = ~_unidentified_rows(sample, selective)
     for label in CRITERIA[criterion]:
         in_stratum = np.ones(len(sample.decisions), dtype=bool)
         if label is not None and sample.labels is not None:
@@ -99,11 +103,12 @@ def partition(
                     )
                 )
         if all(len(groups) > 1 for groups in tested):
-            identified = in_stratum & ~_unidentified_rows(sample, selective)
             strata.append(
                 Stratum(
                     label=label,
-                    cells=cells_of(sample, identified, tested, all_distances=all_distances),
+                    cells=cells_of(
+                        sample, in_stratum & identified, tested, all_distances=all_distances
+                    ),
                     constraints=tuple(
                         Constraint(attribute=a, group=g)
                         for a, groups in enumerate(tested)
@@ -116,6 +121,7 @@ def partition(
         counts=tuple(counts),
         excluded=tuple(excluded),
         untestable=tuple(untestable),
+        identified=identified,
     )
 
 

@@ -35,10 +35,11 @@ from offline_audit.projection.sample import (
 from offline_audit.projection.unknown import (
     gap_ranges,
     label_warnings,
+    robust_p_value,
     selective_labels_reason,
     unknowns_of,
 )
-from offline_audit.rendering import are, count, some
+from offline_audit.rendering import are, count
 from offline_audit.validation import require_alpha, require_whole
 
 __all__ = ["projection_test"]
@@ -145,7 +146,7 @@ def projection_test(
         return dataclasses.replace(
             untested, reason=reason, counts=parts.counts, warnings=tuple(warnings)
         )
-    ranges = gap_ranges(sample, parts.strata)
+    ranges = gap_ranges(sample, parts.strata, parts.identified, options.tolerance)
     warnings += dict.fromkeys(warning for part in ranges for warning in part.warnings)
     sample, parts, changes, boundary, refinement = _smallest_fair_change(
         sample, parts, boundary, options
@@ -163,11 +164,12 @@ def projection_test(
         boundary,
         options,
     )
-    decisive = [part.reason for part in ranges if part.decisive]
-    if result.p_value is None or not decisive:
+    if result.p_value is None:
         return result
+    p_value, reason = robust_p_value(result.p_value, ranges, options.alpha)
+    detectable = result.smallest_detectable_effect if reason is None else None
     return dataclasses.replace(
-        result, p_value=None, smallest_detectable_effect=None, reason=some(decisive, 1)
+        result, p_value=p_value, reason=reason, smallest_detectable_effect=detectable
     )
 
 

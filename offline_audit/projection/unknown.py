@@ -13,19 +13,30 @@ from offline_audit.criteria import Criterion, needs_labels
 from offline_audit.identification import GapRange
 from offline_audit.projection.cells import Stratum
 from offline_audit.projection.sample import Attribute, Sample
-from offline_audit.rendering import are, count
+from offline_audit.rendering import are, count, some
 from offline_audit.validation import UNKNOWN
 
-__all__ = ["gap_ranges", "label_table", "label_warnings", "selective_labels_reason", "unknowns_of"]
+__all__ = [
+    "gap_ranges",
+    "label_table",
+    "label_warnings",
+    "robust_p_value",
+    "selective_labels_reason",
+    "unknowns_of",
+]
 
 
-def label_table(sample: Sample, attribute: Attribute) -> NDArray[np.int64]:
+def label_table(
+    sample: Sample, attribute: Attribute, rows: NDArray[np.bool_] | None = None
+) -> NDArray[np.int64]:
     """Rows by group, label and decision, `[groups + 1, 3, 3]`; the last index is unknown."""
     groups = len(attribute.groups) + 1
     # Code -1, an unknown group or label, is the last index.
     labels = np.full(len(sample.decisions), 2) if sample.labels is None else sample.labels % 3
     cells = (attribute.codes % groups * 3 + labels) * 3 + sample.decisions
-    return np.bincount(cells, minlength=9 * groups).reshape(groups, 3, 3)
+    return np.bincount(cells if rows is None else cells[rows], minlength=9 * groups).reshape(
+        groups, 3, 3
+    )
 
 
 def unknowns_of(sample: Sample, criterion: Criterion) -> Unknowns:
@@ -38,20 +49,22 @@ def unknowns_of(sample: Sample, criterion: Criterion) -> Unknowns:
     )
 
 
-def gap_ranges(sample: Sample, strata: Sequence[Stratum]) -> tuple[GapRange, ...]:
-    """What is left open of the gap of each pair of tested groups, if anything is unknown."""
+def gap_ranges(
+    sample: Sample, strata: Sequence[Stratum], identified: NDArray[np.bool_], tolerance: float
+) -> tuple[GapRange, ...]:
+    """What is left open of the gap of each pair of tested groups; empty if all is known."""
     share = 1.0
     if sample.units is not None:
         share = len(np.unique(sample.units)) / len(sample.units)
+    unlabelled = sample.labels is not None and (sample.labels == UNKNOWN).any()
+    by_label = unlabelled and any(stratum.label is not None for stratum in strata)
+    if not by_label and not any((a.codes == UNKNOWN).any() for a in sample.attributes):
+        return ()
     ranges = []
     for stratum in strata:
         for index in stratum.attributes:
             attribute = sample.attributes[index]
-            table = label_table(sample, attribute)
-            in_label = slice(None) if stratum.label is None else [stratum.label, 2]
-            unlabelled = stratum.label is not None and table[:-1, 2].any()
-            if not unlabelled and not table[-1, in_label].any():
-                continue
+            table = label_table(sample, attribute, identified)
             pairs = list(combinations((stratum.constraints[i].group for i in stratum.of(index)), 2))
             ranges += [
                 GapRange.of(
@@ -63,10 +76,36 @@ def gap_ranges(sample: Sample, strata: Sequence[Stratum]) -> tuple[GapRange, ...
                     unknown=table[-1],
                     tests=len(pairs),
                     share_independent=share,
+                    tolerance=tolerance,
                 )
                 for one, other in pairs
             ]
     return tuple(ranges)
+
+
+def robust_p_value(
+    p_value: float, ranges: Sequence[GapRange], alpha: float
+) -> tuple[float | None, str | None]:
+    """The p-value that holds for what coverage leaves open, or the reason why there is none.
+
+    The largest p-value of each pair of groups over the tables that coverage leaves open, corrected
+    by Bonferroni for the number of pairs, is valid, and so is its maximum with the p-value of the
+    known rows.
+
+    Args:
+        p_value: p-value of the known rows.
+        ranges: Ranges of all pairs of groups.
+        alpha: Significance level.
+    """
+    if all(part.p_values is None for part in ranges):
+        return p_value, None
+    ends = [part.p_values or (p_value, p_value) for part in ranges]
+    least, largest = (min(1.0, len(ranges) * min(end[i] for end in ends)) for i in (0, 1))
+    largest = max(p_value, largest)
+    differing = [part.reason for part in ranges if part.differs]
+    if differing and min(p_value, least) <= alpha < largest:
+        return None, some(differing, 1)
+    return largest, None
 
 
 def selective_labels_reason(sample: Sample, criterion: Criterion) -> str | None:
