@@ -71,7 +71,10 @@ class Unknowns:
         if not known:
             return None
         labels = [part.labels for part in known if part.labels is not None]
-        groups = {attribute: n for part in known for attribute, n in part.groups.items()}
+        groups: dict[str, int] = {}
+        for part in known:
+            # A test of scores leaves out rows without one.
+            groups |= {a: max(n, groups.get(a, 0)) for a, n in part.groups.items()}
         rows = max(part.rows for part in known)
         return cls(rows=rows, groups=groups, labels=max(labels) if labels else None)
 
