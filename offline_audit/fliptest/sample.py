@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from monitor.bundle.manifest import BundleSpec, Feature, OneHotGroup
-from offline_audit.coverage import Unknowns, known_decisions, one_decision_only
+from offline_audit.coverage import Unknowns
 from offline_audit.errors import AuditInputError
+from offline_audit.fliptest.label_counts import validated_counts
 from offline_audit.groups import require_names, require_two_groups, to_codes
-from offline_audit.identification import GapRange
 from offline_audit.maps.columns import Columns, Variable
 from offline_audit.maps.transport_map import Features
 from offline_audit.rendering import are, count
@@ -39,7 +39,6 @@ LARGEST = 1e30
 # Rows of each group without a label, or with a label that the criterion does not use, on which the
 # model decides, to detect labels whose coverage depends on the decision.
 _OTHER_ROWS = 1_000
-_DECISIONS = ("with the unfavourable decision", "with the favourable decision")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,7 +286,7 @@ class Sample:
             labels=known_labels,
             table=table,
             warnings=tuple(warnings),
-            label_counts=None if label_counts is None else _label_counts(label_counts, names),
+            label_counts=None if label_counts is None else validated_counts(label_counts, names),
         )
 
     @property
@@ -336,82 +335,3 @@ class Sample:
             f"{stratum} (`max_rows`)."
         )
         return [warning]
-
-    def label_table(self, group: int, decisions: NDArray[np.int8]) -> NDArray[np.int64]:
-        """Rows of a group by label and decision, `[3, 3]`; the last index is unknown.
-
-        Rows on which the model did not decide are counted by the shares of those with the same
-        label.
-
-        Args:
-            group: Index of the group.
-            decisions: Decisions, also on rows without a label; -1 if unknown, `[n]`.
-        """
-        if self.label_counts is not None:
-            return self.label_counts[self.groups[group]]
-        counts = np.zeros((3, 3))
-        for index, label in enumerate((0, 1, UNKNOWN)):
-            rows = self.rows(group, label)
-            decided = np.bincount(decisions[rows][decisions[rows] >= 0], minlength=2)
-            counts[index, :2] = decided * len(rows) / max(decided.sum(), 1)
-        return np.rint(counts).astype(np.int64)
-
-    def _share_decided(self, group: int, decisions: NDArray[np.int8]) -> float:
-        """Smallest share of a group's rows with the same label on which the model decided."""
-        if self.label_counts is not None:
-            return 1.0
-        parts = [decisions[self.rows(group, label)] >= 0 for label in (0, 1, UNKNOWN)]
-        return min((float(part.mean()) for part in parts if part.any()), default=1.0)
-
-    def unidentified(
-        self, groups: tuple[int, int], label: int | None, decisions: NDArray[np.int8], tests: int
-    ) -> tuple[str | None, tuple[str, ...]]:
-        """Reason why labels do not identify the flips of two groups, or None; and warnings.
-
-        Args:
-            groups: Indices of the groups.
-            label: Label within which rows are transported; None for rows of any label.
-            decisions: Decisions, also on rows without a label; -1 if unknown, `[n]`.
-            tests: Number of pairs that are compared.
-        """
-        if self.labels is None:
-            return None, ()
-        names = self.groups[groups[0]], self.groups[groups[1]]
-        one, other = (self.label_table(group, decisions) for group in groups)
-        for name, table in zip(names, (one, other), strict=True):
-            if not table[:2].any():
-                return f"no label of {name} is known.", ()
-            reason = one_decision_only(f" of {name}", *known_decisions(table), _DECISIONS)
-            if reason is not None:
-                return f"{reason}.", ()
-        nobody = np.zeros((3, 3), dtype=np.int64)
-        gap = GapRange.of(
-            self.attribute,
-            names,
-            (one, other),
-            label,
-            all_known=one,
-            unknown=nobody,
-            tests=tests,
-            share_independent=min(self._share_decided(group, decisions) for group in groups),
-        )
-        return gap.reason if gap.decisive else None, gap.warnings
-
-
-def _label_counts(
-    counts: Mapping[str, ArrayLike], names: Sequence[str]
-) -> dict[str, NDArray[np.int64]]:
-    """Counts by group, checked.
-
-    Raises:
-        AuditInputError: A group is missing, or its counts are not whole numbers `[3, 3]`.
-    """
-    tables = {str(name): np.asarray(table) for name, table in dict(counts).items()}
-    for name in names:
-        table = tables.get(name, np.zeros(0))
-        if table.shape != (3, 3) or table.dtype.kind not in "iu" or (table < 0).any():
-            raise AuditInputError(
-                "label_counts: every group needs rows by label and decision, whole numbers [3, 3]; "
-                f"{name!r} has none"
-            )
-    return {name: tables[name].astype(np.int64) for name in names}

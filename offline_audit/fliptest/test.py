@@ -24,6 +24,7 @@ from offline_audit.errors import (
 )
 from offline_audit.fliptest.flipset import DecidedRows, DecisionModel
 from offline_audit.fliptest.frames import read_frame
+from offline_audit.fliptest.label_counts import unidentified
 from offline_audit.fliptest.pair import Options, Pair, checked_options, pair_steps
 from offline_audit.fliptest.result import FlipDirection, FlipTestResult
 from offline_audit.fliptest.sample import ColumnSpec, FeatureTable, Sample, read_array
@@ -277,7 +278,7 @@ def _run_pairs(
     directions: list[FlipDirection] = []
     error: OfflineAuditError | None = None
     for first, second, label in pairs:
-        reason, warnings = sample.unidentified((first, second), label, decisions, len(pairs))
+        reason, warnings = unidentified(sample, (first, second), label, decisions, len(pairs))
         pair = Pair(
             names=(sample.groups[first], sample.groups[second]),
             label=label,

@@ -166,10 +166,10 @@ def projection_test(
     )
     if result.p_value is None:
         return result
-    p_value, reason = robust_p_value(result.p_value, ranges, options.alpha)
-    detectable = result.smallest_detectable_effect if reason is None else None
+    p_value, why = robust_p_value(result.p_value, ranges, options.alpha)
+    detectable = result.smallest_detectable_effect if why is None else None
     return dataclasses.replace(
-        result, p_value=p_value, reason=reason, smallest_detectable_effect=detectable
+        result, p_value=p_value, reason=why, smallest_detectable_effect=detectable
     )
 
 

@@ -80,23 +80,25 @@ def designs() -> list[Design]:
             Sides(rows=large, labels=_each([1.0, [[0.002, 1], [0.002, 1]]])),
         ),
     ]
-    rate = {"metric": "selection_rate"}
+    rate = "selection_rate"
     result += [
         _design(
-            "groups at random", Sides(rows=small, groups=0.6, **rate), known_bad=False, tpr=0.5
+            "groups at random", Sides(rows=small, groups=0.6, metric=rate), known_bad=False, tpr=0.5
         ),
         _design(
-            "groups by group", Sides(rows=small, groups=_each([0.9, 0.5]), **rate), known_bad=False
+            "groups by group",
+            Sides(rows=small, groups=_each([0.9, 0.5]), metric=rate),
+            known_bad=False,
         ),
         _design(
-            "groups by decision", Sides(rows=large, groups=[0.6, 0.9], **rate), known_bad=False
+            "groups by decision", Sides(rows=large, groups=[0.6, 0.9], metric=rate), known_bad=False
         ),
         _design(
-            "groups by decision, in one group", Sides(rows=large, groups=_each(hiding), **rate)
+            "groups by decision, in one group", Sides(rows=large, groups=_each(hiding), metric=rate)
         ),
         _design(
             "groups by decision, in one group, many unknown",
-            Sides(rows=large, groups=_each(some_hiding), **rate),
+            Sides(rows=large, groups=_each(some_hiding), metric=rate),
         ),
     ]
     return result

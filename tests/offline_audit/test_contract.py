@@ -541,7 +541,9 @@ def test_findings_name_audit_question_rows_and_seed(findings, audit):
 def test_findings_count_unknown_groups_and_labels_in_their_head(tmp_path, audit):
     folder = write_log(tmp_path, ethnicities=("a", None), selective=True)
     (finding, *_) = result = audited(folder, audit, ["ethnicity", "sex"])
+    assert finding.unknown is not None
     assert finding.unknown.rows == 1_200
+    assert finding.unknown.labels is not None
     unknown, unlabelled = finding.unknown.groups["ethnicity"], finding.unknown.labels
     assert 500 < unknown < 700
     assert 500 < unlabelled < 1_000

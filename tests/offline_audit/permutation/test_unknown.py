@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,9 +17,14 @@ FAIR = {(1, 1): 350, (1, 0): 150, (0, 1): 150, (0, 0): 350}
 HIDDEN = {(1, 1): 350, (1, 0): 90, (None, 0): 60, (0, 1): 150, (0, 0): 350}
 
 
+def first(*args: Any, **options: Any) -> Any:
+    """The first comparison of a permutation test."""
+    return permutation_test(*args, **options)[0]
+
+
 def compared(one, other, metric="tpr", **unknown):
     counts = TableCounts.from_mapping({"a": one, "b": other} | unknown)
-    return permutation_test(counts=counts, metrics=metric)[0]
+    return first(counts=counts, metrics=metric)
 
 
 def test_labels_missing_by_outcome_in_one_group_are_no_difference():
@@ -75,9 +81,7 @@ def test_a_score_metric_is_not_tested_on_labels_missing_unlike():
     labels[(groups == "b") & (rng.random(2_000) < 0.3)] = np.nan
     decisions = (scores > 0.5).astype(int)
     for metric in ("auc", "calibration_gap"):
-        (result,) = permutation_test(
-            groups, decisions, labels, scores, metrics=metric, n_resamples=99
-        )
+        result = first(groups, decisions, labels, scores, metrics=metric, n_resamples=99)
         assert result.p_value is None
         assert "the unknown labels decide whether" in result.reason
 
@@ -92,7 +96,7 @@ def half_unknown():
 
 
 def test_unknown_groups_are_counted_bounded_and_decide(half_unknown):
-    (result,) = permutation_test(*half_unknown, metrics="selection_rate")
+    result = first(*half_unknown, metrics="selection_rate")
     assert result.missing.known_p_value > 0.05
     assert result.p_value is None
     assert "the unknown groups decide whether selection_rate differs" in result.reason
@@ -105,7 +109,7 @@ def test_unknown_groups_are_counted_bounded_and_decide(half_unknown):
 
 
 def test_the_range_is_a_thin_line_beyond_the_interval(half_unknown):
-    (result,) = permutation_test(*half_unknown, metrics="selection_rate")
+    result = first(*half_unknown, metrics="selection_rate")
     low, high = result.missing.effect_range
     (line,) = (x for x in result.plot().axes[0].lines if "thin" in str(x.get_label()))
     assert list(line.get_xdata()) == pytest.approx([100 * low, 100 * high])
@@ -114,7 +118,7 @@ def test_the_range_is_a_thin_line_beyond_the_interval(half_unknown):
 
 
 def test_ranges_are_in_json(half_unknown):
-    (result,) = permutation_test(*half_unknown, metrics="selection_rate")
+    result = first(*half_unknown, metrics="selection_rate")
     data = json.loads(json.dumps(result.to_dict()))["missing"]
     assert data["unknown"] == {"rows": 4_000, "groups": {"group": 2_000}, "labels": None}
     assert data["over_groups"]["effect"] == list(result.missing.over_groups.effect)
@@ -124,15 +128,15 @@ def test_groups_unknown_at_random_keep_the_p_value():
     rng = np.random.default_rng(2)
     groups = rng.choice(np.array(["a", "b", None], object), 3_000)
     decisions = rng.integers(0, 2, 3_000)
-    (result,) = permutation_test(groups, decisions, metrics="selection_rate")
+    result = first(groups, decisions, metrics="selection_rate")
     known = groups != None  # noqa: E711
-    (alone,) = permutation_test(groups[known], decisions[known], metrics="selection_rate")
+    alone = first(groups[known], decisions[known], metrics="selection_rate")
     assert result.p_value == alone.p_value
     assert result.missing.over_groups is not None
 
 
 def test_the_selection_table_has_ranges_of_rates_and_ratios(half_unknown):
-    table = selection_table(*half_unknown)
+    table: Any = selection_table(*half_unknown)
     row = table.of("a")
     low, high = row.rate_range
     assert low < row.rate < high
