@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from offline_audit.rendering import p_equals, percent
 from offline_audit.validation import UNKNOWN
@@ -279,7 +278,10 @@ def equal_shares_p_value(
         return 1.0
     pooled = x.sum() / n.sum()
     if n.min() * min(pooled, 1 - pooled) < _LARGE_COUNT:
+        # Imported here, since windows use this module and scipy.stats is slow to import.
+        from scipy import stats
+
         x, n = np.round(x).astype(int), np.round(n).astype(int)
         return float(stats.fisher_exact([x.tolist(), (n - x).tolist()]).pvalue)
     z = (x[0] / n[0] - x[1] / n[1]) / math.sqrt(pooled * (1 - pooled) * (1 / n).sum())
-    return float(2 * stats.norm.sf(abs(z)))
+    return math.erfc(abs(z) / math.sqrt(2))
