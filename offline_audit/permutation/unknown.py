@@ -223,10 +223,17 @@ def robust_estimate(
     method = estimate.method
     if completed:
         method += ", over the tables that unknown labels or groups leave open"
+    interval = min(low for low, _ in intervals), max(high for _, high in intervals)
+    low, high = estimate.interval
+    error = estimate.error
+    if error is not None and high > low:
+        # What is detected grows with the interval.
+        error *= (interval[1] - interval[0]) / (high - low)
     estimate = replace(
         estimate,
-        interval=(min(low for low, _ in intervals), max(high for _, high in intervals)),
+        interval=interval,
         method=method,
+        error=error,
         test=replace(estimate.test, p_value=max(p_values)),
     )
     if differs and min(p_values) <= alpha < max(p_values):

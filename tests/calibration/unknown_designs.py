@@ -56,6 +56,10 @@ class Sides:
                 counts[index, 2, :2] += (part - labelled).sum(axis=0)
         return counts
 
+    def counts(self, rng: np.random.Generator) -> TableCounts:
+        """A sample as counts."""
+        return TableCounts.from_mapping(_cells(self.table(rng)))
+
 
 def designs() -> list[Design]:
     """All designs."""
@@ -150,11 +154,7 @@ def _simulator(sides: Sides, *, rivals: bool) -> Callable[[int, int], Tries]:
 
 def _ours(table: NDArray[np.int64], metric: str) -> tuple[float | None, float | None, float | None]:
     """p-values of the permutation test, of its known rows, and of the projection test."""
-    values: tuple[int | None, ...] = (0, 1, None)
-    cells = {
-        group: {(values[y], values[d]): int(part[y, d]) for y in range(3) for d in range(3)}
-        for group, part in zip(("a", "b", None), table, strict=True)
-    }
+    cells = _cells(table)
     comparison = permutation_test(counts=TableCounts.from_mapping(cells), metrics=metric)[0]
     known = {group: {k: n for k, n in cells[group].items() if k[0] is not None} for group in "ab"}
     if metric == "selection_rate":
@@ -164,6 +164,15 @@ def _ours(table: NDArray[np.int64], metric: str) -> tuple[float | None, float | 
         # Not identified: the test that ignores the unlabelled rows has a p-value all the same.
         alone = permutation_test(counts=TableCounts.from_mapping(known), metrics=metric)[0].p_value
     return comparison.p_value, alone, _projection_p_value(table, metric)
+
+
+def _cells(table: NDArray[np.int64]) -> dict[str | None, dict[tuple[int | None, int | None], int]]:
+    """Rows by group, label and decision; None is unknown."""
+    values: tuple[int | None, ...] = (0, 1, None)
+    return {
+        group: {(values[y], values[d]): int(part[y, d]) for y in range(3) for d in range(3)}
+        for group, part in zip(("a", "b", None), table, strict=True)
+    }
 
 
 def _projection_p_value(table: NDArray[np.int64], metric: str) -> float | None:
