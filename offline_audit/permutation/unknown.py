@@ -263,7 +263,7 @@ def _of_counts(
 def _without_p_value(
     estimate: ComparisonEstimate, missing: Missing, metric: Metric
 ) -> ComparisonEstimate:
-    return replace(estimate, test=None, reason=_undetermined(missing, metric))
+    return replace(estimate, test=None, error=None, reason=_undetermined(missing, metric))
 
 
 def label_and_group_warnings(missing: Missing, metric: Metric) -> Iterator[str]:
