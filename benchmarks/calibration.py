@@ -15,10 +15,12 @@ from benchmarks.claims import Claim, Say, Scale, print_wide, report
 from tests.calibration.designs import Design
 from tests.calibration.permutation_designs import designs as permutation_designs
 from tests.calibration.projection_designs import designs as projection_designs
+from tests.calibration.unknown_designs import designs as unknown_designs
 
 KINDS: dict[str, Callable[[], list[Design]]] = {
     "permutation": permutation_designs,
     "projection": projection_designs,
+    "unknown labels and groups": unknown_designs,
 }
 
 _FULL, _QUICK, _SMOKE = 10_000, 100, 4

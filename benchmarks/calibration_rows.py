@@ -174,9 +174,10 @@ def claims_of(kind: str, rows: list[Calibrated], *, few: bool = False) -> list[C
     ]
     if bad:
         worst = max(bad)
+        names = sorted({row.design.known_bad for row in rows if row.design.known_bad is not None})
         claims.append(
             Claim(
-                claim=f"{kind}: the un-studentized variant fails the same check",
+                claim=f"{kind}: the {' or '.join(names)} variant fails the same check",
                 figure=worst[0],
                 unit="of fair samples rejected",
                 side="at least",

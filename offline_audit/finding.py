@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from scipy.stats import false_discovery_control
 
+from offline_audit.coverage import Unknowns
 from offline_audit.errors import AuditInputError
 from offline_audit.finding_text import (
     attribute_name,
@@ -63,8 +64,11 @@ class Finding:
         groups: Groups that are compared; the effect is the first minus the second.
         metric: Metric or criterion.
         rows: Number of predictions by group.
+        unknown: Numbers of predictions of unknown group and without a label.
         effect: Signed difference, first group minus second; None if it could not be estimated.
         interval: 95% confidence interval of the effect.
+        range: Smallest and largest effect over all values of the unknown groups or labels; None if
+            all are known, or if the metric is not a rate.
         unit: Unit of the effect: `rate`, `score`, `auc`; None if the audit has no difference.
         direction: Direction of the effect in words; None without an effect.
         disadvantaged: Group that the effect disadvantages; None if the metric does not say, or if
@@ -93,8 +97,10 @@ class Finding:
     groups: tuple[str, ...]
     metric: str
     rows: Mapping[str, int]
+    unknown: Unknowns | None = None
     effect: float | None
     interval: tuple[float, float] | None
+    range: tuple[float, float] | None = None
     unit: str | None = None
     direction: str | None = None
     disadvantaged: str | None = None
@@ -279,6 +285,7 @@ class Findings:
                     finding.rows[group] for group in finding.groups if group in finding.rows
                 ),
                 unit=finding.unit,
+                range=finding.range,
             )
             for finding in self.findings
             if finding.effect is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from offline_audit.coverage import Unknowns
 from offline_audit.rendering import (
     TextTable,
     bounds,
@@ -35,6 +36,8 @@ Text = tuple[str, TextTable | None, Sequence[str]]
 def finding_text(finding: Finding) -> Text:
     """What was asked and found, for whom, how sure it is, and what it does not show."""
     title = f"{finding.audit}, {finding.metric} by {attribute_name(finding)}: {finding.question}"
+    if finding.unknown is not None:
+        title += f" {finding.unknown}"
     notes = [_outcome(finding), *finding.sentences]
     if finding.smallest_detectable_effect is not None:
         amount = _amount(finding.smallest_detectable_effect, finding.unit)
@@ -68,6 +71,8 @@ def findings_text(findings: Findings, guarantee: str) -> Text:
     title = _headline(findings)
     if findings.window is not None:
         title = f"{findings.window}: {title}"
+    if unknown := Unknowns.joined(finding.unknown for finding in findings):
+        title += f". {unknown}"
     return title, _table(findings), _notes(findings, guarantee)
 
 

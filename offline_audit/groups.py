@@ -20,7 +20,6 @@ __all__ = [
     "Crossing",
     "crossed",
     "crossed_name",
-    "only_labelled_decision",
     "requested_attributes",
     "requested_crossings",
     "require_names",
@@ -28,7 +27,6 @@ __all__ = [
     "similar_names",
     "to_codes",
     "too_few_groups",
-    "uneven_labels",
     "word_of",
 ]
 
@@ -44,8 +42,6 @@ _CHUNK = 1_000_000
 _SHORTEST_NAME = 4
 # How numpy, pandas and Python write a missing value as text.
 _MISSING_AS_TEXT = frozenset({"nan", "NaN", "NaT", "None", "<NA>"})
-# Difference of the labelled shares of the two decisions above which labels are uneven.
-_UNEVEN_LABELS = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,45 +168,6 @@ def require_two_groups(names: Sequence[str], attribute: str) -> None:
     """
     if reason := too_few_groups(names, attribute):
         raise AuditInputError(f"groups: {reason}")
-
-
-def only_labelled_decision(
-    rows: NDArray[np.integer], labelled: NDArray[np.integer]
-) -> NDArray[np.int64]:
-    """The decision whose rows alone have labels, although both decisions occur; -1 if none.
-
-    Labels are then selective, and rates within labels are not identified: among labelled rows they
-    are 0 or 1 by construction.
-
-    Args:
-        rows: Numbers of rows with decision 0 and with decision 1, `[..., 2]`.
-        labelled: Numbers of those rows whose label is known, `[..., 2]`.
-    """
-    has_labels = labelled > 0
-    selective = (rows > 0).all(axis=-1) & (has_labels.sum(axis=-1) == 1)
-    return np.where(selective, has_labels.argmax(axis=-1), UNKNOWN)
-
-
-def uneven_labels(
-    rows: NDArray[np.integer], labelled: NDArray[np.integer], *, standard_errors: float = 0.0
-) -> NDArray[np.bool_]:
-    """Whether the labelled shares of the two decisions differ by more than ten percentage points.
-
-    Rates within labels are then biased, unless labels are missing at random.
-
-    Args:
-        rows: Numbers of rows with decision 0 and with decision 1, `[..., 2]`. With no row of a
-            decision the result is False.
-        labelled: Numbers of those rows whose label is known, `[..., 2]`.
-        standard_errors: Number of standard errors that the difference must exceed, too.
-    """
-    # At least one row, so that empty decisions divide by 1 instead of 0.
-    n = np.maximum(rows, 1)
-    difference = np.abs(labelled[..., 0] / n[..., 0] - labelled[..., 1] / n[..., 1])
-    pooled = labelled.sum(axis=-1) / n.sum(axis=-1)
-    error = np.sqrt(pooled * (1 - pooled) * (1 / n).sum(axis=-1))
-    uneven = (difference > _UNEVEN_LABELS) & (difference > standard_errors * error)
-    return np.asarray(uneven & (rows > 0).all(axis=-1))
 
 
 def crossed_name(names: Iterable[str]) -> str:

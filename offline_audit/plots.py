@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ _STYLES: Mapping[Kind, Mapping[str, Any]] = {
     "none": {"marker": "o", "color": "#0072B2", "linewidth": 1.2, "markerfacecolor": "white"},
     "undetermined": {"marker": "x", "color": "0.45", "linewidth": 1.2, "linestyle": ":"},
 }
+_RANGE_LABEL = "thin line: all values of unknown groups and labels"
 # Scale and label of the axis by unit.
 _UNITS: Mapping[str | None, tuple[float, str]] = {
     "rate": (100.0, "difference, percentage points"),
@@ -49,6 +51,7 @@ class Estimate:
         section: Heading of the estimates that belong together, such as the attribute.
         rows: Numbers of rows behind the estimate.
         unit: Unit; estimates of one unit share an axis, and rates are in percentage points.
+        range: Ends of a thin line: what unknown groups and labels leave open; None for none.
     """
 
     name: str
@@ -58,6 +61,7 @@ class Estimate:
     section: str = ""
     rows: tuple[int, ...] = ()
     unit: str | None = None
+    range: tuple[float, float] | None = None
 
 
 def interval_figure(
@@ -140,6 +144,9 @@ def _draw_panel(
         ends = estimate.interval or (estimate.value, estimate.value)
         line = {k: v for k, v in style.items() if k in ("color", "linewidth", "linestyle")}
         axes.plot([scale * end for end in ends], [y, y], **line)
+        if estimate.range is not None and all(map(math.isfinite, estimate.range)):
+            thin = {"color": line["color"], "linewidth": 0.5, "label": _RANGE_LABEL}
+            axes.plot([scale * end for end in estimate.range], [y, y], **thin)
         # The legend shows the marker together with its line.
         axes.plot([scale * estimate.value], [y], label=kinds[estimate.kind], **style)
         if estimate.rows:

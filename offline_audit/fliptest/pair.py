@@ -128,6 +128,7 @@ class Pair:
         columns: Description of the columns.
         model: Model that decides on counterparts.
         options: Options of the test.
+        warnings: Warnings about the labels of the groups.
     """
 
     names: tuple[str, str]
@@ -136,6 +137,7 @@ class Pair:
     columns: Columns
     model: DecisionModel
     options: Options
+    warnings: tuple[str, ...] = ()
 
     def blank(self, reason: str | None = None) -> Two:
         """Both directions before any computation."""
@@ -148,6 +150,7 @@ class Pair:
                 rows=(len(self.groups[source]), len(self.groups[1 - source])),
                 rates=(self._rate(source), self._rate(1 - source)),
                 reason=reason,
+                warnings=self.warnings,
             )
             for source in (0, 1)
         )
@@ -248,7 +251,7 @@ class Pair:
         options, names = self.options, (blank.source, blank.target)
         source, target = self.groups if names == self.names else self.groups[::-1]
         cell = options.smallest_cell
-        warnings = support_warnings(source, target, self.columns, names, cell)
+        warnings = [*self.warnings, *support_warnings(source, target, self.columns, names, cell)]
         if excluded:
             many = f"fewer than {cell} rows" if excluded < cell else count(excluded, "row")
             warnings.append(f"Excluded: {many}, as the model did not decide on a counterpart.")

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from offline_audit.coverage import Unknowns
 from offline_audit.criteria import Criterion
 from offline_audit.fliptest.feature_changes import FeatureChange
 from offline_audit.fliptest.flipset import SIDES, Flipset, Identification, Side
@@ -275,6 +276,7 @@ class FlipTestResult:
         n_counterparts: Counterparts per row where the map splits; more where rows are duplicates.
         seed: Seed of the random generator.
         complete: False if the model failed during the test; later results are missing.
+        unknown: Numbers of rows of unknown group, and without a label if labels are used.
         warnings: Warnings about the data and the computation.
     """
 
@@ -287,6 +289,7 @@ class FlipTestResult:
     n_counterparts: int
     seed: int
     complete: bool
+    unknown: Unknowns
     warnings: tuple[str, ...]
 
     def __iter__(self) -> Iterator[FlipDirection]:

@@ -93,7 +93,8 @@ def _title(result: FlipTestResult) -> str:
     end = "" if result.complete else " Incomplete: see the warnings."
     return (
         f"Would decisions change if people belonged to another group? ({result.attribute}"
-        f"{_WITHIN[result.criterion]}; map {result.map}, cost {result.cost}){end}"
+        f"{_WITHIN[result.criterion]}; map {result.map}, cost {result.cost}){end} "
+        f"{result.unknown}"
     )
 
 

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from monitor.bundle.manifest import BundleSpec, Feature, OneHotGroup
+from offline_audit.coverage import Unknowns
 from offline_audit.errors import AuditInputError
+from offline_audit.fliptest.label_counts import validated_counts
 from offline_audit.groups import require_names, require_two_groups, to_codes
 from offline_audit.maps.columns import Columns, Variable
 from offline_audit.maps.grid import Grid
@@ -37,8 +39,9 @@ ColumnSpec = Columns | BundleSpec | Sequence[str]
 
 # Sums of squares of values up to this limit do not overflow.
 LARGEST = 1e30
-# Rows of each group without a label on which the model decides, to detect selective labels.
-_UNLABELLED = 1_000
+# Rows of each group without a label, or with a label that the criterion does not use, on which the
+# model decides, to detect labels whose coverage depends on the decision.
+_OTHER_ROWS = 1_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,6 +251,8 @@ class Sample:
         labels: 0 or 1, and -1 if unknown, `[n]`; None if the criterion does not use labels.
         table: Features of the rows.
         warnings: Number of excluded rows, and odd names.
+        label_counts: Rows of each group by label and decision, `[3, 3]` (favourable is 1, unknown
+            last), if the rows are a sample by label; None if the rows themselves are counted.
     """
 
     attribute: str
@@ -256,9 +261,18 @@ class Sample:
     labels: NDArray[np.int64] | None
     table: FeatureTable
     warnings: tuple[str, ...]
+    label_counts: Mapping[str, NDArray[np.int64]] | None = None
 
     @classmethod
-    def read(cls, table: FeatureTable, groups: Any, labels: Any, *, needs_labels: bool) -> Sample:
+    def read(
+        cls,
+        table: FeatureTable,
+        groups: Any,
+        labels: Any,
+        *,
+        needs_labels: bool,
+        label_counts: Mapping[str, ArrayLike] | None = None,
+    ) -> Sample:
         """Validate groups and labels.
 
         Raises:
@@ -295,7 +309,15 @@ class Sample:
             labels=known_labels,
             table=table,
             warnings=tuple(warnings),
+            label_counts=None if label_counts is None else validated_counts(label_counts, names),
         )
+
+    @property
+    def unknown(self) -> Unknowns:
+        """Numbers of rows of unknown group, and without a label if labels are used."""
+        labels = None if self.labels is None else int((self.labels == UNKNOWN).sum())
+        groups = {self.attribute: int((self.codes == UNKNOWN).sum())}
+        return Unknowns(rows=len(self.codes), groups=groups, labels=labels)
 
     def rows(self, group: int, label: int | None) -> NDArray[np.intp]:
         """Indices of a group's rows, within a label; `UNKNOWN` for rows without a label."""
@@ -308,12 +330,13 @@ class Sample:
     def drawn(self, labels: Sequence[int | None], max_rows: int, seed: int) -> NDArray[np.intp]:
         """Indices of the rows on which the model decides: at most `max_rows` per group and label.
 
-        If labels are used, some rows without a label are included, to detect selective labels.
+        If labels are missing, some other rows are included, to detect selective labels.
         """
         rng = np.random.default_rng(seed)
         limits = [(label, max_rows) for label in labels]
-        if self.labels is not None:
-            limits.append((UNKNOWN, _UNLABELLED))
+        if self.labels is not None and (self.labels == UNKNOWN).any():
+            # Rows of the other label have no counterparts; they tell how many labels are known.
+            limits += [(label, _OTHER_ROWS) for label in (UNKNOWN, 0, 1) if label not in labels]
         parts = [
             rows if len(rows) <= limit else rng.choice(rows, limit, replace=False)
             for group in range(len(self.groups))
@@ -335,25 +358,3 @@ class Sample:
             f"{stratum} (`max_rows`)."
         )
         return [warning]
-
-    def selective(self, group: int, decisions: NDArray[np.int8]) -> str | None:
-        """Reason if labels of a group are known for one decision only; None otherwise.
-
-        Args:
-            group: Index of the group.
-            decisions: Decisions, also on rows without a label; -1 if unknown, `[n]`.
-        """
-        if self.labels is None:
-            return None
-        members, known = self.codes == group, self.labels != UNKNOWN
-        if not (members & known).any():
-            return f"no label of {self.groups[group]} is known."
-        for decision, other in ((0, "favourable"), (1, "unfavourable")):
-            decided = members & (decisions == decision)
-            if decided.any() and not (known & decided).any():
-                return (
-                    f"labels of {self.groups[group]} are known for the {other} decision only, so "
-                    "flips within labels are not identified, and more rows of this kind do not "
-                    "help."
-                )
-        return None

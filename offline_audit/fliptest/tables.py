@@ -17,6 +17,7 @@ from monitor.bundle import BundleSpec, ProtectedAttribute
 from monitor.bundle.encoding import Encoding, EncodingError
 from monitor.traffic.columns import TrafficColumns, group_column
 from monitor.traffic.raw_columns import encoded_rows
+from offline_audit.coverage import Unknowns
 from offline_audit.errors import AuditInputError, UnknownColumnError
 from offline_audit.fliptest.sample import LARGEST, fits_kind
 from offline_audit.maps.columns import Columns
@@ -36,14 +37,19 @@ class TableRows:
         features: Features in the order of the manifest, `[n, d]`; exact values of a file.
         groups: Name of each row's group, `[n]`.
         labels: 1 for the favourable label, 0 for the other, NaN if unknown, `[n]`.
+        unknown: Numbers of all rows of unknown group and without a label.
         warnings: Number of excluded rows, and sampling.
+        label_counts: Rows of each group by label and decision, `[3, 3]`, of the whole window; None
+            for a file, whose decisions are not known.
     """
 
     attribute: str
     features: Features
     groups: NDArray[np.object_]
     labels: NDArray[np.float64]
+    unknown: Unknowns
     warnings: tuple[str, ...]
+    label_counts: Mapping[str, NDArray[np.int64]] | None = None
 
 
 def rows_of_window(
@@ -78,14 +84,32 @@ def rows_of_window(
     strata = [attribute, *(["label"] if by_label else [])]
     table = window.sample(rows, strata, seed)
     table = table.filter(pc.is_valid(table[group_column(attribute)]))
+    tables = _label_tables(window, attribute, favourable)
     result = _read(table, manifest, attribute, names, favourable)
-    # The type of the log, which tells decimals from values with as many digits as float64 has.
-    result = replace(result, features=result.features.astype(np.float32))
+    result = replace(
+        result,
+        # The type of the log, which tells decimals from values with as many digits as float64 has.
+        features=result.features.astype(np.float32),
+        unknown=Unknowns.of_tables({attribute: np.stack(list(tables.values()))}, labels=True),
+        label_counts={group: counts for group, counts in tables.items() if group is not None},
+    )
     largest = pc.max(table["stratum_rows"]).as_py()
     if largest is None or largest <= rows:
         return result
     warning = f"Rows are a sample of the window: at most {rows:,} per group."
     return replace(result, warnings=(*result.warnings, warning))
+
+
+def _label_tables(
+    window: Window, attribute: str, favourable: int
+) -> dict[str | None, NDArray[np.int64]]:
+    """Rows of each group by label and decision, `[3, 3]`, unknown last; the group None is last."""
+    names: list[str | None] = [*window.attributes[attribute], None]
+    tables = {name: np.zeros((3, 3), dtype=np.int64) for name in names}
+    for cell in window.counts(attribute).cells:
+        index = [2 if v is None else int(v == favourable) for v in (cell.label, cell.decision)]
+        tables[cell.groups[0]][tuple(index)] += cell.rows
+    return tables
 
 
 def rows_of_file(
@@ -197,6 +221,11 @@ def _read(
         features=features[chosen],
         groups=groups[chosen],
         labels=labels[chosen],
+        unknown=Unknowns(
+            rows=len(groups),
+            groups={attribute: sum(group is None for group in groups)},
+            labels=int(np.isnan(labels).sum()) if "label" in table.column_names else None,
+        ),
         warnings=tuple(f"{count(n, 'row')} {why} {are(n)} excluded." for n, why in counts if n),
     )
 

@@ -24,6 +24,7 @@ from offline_audit.errors import (
 )
 from offline_audit.fliptest.flipset import DecidedRows, DecisionModel
 from offline_audit.fliptest.frames import read_frame
+from offline_audit.fliptest.label_counts import unidentified
 from offline_audit.fliptest.pair import Options, Pair, checked_options, pair_steps
 from offline_audit.fliptest.result import FlipDirection, FlipTestResult
 from offline_audit.fliptest.sample import ColumnSpec, FeatureTable, Sample, read_array
@@ -52,6 +53,7 @@ def flip_test(
     cost: str | Cost | Callable[..., Any] = SQUARED_L2,
     threshold: float | None = None,
     favourable: Literal[0, 1] = 1,
+    label_counts: Mapping[str, ArrayLike] | None = None,
     alpha: float = 0.05,
     n_resamples: int | None = None,
     n_bootstrap: int | None = None,
@@ -86,6 +88,9 @@ def flip_test(
         cost: Transport cost that the map minimizes.
         threshold: Decision threshold for a function that returns scores.
         favourable: Favourable decision of a function.
+        label_counts: Rows by label and decision, `[3, 3]`, of each group: 0, 1, unknown on both
+            axes, 1 for the favourable one; required if the rows were sampled by label, since the
+            labels that are missing are then counted here. None counts the rows.
         alpha: Significance level of `rejected`.
         n_resamples: Number of permutations behind the p-value. None: 499, or 0 if the map is slow.
         n_bootstrap: Number of bootstrap resamples behind the intervals. None: 100, or 0 if slow.
@@ -123,7 +128,13 @@ def flip_test(
         explain=explain,
         seed=seed,
     )
-    sample = Sample.read(table, groups, labels, needs_labels=options.labels != (None,))
+    sample = Sample.read(
+        table,
+        groups,
+        labels,
+        needs_labels=options.labels != (None,),
+        label_counts=label_counts,
+    )
     if options.reference is not None and options.reference not in sample.groups:
         raise AuditInputError(
             f"reference: no group {options.reference!r} of {sample.attribute}; there are: "
@@ -158,6 +169,7 @@ def flip_test(
         n_counterparts=options.n_counterparts,
         seed=options.seed,
         complete=error is None,
+        unknown=sample.unknown,
         warnings=tuple(warnings if error is None else [*warnings, f"Not complete: {error}"]),
     )
 
@@ -279,6 +291,7 @@ def _run_pairs(
     directions: list[FlipDirection] = []
     error: OfflineAuditError | None = None
     for first, second, label in pairs:
+        reason, warnings = unidentified(sample, (first, second), label, decisions, len(pairs))
         pair = Pair(
             names=(sample.groups[first], sample.groups[second]),
             label=label,
@@ -289,9 +302,9 @@ def _run_pairs(
             columns=sample.table.columns,
             model=model,
             options=options,
+            warnings=warnings,
         )
-        selective = [sample.selective(group, decisions) for group in (first, second)]
-        latest = pair.blank(selective[0] or selective[1])
+        latest = pair.blank(reason)
         try:
             if error is None:
                 for stage in pair.stages(latest, reporter):

@@ -154,6 +154,7 @@ def _findings_of_rows(
         {rows.attribute: rows.groups},
         labels=None if CRITERIA[criterion] == (None,) else rows.labels,
         columns=manifest,
+        label_counts=rows.label_counts,
         max_rows=_MAX_ROWS_OF_FILE,
         **options,
     )
@@ -179,6 +180,7 @@ def _finding(
         groups=(direction.source, direction.target),
         metric="flips" if direction.label is None else f"flips, label {direction.label}",
         rows={direction.source: direction.rows[0], direction.target: direction.rows[1]},
+        unknown=rows.unknown,
         effect=None if net is None else net.value,
         interval=None if net is None else net.interval,
         unit="rate",
@@ -233,6 +235,7 @@ def _untested_finding(rows: TableRows, criterion: Criterion, reason: str, seed: 
         groups=(),
         metric="flips",
         rows={},
+        unknown=rows.unknown,
         effect=None,
         interval=None,
         statistic=None,

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from offline_audit.coverage import Unknowns
 from offline_audit.intervals import Interval
 from offline_audit.permutation.estimates import (
     SMALLEST_UNITS,
@@ -24,6 +25,7 @@ from offline_audit.permutation.permutations import (
     require_options,
 )
 from offline_audit.permutation.result import Comparison
+from offline_audit.permutation.unknown import Missing
 from offline_audit.progress import Progress, reporting
 from offline_audit.validation import finite, require_length
 
@@ -135,6 +137,7 @@ def correlation_test(
         smallest_count=float(n),
         required_count=SMALLEST_UNITS,
         binning_error=0.0,
+        missing=Missing(unknown=Unknowns(rows=n, groups={attribute: 0})),
         warnings=_outlier_warnings({attribute: u, of: v}),
         seed=seed,
     )

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from offline_audit.intervals import Interval, rate_ratio_interval, wilson
 from offline_audit.permutation.sources import GroupSet
+from offline_audit.ranges import impact_ranges
 
 __all__ = ["FOUR_FIFTHS", "SMALL_SHARE", "Impact", "SelectionRow", "impact_rows"]
 
@@ -45,6 +46,9 @@ class SelectionRow:
             highest; None without a ratio.
         best: Whether the rate is the highest of the groups that are not small.
         small: Whether the share is below 2%, so that an audit may exclude the ratio.
+        rate_range: Smallest and largest rate over all groups that rows of unknown group may be of;
+            None for the unknown group, and if there is none.
+        impact_range: Smallest and largest impact ratio over these groups.
     """
 
     attribute: str
@@ -58,6 +62,8 @@ class SelectionRow:
     impact_interval: Interval | None
     best: bool
     small: bool
+    rate_range: tuple[float, float] | None = None
+    impact_range: tuple[float, float] | None = None
 
     @property
     def below_four_fifths(self) -> bool:
@@ -89,6 +95,8 @@ def impact_rows(groups: GroupSet, confidence_level: float) -> list[SelectionRow]
     possible: list[int] = []
     if best is not None and selected[best]:
         possible = _possibly_best(best, large, selected, rows, confidence_level)
+    counts = [(int(s), int(n)) for s, n in zip(selected, not_selected, strict=True)]
+    ranges = impact_ranges(counts[:-1], counts[-1], large) if any(counts[-1]) else None
     table = []
     for index in range(len(rows)):
         n, hits = int(rows[index]), int(selected[index])
@@ -112,6 +120,8 @@ def impact_rows(groups: GroupSet, confidence_level: float) -> list[SelectionRow]
                 impact_interval=interval,
                 best=bool(possible) and index == best,
                 small=not unknown and n < SMALL_SHARE * total,
+                rate_range=None if ranges is None or unknown else ranges[index][0],
+                impact_range=None if ranges is None or unknown else ranges[index][1],
             )
         )
     return table

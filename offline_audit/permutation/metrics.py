@@ -9,12 +9,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from offline_audit.coverage import known_decisions, one_decision_only, only_labelled_decision
 from offline_audit.errors import AuditInputError
-from offline_audit.groups import only_labelled_decision, uneven_labels
-from offline_audit.validation import UNKNOWN
 
 __all__ = [
     "FAVOURABLE",
+    "LABEL_WORDS",
     "METRICS",
     "SELECTED",
     "UNKNOWN_INDEX",
@@ -22,7 +22,6 @@ __all__ = [
     "GroupRows",
     "Metric",
     "Metrics",
-    "label_warnings",
     "metric_named",
     "not_identified",
     "requested_metrics",
@@ -35,7 +34,8 @@ Kind = Literal["rate", "mean", "auc"]
 
 # Index of an unknown label or decision in tables of counts, after 0 and 1.
 UNKNOWN_INDEX = 2
-_WORDS = {1: "selected", 0: "not selected"}
+# Rows with decision 0 and 1.
+LABEL_WORDS = ("that were not selected", "that were selected")
 # Verbs of the decisions 1 and 0 where nothing is known about them, and where 1 is the favourable.
 SELECTED = ("is selected", "is not selected")
 FAVOURABLE = ("gets the favourable decision", "gets the unfavourable decision")
@@ -328,39 +328,11 @@ def not_identified(metric: Metric, table: Int, sides: Sequence[tuple[str, Int]])
     if not metric.needs_labels:
         return None
     # Per side too: one small group without labels would hardly show in the table of all rows.
-    of_all = _one_decision(metric, table, of_group="")
-    of_sides = (_one_decision(metric, table[members], f" of {name}") for name, members in sides)
-    return of_all or next((reason for reason in of_sides if reason is not None), None)
-
-
-def _one_decision(metric: Metric, table: Int, of_group: str) -> str | None:
-    decision = int(only_labelled_decision(*_by_decision(table)))
-    if decision in {UNKNOWN, metric.given_decision}:
-        return None
-    return (
-        f"labels exist only for rows{of_group} that were {_WORDS[decision]}, so {metric.name} is "
-        "not identified: the outcomes of the others are unknown, and more rows of this kind do not "
-        "help"
-    )
-
-
-def label_warnings(metric: Metric, table: Int) -> list[str]:
-    """Warnings about labels that one decision gets more often than the other."""
-    if not metric.needs_labels or metric.given_decision is not None:
-        return []
-    rows, labelled = _by_decision(table)
-    if labelled.min() == 0 or not uneven_labels(rows, labelled):
-        return []
-    shares = labelled / rows
-    warning = (
-        f"Labels are known for {100 * shares[1]:.0f}% of the selected rows and "
-        f"{100 * shares[0]:.0f}% of the others; {metric.name} describes labelled rows only, which "
-        "may differ from the rest."
-    )
-    return [warning]
-
-
-def _by_decision(table: Int) -> tuple[Int, Int]:
-    """Numbers of rows, and of rows with a label, for decisions 0 and 1, `[2]` each."""
-    known_decisions = table.sum(axis=0)[:, :UNKNOWN_INDEX]
-    return known_decisions.sum(axis=0), known_decisions[:UNKNOWN_INDEX].sum(axis=0)
+    parts = [("", table), *((f" of {name}", table[members]) for name, members in sides)]
+    for of_group, part in parts:
+        counts = known_decisions(part.sum(axis=0))
+        if int(only_labelled_decision(*counts)) != metric.given_decision:
+            reason = one_decision_only(of_group, *counts, LABEL_WORDS, metric.name)
+            if reason is not None:
+                return reason
+    return None

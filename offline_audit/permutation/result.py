@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from offline_audit.coverage import Unknowns
 from offline_audit.permutation.estimates import GroupEstimate
 from offline_audit.permutation.permutations import Alternative
+from offline_audit.permutation.unknown import Missing
 from offline_audit.plots import Estimate, Kind, interval_figure
 from offline_audit.rendering import (
     TextTable,
@@ -65,6 +67,7 @@ class Comparison:
             None where there is none.
         required_count: The smallest count with which the test runs.
         binning_error: Largest change of the effect that score bins can cause; 0 without bins.
+        missing: Unknown groups and labels, and the ranges that they leave open.
         warnings: Warnings about the data.
         seed: Seed of the random generator.
     """
@@ -92,6 +95,7 @@ class Comparison:
     smallest_count: float | None
     required_count: float
     binning_error: float
+    missing: Missing
     warnings: tuple[str, ...]
     seed: int
 
@@ -160,6 +164,11 @@ class Comparison:
         return f"{self.direction}: {values}"
 
     @property
+    def range_notes(self) -> list[str]:
+        """What unknown labels and groups leave open, in words."""
+        return list(self.missing.notes((self.group.name, self.other.name if self.other else "")))
+
+    @property
     def versus(self) -> str:
         """Names of the groups that are compared."""
         return f"{self.group.name} against {self.other.name}" if self.other else self.group.name
@@ -177,7 +186,8 @@ class Comparison:
 
     def plot(self) -> Figure:
         """The effect with its interval."""
-        return Comparisons(comparisons=(self,), warnings=()).plot()
+        unknown = self.missing.unknown
+        return Comparisons(comparisons=(self,), warnings=(), unknown=unknown).plot()
 
     def __str__(self) -> str:
         return to_text(self._title, self._table, self._notes)
@@ -187,7 +197,7 @@ class Comparison:
 
     @property
     def _title(self) -> str:
-        return f"{self.metric} by {self.attribute}: {self.question}"
+        return f"{self.metric} by {self.attribute}: {self.question} {self.missing.unknown}"
 
     @property
     def _table(self) -> TextTable:
@@ -214,6 +224,7 @@ class Comparison:
         interval += "; two-sided, unlike the test" * one_sided
         notes = [] if self.sentence is None else [self.sentence]
         notes += [] if self.effect is None else [f"effect {signed(self.effect)}, {interval}"]
+        notes += self.range_notes
         if self.p_value is None:
             notes.append(f"cannot be determined, no p-value: {self.reason}")
         else:
@@ -221,6 +232,12 @@ class Comparison:
             how = f"{self.alternative}; ties count half; {self._resampling}"
             p = f"mid-p {p_equals(self.p_value)} ({how})"
             notes.append(f"{outcome} at α = {self.alpha:g}: {p}")
+        known = self.missing.known_p_value
+        if known is not None and known != self.p_value:
+            notes.append(
+                f"p {p_equals(known)} for the labelled rows of known groups alone, which is valid "
+                "only if what is unknown is missing at random"
+            )
         if self.smallest_detectable_effect is not None:
             notes.append(
                 f"smallest detectable effect {self.smallest_detectable_effect:.3f} (80% power at "
@@ -254,10 +271,12 @@ class Comparisons:
     Attributes:
         comparisons: Comparisons of each metric and group.
         warnings: Warnings about the data as a whole.
+        unknown: Numbers of rows of unknown group and without a label.
     """
 
     comparisons: tuple[Comparison, ...]
     warnings: tuple[str, ...]
+    unknown: Unknowns
 
     def __iter__(self) -> Iterator[Comparison]:
         return iter(self.comparisons)
@@ -289,6 +308,7 @@ class Comparisons:
             "comparisons": [comparison.to_dict() for comparison in self.comparisons],
             "note": self.note,
             "warnings": list(self.warnings),
+            "unknown": json_ready(self.unknown),
         }
 
     @property
@@ -313,6 +333,7 @@ class Comparisons:
                 section=comparison.attribute,
                 rows=tuple(g.counted for g in (comparison.group, comparison.other) if g),
                 unit=comparison.unit,
+                range=comparison.missing.effect_range,
             )
             for comparison in self.comparisons
             if comparison.effect is not None
@@ -349,7 +370,7 @@ class Comparisons:
 
     @property
     def _title(self) -> str:
-        return f"Permutation tests: {count(len(self.comparisons), 'comparison')}"
+        return f"Permutation tests: {count(len(self.comparisons), 'comparison')}. {self.unknown}"
 
     @property
     def _table(self) -> TextTable:
@@ -374,6 +395,9 @@ class Comparisons:
         notes += [] if self.note is None else [self.note]
         notes += [f"no p-value for {', '.join(names)}: {why}" for why, names in reasons.items()]
         notes += [c.disagreement for c in self.comparisons if c.disagreement is not None]
+        ranged = [c for c in self.comparisons if c.missing.effect_range is not None]
+        for c in ranged[:_MOST_SENTENCES]:
+            notes += [f"{c.metric} by {c.attribute}, {note}" for note in c.range_notes]
         own = [warning for comparison in self.comparisons for warning in comparison.warnings]
         return notes + [f"! {w}" for w in dict.fromkeys([*self.warnings, *own])]
 

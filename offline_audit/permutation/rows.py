@@ -176,6 +176,8 @@ class RowSource(TableSource):
         self._levels: Int | None = None
         parts = {name: getattr(rows, name) for name in ("decisions", "labels", "scores", "units")}
         self.offers = frozenset(name for name, part in parts.items() if part is not None)
+        if rows.units is not None:
+            self.share_independent = len(np.unique(rows.units)) / rows.n
 
     def tally(self, index: int, metric: Metric, exchange: Exchange) -> Tally:
         """Units by type."""

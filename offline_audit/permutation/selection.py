@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from offline_audit.coverage import Unknowns
 from offline_audit.errors import AuditInputError
 from offline_audit.groups import By
 from offline_audit.permutation.counts import TableCounts
@@ -54,6 +55,7 @@ class SelectionTable:
         confidence_level: Confidence level of the intervals.
         undecided: Number of rows without a decision, or without a score, which are excluded.
         warnings: Warnings about the data.
+        unknown: Numbers of rows of unknown group, with and without a decision or a score.
         median: Median score of a table of scoring rates; None for a table of selection rates.
     """
 
@@ -61,6 +63,7 @@ class SelectionTable:
     confidence_level: float
     undecided: int
     warnings: tuple[str, ...]
+    unknown: Unknowns
     median: float | None = None
 
     def of(self, group: str | None, attribute: str | None = None) -> SelectionRow:
@@ -93,6 +96,7 @@ class SelectionTable:
                 kind=_kind(row),
                 section=row.attribute,
                 rows=(row.rows,),
+                range=row.impact_range,
             )
             for row in self.table
             if row.impact_ratio is not None
@@ -127,8 +131,9 @@ class SelectionTable:
     @property
     def _title(self) -> str:
         if self.median is None:
-            return "Selection rates and impact ratios"
-        return f"Scoring rates (share above the median score, {self.median:g}) and impact ratios"
+            return f"Selection rates and impact ratios. {self.unknown}"
+        share = f"share above the median score, {self.median:g}"
+        return f"Scoring rates ({share}) and impact ratios. {self.unknown}"
 
     @property
     def _verb(self) -> str:
@@ -186,6 +191,7 @@ class SelectionTable:
             for row in self.table
             if row.group is None
         ]
+        notes += [_range_note(row) for row in self.table if row.rate_range is not None]
         if self.undecided:
             missing = "decision" if self.median is None else "score"
             notes.append(f"excluded: {count(self.undecided, 'row')} without a {missing}")
@@ -299,7 +305,16 @@ def table_of(
         confidence_level=confidence_level,
         undecided=int(source.group_sets[0].table[:, :, UNKNOWN_INDEX].sum()),
         warnings=tuple(warnings),
+        unknown=source.unknown,
         median=median,
+    )
+
+
+def _range_note(row: SelectionRow) -> str:
+    """Rate and impact ratio over all groups of the unknown rows."""
+    return (
+        f"{row.attribute}: over all groups of the rows of unknown group, the rate of {row.group} "
+        f"is {_ends(row.rate_range)} and its impact ratio {_ends(row.impact_range)}"
     )
 
 

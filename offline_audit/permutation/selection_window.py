@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
+from offline_audit.coverage import Unknowns
 from offline_audit.errors import AuditInputError
 from offline_audit.finding import Finding
 from offline_audit.groups import By, crossed_name, requested_attributes, too_few_groups
@@ -155,6 +156,7 @@ class _TableTest:
             groups=names,
             metric=self.metric,
             rows={str(r.group): r.rows for r in (row, best)},
+            unknown=table.unknown,
             effect=effect,
             interval=comparison.interval,
             unit="rate",
@@ -181,6 +183,7 @@ class _TableTest:
             groups=(),
             metric=self.metric,
             rows={},
+            unknown=Unknowns.of_cells(crossed_name(self.crossing), self.cells),
             effect=None,
             interval=None,
             unit="rate",

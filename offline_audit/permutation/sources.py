@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from offline_audit.coverage import Unknowns
 from offline_audit.errors import AuditInputError
 from offline_audit.groups import require_names, require_two_groups, word_of
 from offline_audit.permutation.metrics import UNKNOWN_INDEX, Metric
@@ -261,7 +262,10 @@ class TableSource:
         group_sets: Attributes and crossings, in order.
         warnings: Warnings about the data.
         offers: Available data, of `decisions`, `labels`, `scores` and `units`.
+        share_independent: Persons per row; 1 if every row is a person.
     """
+
+    share_independent: float = 1.0
 
     def __init__(self, group_sets: Sequence[GroupSet], warnings: tuple[str, ...]) -> None:
         self.group_sets, self.warnings = tuple(group_sets), warnings
@@ -269,6 +273,12 @@ class TableSource:
         labelled = any(table[:UNKNOWN_INDEX].any() for table in tables)
         decided = any(table[:, :UNKNOWN_INDEX].any() for table in tables)
         self.offers = frozenset(["labels"] * labelled + ["decisions"] * decided)
+
+    @property
+    def unknown(self) -> Unknowns:
+        """Numbers of rows of unknown group, by attribute or crossing, and without a label."""
+        tables = {groups.attribute: groups.table for groups in self.group_sets}
+        return Unknowns.of_tables(tables, labels="labels" in self.offers)
 
     def tally(self, index: int, metric: Metric, exchange: Exchange) -> Tally:
         """Units by type, for a rate or mean and the group set at an index."""

@@ -20,7 +20,6 @@ from offline_audit.permutation.metrics import (
     CustomMetric,
     Metric,
     Metrics,
-    label_warnings,
     not_identified,
     requested_metrics,
 )
@@ -40,6 +39,11 @@ from offline_audit.permutation.sources import (
     TableSource,
     pairs_of,
     require_expected,
+)
+from offline_audit.permutation.unknown import (
+    examine,
+    label_and_group_warnings,
+    robust_estimate,
 )
 from offline_audit.progress import Progress, Reporter, reporting
 
@@ -164,7 +168,7 @@ def permutation_test(
     # Enumeration is too fast to need progress.
     with reporting(progress, steps) if steps else nullcontext() as reporter:
         comparisons = tuple(run.comparisons(requested, reporter))
-    return Comparisons(comparisons=comparisons, warnings=source.warnings)
+    return Comparisons(comparisons=comparisons, warnings=source.warnings, unknown=source.unknown)
 
 
 def _require_limits(limits: Any) -> None:
@@ -281,12 +285,33 @@ class _ComparisonRun:
         estimate: ComparisonEstimate,
         binning_error: float,
     ) -> Comparison:
-        warnings: list[str] = []
+        missing = examine(
+            metric,
+            groups,
+            pair,
+            replace(self.source.unknown, groups={groups.attribute: int(groups.table[-1].sum())}),
+            share_independent=self.source.share_independent,
+        )
+        warnings: tuple[str, ...] = ()
         if isinstance(metric, Metric):
             sides = list(zip(pair.names, pair.members, strict=True))
             reason = not_identified(metric, groups.table, sides)
-            estimate = estimate if reason is None else estimate.withheld(reason)
-            warnings = label_warnings(metric, groups.table)
+            if reason is not None:
+                estimate, missing = estimate.withheld(reason), replace(missing, reweighted=None)
+            warnings = tuple(label_and_group_warnings(missing, metric))
+            if estimate.test is not None:
+                missing = replace(missing, known_p_value=estimate.test.p_value)
+            estimate = robust_estimate(
+                estimate,
+                missing,
+                metric,
+                groups,
+                pair,
+                alpha=self.alpha,
+                confidence_level=self.confidence_level,
+                options=self.options,
+                rows_are_units="units" not in self.source.offers,
+            )
         test = estimate.test
         one, two = (
             replace(group, rows=int(groups.table[members].sum()))
@@ -320,7 +345,8 @@ class _ComparisonRun:
             smallest_count=estimate.smallest_count,
             required_count=estimate.required_count,
             binning_error=binning_error,
-            warnings=tuple(warnings),
+            missing=missing,
+            warnings=warnings,
             seed=self.options.seed,
         )
 

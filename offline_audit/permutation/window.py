@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
+from offline_audit.coverage import Unknowns
 from offline_audit.errors import AuditInputError
 from offline_audit.finding import Finding
 from offline_audit.groups import By, crossed_name, requested_attributes, too_few_groups
@@ -138,12 +139,14 @@ class _CrossingTest:
             groups=names,
             metric=comparison.metric,
             rows={group.name: group.rows for group in groups},
+            unknown=comparison.missing.unknown,
             effect=effect,
             interval=comparison.interval,
+            range=comparison.missing.effect_range,
             unit=metric.unit,
             direction=comparison.direction,
             disadvantaged=None if effect is None else metric.disadvantaged(names, effect),
-            sentences=() if comparison.sentence is None else (f"{comparison.sentence}.",),
+            sentences=_sentences(comparison),
             statistic=comparison.statistic,
             p_value=comparison.p_value,
             p_value_kind=comparison.p_value_kind,
@@ -155,6 +158,10 @@ class _CrossingTest:
             evidence=comparison.to_dict(),
         )
 
+    @property
+    def _unknown(self) -> Unknowns:
+        return Unknowns.of_cells(crossed_name(self.crossing), self.cells)
+
     def _not_tested(self, metric: Metric, reason: str) -> Finding:
         return Finding(
             audit="permutation",
@@ -163,6 +170,7 @@ class _CrossingTest:
             groups=(),
             metric=metric.name,
             rows={},
+            unknown=self._unknown,
             effect=None,
             interval=None,
             unit=metric.unit,
@@ -174,6 +182,13 @@ class _CrossingTest:
             seed=self.seed,
             evidence={},
         )
+
+
+def _sentences(comparison: Comparison) -> tuple[str, ...]:
+    """Direction and values of the effect, and what unknown groups and labels leave open."""
+    if comparison.sentence is None:
+        return ()
+    return (f"{comparison.sentence}.", *comparison.missing.sentences)
 
 
 def _references(

@@ -8,23 +8,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from offline_audit.coverage import known_decisions, only_labelled_decision
 from offline_audit.criteria import CRITERIA, Criterion, needs_labels
-from offline_audit.groups import only_labelled_decision, uneven_labels
 from offline_audit.projection.cells import Constraint, Stratum, cells_of
 from offline_audit.projection.sample import Attribute, Sample
-from offline_audit.rendering import are, count, percent, some
+from offline_audit.projection.unknown import label_table
+from offline_audit.rendering import are, count, some
 from offline_audit.validation import UNKNOWN
 
 __all__ = [
     "GroupCount",
     "Partition",
-    "label_warnings",
     "partition",
-    "selective_labels_reason",
 ]
-
-# Number of standard errors above which the labelled shares of a group differ by more than chance.
-_STANDARD_ERRORS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,12 +60,15 @@ class Partition:
         counts: Counts of every group in every stratum.
         excluded: Warnings that name excluded groups and rows, with the reason.
         untestable: Reasons why strata cannot be tested; empty if all can.
+        identified: Whether a row belongs to no group whose labels exist for one decision only,
+            `[n]`.
     """
 
     strata: tuple[Stratum, ...]
     counts: tuple[GroupCount, ...]
     excluded: tuple[str, ...]
     untestable: tuple[str, ...]
+    identified: NDArray[np.bool_]
 
 
 def partition(
@@ -86,6 +85,7 @@ def partition(
     """
     strata, counts, excluded, untestable = [], [], [], []
     selective = _selective_groups(sample, criterion)
+    identified = ~_unidentified_rows(sample, selective)
     for label in CRITERIA[criterion]:
         in_stratum = np.ones(len(sample.decisions), dtype=bool)
         if label is not None and sample.labels is not None:
@@ -103,11 +103,12 @@ def partition(
                     )
                 )
         if all(len(groups) > 1 for groups in tested):
-            identified = in_stratum & ~_unidentified_rows(sample, selective)
             strata.append(
                 Stratum(
                     label=label,
-                    cells=cells_of(sample, identified, tested, all_distances=all_distances),
+                    cells=cells_of(
+                        sample, in_stratum & identified, tested, all_distances=all_distances
+                    ),
                     constraints=tuple(
                         Constraint(attribute=a, group=g)
                         for a, groups in enumerate(tested)
@@ -120,68 +121,7 @@ def partition(
         counts=tuple(counts),
         excluded=tuple(excluded),
         untestable=tuple(untestable),
-    )
-
-
-def selective_labels_reason(sample: Sample, criterion: Criterion) -> str | None:
-    """Why rates within labels are not identified in the whole sample; None if they are."""
-    if not needs_labels(criterion) or sample.labels is None:
-        return None
-    decision = int(only_labelled_decision(*_labels_by_decision(sample))[0])
-    if decision == UNKNOWN:
-        return None
-    return (
-        f"Labels exist for decision {decision} only, so rates within labels are not identified, "
-        "and more rows of this kind do not help. Statistical parity needs no labels."
-    )
-
-
-def label_warnings(sample: Sample, criterion: Criterion) -> list[str]:
-    """Warnings about rows without a label, and about labels that depend on the decision."""
-    if not needs_labels(criterion) or sample.labels is None:
-        return []
-    missing = int(np.count_nonzero(sample.labels == UNKNOWN))
-    if not missing:
-        return []
-    warnings = [f"{count(missing, 'row')} without a label {are(missing)} excluded."]
-    rows, labelled = _labels_by_decision(sample)
-    if uneven_labels(rows, labelled)[0]:
-        shares = (labelled / rows)[0].tolist()
-        warnings.append(
-            f"Labels are known for {percent(shares[0])} of decisions 0 and {percent(shares[1])} of "
-            "decisions 1: rates within labels are biased unless labels are missing at random."
-        )
-    for attribute in sample.attributes:
-        rows, labelled = _labels_by_decision(sample, attribute)
-        uneven = uneven_labels(rows, labelled, standard_errors=_STANDARD_ERRORS)
-        # Groups with labels for one decision only are excluded and named by `partition`.
-        uneven &= (labelled > 0).all(axis=1)
-        if uneven.any():
-            names = some([attribute.groups[g] for g in np.flatnonzero(uneven)])
-            warnings.append(
-                f"Whether a label is known depends on the decision in groups of {attribute.name}: "
-                f"{names}. Their rates within labels are biased."
-            )
-    return warnings
-
-
-def _labels_by_decision(
-    sample: Sample, attribute: Attribute | None = None
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Numbers of rows and of labelled rows, by group and decision, `[groups, 2]` each.
-
-    Without an attribute, all rows are one group.
-    """
-    assert sample.labels is not None
-    known = np.ones(len(sample.decisions), dtype=bool)
-    groups, size = np.zeros(len(sample.decisions), dtype=np.int32), 1
-    if attribute is not None:
-        known, groups, size = attribute.codes >= 0, attribute.codes, len(attribute.groups)
-    codes = 2 * groups[known] + sample.decisions[known]
-    labelled = codes[sample.labels[known] != UNKNOWN]
-    return (
-        np.bincount(codes, minlength=2 * size).reshape(size, 2),
-        np.bincount(labelled, minlength=2 * size).reshape(size, 2),
+        identified=identified,
     )
 
 
@@ -190,7 +130,10 @@ def _selective_groups(sample: Sample, criterion: Criterion) -> list[list[int]]:
     labels = sample.labels
     if not needs_labels(criterion) or labels is None or labels.min() != UNKNOWN:
         return [[] for _ in sample.attributes]
-    decisions = [only_labelled_decision(*_labels_by_decision(sample, a)) for a in sample.attributes]
+    decisions = [
+        only_labelled_decision(*known_decisions(label_table(sample, attribute)[:-1]))
+        for attribute in sample.attributes
+    ]
     return [np.flatnonzero(by_group != UNKNOWN).tolist() for by_group in decisions]
 
 
@@ -248,7 +191,7 @@ def _tested_groups(
             if g in selective[index]:
                 reasons.append(
                     f"{attribute.name} = {group}{_in_label(label)} is excluded: its labels exist "
-                    "for one decision only, so its rates within labels are not identified."
+                    "for one decision only, or nearly so: rates within labels are not identified."
                 )
             elif g not in enough and 0 < rate < 1:
                 reasons.append(

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from offline_audit.coverage import Unknowns
 from offline_audit.criteria import Criterion
+from offline_audit.identification import GapRange
 from offline_audit.plots import Estimate, Kind, blank_figure, interval_figure, plain
 from offline_audit.projection.explanation import Explanation, GroupMove
 from offline_audit.projection.gaps import Effect
@@ -94,6 +96,8 @@ class ProjectionResult:
         smallest_detectable_effect: Gap between one group and the others that the test detects with
             80% power; None without a p-value.
         counts: Numbers of rows and rates of every group.
+        unknown: Numbers of rows of unknown group and without a label.
+        ranges: What these leave open of each gap; empty if nothing is unknown.
         explanation: Summary of the smallest fair change; None if it was not computed.
         distances: Method by which the distances were computed.
         certified_gap: Bound on the relative difference between the cost and the optimum.
@@ -116,6 +120,8 @@ class ProjectionResult:
     effects: tuple[Effect, ...]
     smallest_detectable_effect: float | None
     counts: tuple[GroupCount, ...]
+    unknown: Unknowns
+    ranges: tuple[GapRange, ...]
     explanation: Explanation | None
     distances: str
     certified_gap: float
@@ -140,6 +146,17 @@ class ProjectionResult:
     def cost_per_row(self) -> float | None:
         """The projection distance: the statistic divided by the number of rows."""
         return None if self.statistic is None else self.statistic / self.rows
+
+    def range_of(self, effect: Effect) -> tuple[float, float] | None:
+        """Smallest and largest gap over the unknown groups or labels; None if all are known."""
+        key = effect.attribute, effect.groups, effect.label
+        own = (r for r in self.ranges if (r.attribute, r.groups, r.label) == key)
+        return next((r.effect_range for r in own), None)
+
+    @property
+    def range_sentences(self) -> tuple[str, ...]:
+        """What unknown groups and labels leave open of the gaps, in sentences."""
+        return tuple(sentence for part in self.ranges[:_MAX_GAPS] for sentence in part.sentences)
 
     @property
     def clear_gaps(self) -> tuple[Effect, ...]:
@@ -227,6 +244,7 @@ class ProjectionResult:
                     section=effect.attribute,
                     rows=tuple(counts[effect.attribute, g, effect.label] for g in effect.groups),
                     unit="rate",
+                    range=self.range_of(effect),
                 )
             )
         alone = "" if self.note is None else " (interval of the gap alone)"
@@ -260,9 +278,9 @@ def _title(result: ProjectionResult) -> str:
     """The question and the answer."""
     question = f"{_QUESTION[result.criterion]} ({', '.join(result.attributes)})"
     if result.p_value is None:
-        return f"{question} No p-value: {result.reason}"
+        return f"{question} {result.unknown} No p-value: {result.reason}"
     answer = "Rates of decision 1 differ" if result.rejected else "No difference shown"
-    return f"{question} {answer}: p {p_equals(result.p_value)}."
+    return f"{question} {answer}: p {p_equals(result.p_value)}. {result.unknown}"
 
 
 def _table(result: ProjectionResult) -> TextTable | None:
@@ -294,6 +312,7 @@ def _notes(result: ProjectionResult) -> list[str]:
     """Who is behind, the smallest fair change, the smallest detectable effect, and warnings."""
     raw = [] if result.note is None else [result.note]
     notes = list(result.gap_sentences()) if result.rejected else raw
+    notes += result.range_sentences
     if result.explanation is not None:
         notes += _explanation_notes(result, result.explanation)
     if result.smallest_detectable_effect is not None:

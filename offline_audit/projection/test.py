@@ -22,12 +22,7 @@ from offline_audit.projection.fair_change import (
 from offline_audit.projection.gaps import gaps, pair_effects, smallest_detectable_effect
 from offline_audit.projection.limiting_law import s_inverse
 from offline_audit.projection.p_value import p_value_of
-from offline_audit.projection.partition import (
-    Partition,
-    label_warnings,
-    partition,
-    selective_labels_reason,
-)
+from offline_audit.projection.partition import Partition, partition
 from offline_audit.projection.result import ProjectionResult
 from offline_audit.projection.sample import (
     Groups,
@@ -36,6 +31,13 @@ from offline_audit.projection.sample import (
     Sample,
     favoured_groups,
     validate_options,
+)
+from offline_audit.projection.unknown import (
+    gap_ranges,
+    label_warnings,
+    robust_p_value,
+    selective_labels_reason,
+    unknowns_of,
 )
 from offline_audit.rendering import are, count
 from offline_audit.validation import require_alpha, require_whole
@@ -144,20 +146,30 @@ def projection_test(
         return dataclasses.replace(
             untested, reason=reason, counts=parts.counts, warnings=tuple(warnings)
         )
+    ranges = gap_ranges(sample, parts.strata, parts.identified, options.tolerance)
+    warnings += dict.fromkeys(warning for part in ranges for warning in part.warnings)
     sample, parts, changes, boundary, refinement = _smallest_fair_change(
         sample, parts, boundary, options
     )
-    return _tested(
+    result = _tested(
         dataclasses.replace(
             untested,
             counts=parts.counts,
             warnings=(*warnings, *distance_warnings(parts.strata), *refinement),
+            ranges=ranges,
         ),
         sample,
         parts.strata,
         changes,
         boundary,
         options,
+    )
+    if result.p_value is None:
+        return result
+    p_value, why = robust_p_value(result.p_value, ranges, options.alpha)
+    detectable = result.smallest_detectable_effect if why is None else None
+    return dataclasses.replace(
+        result, p_value=p_value, reason=why, smallest_detectable_effect=detectable
     )
 
 
@@ -299,6 +311,8 @@ def _untested(sample: Sample, boundary: BoundaryDistances, options: Options) -> 
         effects=(),
         smallest_detectable_effect=None,
         counts=(),
+        unknown=unknowns_of(sample, options.criterion),
+        ranges=(),
         explanation=None,
         distances=boundary.method,
         certified_gap=0.0,

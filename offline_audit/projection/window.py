@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pyarrow import compute as pc
 
 from monitor.traffic.columns import group_column
+from offline_audit.coverage import Unknowns
 from offline_audit.criteria import CRITERIA, Criterion
 from offline_audit.finding import Finding
 from offline_audit.groups import (
@@ -100,6 +101,7 @@ class _Rows:
         labels: Labels, 1 for the favourable one, NaN if unknown, `[n]`.
         groups: Groups of each attribute.
         excluded: Number of predictions without a decision or a distance.
+        unknown: Numbers of predictions of unknown group and without a label, excluded ones too.
     """
 
     decisions: NDArray[np.int8]
@@ -107,6 +109,7 @@ class _Rows:
     labels: NDArray[np.float32]
     groups: dict[str, Crossing]
     excluded: int
+    unknown: Unknowns
 
     @classmethod
     def read(cls, window: Window, attributes: Sequence[str], facts: WindowFacts) -> _Rows:
@@ -134,6 +137,13 @@ class _Rows:
                 for name, part in zip(attributes, codes, strict=True)
             },
             excluded=total - len(decisions),
+            unknown=_unknowns(window, attributes),
+        )
+
+    def unknown_of(self, attributes: Sequence[str]) -> Unknowns:
+        """Unknown groups of some attributes, and unknown labels."""
+        return replace(
+            self.unknown, groups={name: self.unknown.groups[name] for name in attributes}
         )
 
     def crossing(self, attributes: tuple[str, ...]) -> Crossing:
@@ -141,6 +151,15 @@ class _Rows:
         if len(attributes) == 1:
             return self.groups[attributes[0]]
         return crossed([self.groups[name] for name in attributes])
+
+
+def _unknowns(window: Window, attributes: Sequence[str]) -> Unknowns:
+    facts = window.provenance.rows
+    return Unknowns(
+        rows=facts.rows,
+        groups={name: facts.rows - facts.grouped.get(name, 0) for name in attributes},
+        labels=facts.rows - facts.labelled,
+    )
 
 
 def _arrays(
@@ -232,8 +251,10 @@ def _finding(
         groups=() if largest is None else largest.groups,
         metric=criterion,
         rows=sizes,
+        unknown=rows.unknown_of(attributes),
         effect=None if largest is None else largest.gap,
         interval=None if largest is None else largest.interval,
+        range=None if result is None or largest is None else result.range_of(largest),
         unit=None if largest is None else "rate",
         direction=None if largest is None else FAVOURABLE.direction(largest),
         disadvantaged=None if result is None else _disadvantaged(result),
@@ -262,7 +283,8 @@ def _disadvantaged(result: ProjectionResult) -> str | None:
 def _sentences(result: ProjectionResult) -> tuple[str, ...]:
     """Who is behind, and the smallest fair change, where 1 is the favourable decision."""
     change = result.fair_change_sentence(FAVOURABLE)
-    return (*result.gap_sentences(FAVOURABLE), *([] if change is None else [change]))
+    gaps = (*result.gap_sentences(FAVOURABLE), *result.range_sentences)
+    return (*gaps, *([] if change is None else [change]))
 
 
 def _warnings(result: ProjectionResult | None, rows: _Rows) -> tuple[str, ...]:

@@ -10,8 +10,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+import numpy as np
+
+from offline_audit.coverage import only_labelled_decision
 from offline_audit.errors import AuditInputError
 from offline_audit.rendering import count, moment, percent, size, some, wrapped
+from offline_audit.validation import UNKNOWN
 from offline_audit.window.files import ReadFile
 from offline_audit.window.listing import LogReading
 from offline_audit.window.provenance_warnings import TREATMENT, provenance_warnings
@@ -132,9 +136,10 @@ class Provenance:
 
     @property
     def selective_labels(self) -> bool:
-        """Whether labels exist for one decision only, although both decisions occur."""
-        shares = [s for d, s in self.label_share_by_decision.items() if d is not None]
-        return len(shares) > 1 and max(shares) > 0 and min(shares) == 0
+        """Whether labels exist for one decision only, or nearly so, although both occur."""
+        counts = [self.rows.by_decision.get(decision, (0, 0)) for decision in (0, 1)]
+        rows, labelled = np.array(counts).T
+        return int(only_labelled_decision(rows, labelled)) != UNKNOWN
 
     @property
     def joinable(self) -> bool:

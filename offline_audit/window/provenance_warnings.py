@@ -191,8 +191,12 @@ def _about_outcomes(provenance: Provenance) -> Iterator[str]:
         yield "No prediction of the window has a label."
     if provenance.selective_labels:
         shares = provenance.label_share_by_decision
-        only = next(decision for decision, share in shares.items() if share)
-        yield f"Labels exist for decision {only} only; they do not represent the whole window."
+        only = 0 if shares[0] > shares[1] else 1
+        others = provenance.rows.by_decision[1 - only][1]
+        but = f", and for {count(others, 'row')} of the other" if others else ""
+        yield (
+            f"Labels exist for decision {only} only{but}; they do not represent the whole window."
+        )
 
 
 def _about_changes(provenance: Provenance) -> Iterator[str]:

@@ -135,7 +135,7 @@ ENTRIES = {
     ),
     "flip_test": Entry(
         data={"model": lambda rows: rows[:, 0] > 0, "features": FEATURES, "groups": GROUPS},
-        own={"columns", "favourable"},
+        own={"columns", "favourable", "label_counts"},
         quick={"n_resamples": 19, "n_bootstrap": 5},
     ),
 }
@@ -292,6 +292,32 @@ def effects(result: Any) -> Any:
     return [(c.effect, c.p_value) for c in result]
 
 
+@pytest.mark.parametrize("name", [n for n, entry in ENTRIES.items() if entry.compares_groups])
+def test_the_head_of_a_result_counts_unknown_groups_and_labels(name):
+    groups = GROUPS.astype(object)
+    groups[::4] = None
+    assert "Rows: 400; unknown: group 100 (25.0%)." in head_of(called(name, groups=groups))
+    if "labels" not in parameters(getattr(offline_audit, name)):
+        return
+    labels = LABELS.astype(float)
+    labels[::8] = np.nan
+    within = {"criterion": "equal_opportunity", "metrics": "tpr"}
+    options = {k: v for k, v in within.items() if k in parameters(getattr(offline_audit, name))}
+    result = called(name, groups=groups, labels=labels, **options)
+    assert "unknown: group 100 (25.0%), label 50 (12.5%)." in head_of(result)
+    assert result.to_dict()["unknown"] == {"rows": N, "groups": {"group": 100}, "labels": 50}
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_the_head_of_a_result_says_if_nothing_is_unknown(name):
+    assert "Rows: 400; unknown: none." in head_of(called(name))
+
+
+def head_of(result: Any) -> str:
+    """Text of a result above its table or first note, without line breaks."""
+    return " ".join(str(result).split("──")[0].split())
+
+
 @pytest.mark.parametrize("name", ENTRIES)
 def test_results_print_plot_and_become_json(name):
     result = called(name)
@@ -403,10 +429,11 @@ def write_log(
     ethnicities: tuple[str | None, str | None] = ("a", "b"),
     *,
     selective: bool = False,
+    labelled_anyway: int = 0,
 ) -> Path:
     """A log, outcomes and a bundle; women get the favourable decision less often.
 
-    With selective labels, only rows with the favourable decision have one.
+    With selective labels, only rows with the favourable decision have one, and some first others.
     """
     rng, n = np.random.default_rng(3), 1_200
     female = rng.random(n) < 0.5
@@ -427,12 +454,10 @@ def write_log(
         "savings": features[:, 1],
     }
     repaid = (rng.random(n) < 1 / (1 + np.exp(-logit))).astype(int).tolist()
+    hidden = np.flatnonzero(logit < 0)[labelled_anyway:] if selective else np.zeros(0, int)
     outcomes = {
         **common,
-        "label": [
-            None if selective and refused else label
-            for label, refused in zip(repaid, logit < 0, strict=True)
-        ],
+        "label": [None if i in set(hidden.tolist()) else label for i, label in enumerate(repaid)],
         group_column("sex"): np.where(female, *sexes),
         group_column("ethnicity"): [ethnicities[i] for i in rng.integers(2, size=n)],
         "observed_at": times,
@@ -556,6 +581,38 @@ def test_findings_name_audit_question_rows_and_seed(findings, audit):
         assert finding.seed == 0
         assert (finding.p_value is None) == (finding.outcome == "cannot be determined")
         assert (finding.reason is None) == (finding.p_value is not None)
+
+
+@pytest.mark.parametrize("audit", AUDITS)
+def test_findings_count_unknown_groups_and_labels_in_their_head(tmp_path, audit):
+    folder = write_log(tmp_path, ethnicities=("a", None), selective=True)
+    (finding, *_) = result = audited(folder, audit, ["ethnicity", "sex"])
+    assert finding.unknown is not None
+    assert finding.unknown.rows == 1_200
+    assert finding.unknown.labels is not None
+    unknown, unlabelled = finding.unknown.groups["ethnicity"], finding.unknown.labels
+    assert 500 < unknown < 700
+    assert 500 < unlabelled < 1_000
+    counts = f"group of ethnicity {unknown:,} ({unknown / 12:.1f}%), label {unlabelled:,}"
+    assert counts in head_of(result)
+    assert counts in head_of(finding)
+    assert json.loads(json.dumps(finding.to_dict()))["unknown"]["labels"] == unlabelled
+
+
+# Selection and scoring rates use no labels.
+@pytest.mark.parametrize("audit", [audit for audit in AUDITS if audit != "selection"])
+def test_selective_labels_but_for_one_row_cannot_be_determined(tmp_path, audit):
+    folder = write_log(tmp_path, selective=True, labelled_anyway=1)
+    within_labels = (
+        {"metrics": ["tpr"]} if audit == "permutation" else {"criteria": ["equal_opportunity"]}
+    )
+    with Window.read(folder / "log", folder / "outcomes") as window:
+        options = {audit: {**QUICK.get(audit, {}), **within_labels}}
+        result = audit_window(window, options, "sex", model=folder / "bundle", progress=False)
+    assert len(result) > 0
+    for finding in result:
+        assert finding.outcome == "cannot be determined"
+        assert "not identified" in (finding.reason or "")
 
 
 @pytest.mark.parametrize("audit", AUDITS)

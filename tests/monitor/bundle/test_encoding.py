@@ -35,4 +35,4 @@ def test_steps_that_reverse_the_order_are_not_undone():
 def test_numbers_within_a_clip_do_not_change():
     steps = [Step(clip=(0.0, 5.0)), Step(function="log"), Step(divide=2.0)]
     assert number_before(0.5, steps) == pytest.approx(np.e)
-    assert number_before(1e9, [Step(function="log")]) > 1e300
+    assert number_before(1e9, [Step(function="log")]) == pytest.approx(np.exp(709.0))

@@ -247,7 +247,7 @@ def test_labels_of_one_decision_only_have_a_reason(known):
     for direction in result:
         assert direction.p_value is None
         assert direction.gross is None
-        assert f"known for the {word} decision only" in direction.reason
+        assert f"only for rows of a with the {word} decision" in direction.reason
     assert steps[-1][0] == steps[-1][1]
     json.dumps(result.to_dict())
 
@@ -257,7 +257,41 @@ def test_labels_of_one_group_may_be_selective():
     result = quick_flip_test(
         decide, X, GROUP, labels=selective, criterion="equal_opportunity", smallest_group=50
     )
-    assert all("labels of a are known" in direction.reason for direction in result)
+    assert all("exist only for rows of a with the fav" in direction.reason for direction in result)
+    selective[np.flatnonzero((GROUP == "a") & ~decide(X))[0]] = 1
+    result = quick_flip_test(
+        decide, X, GROUP, labels=selective, criterion="equal_opportunity", smallest_group=50
+    )
+    assert all("and for 1 of the" in direction.reason for direction in result)
+
+
+def test_labels_missing_by_decision_in_one_group_have_a_reason():
+    rng = np.random.default_rng(1)
+    labels = LABELS.astype(float)
+    labels[(GROUP == "a") & ~decide(X) & (rng.random(len(labels)) < 0.4)] = np.nan
+    result = quick_flip_test(
+        decide, X, GROUP, labels=labels, criterion="equal_opportunity", smallest_group=50
+    )
+    for direction in result:
+        assert direction.p_value is None
+        assert "of the rows of a with decision 0" in direction.reason
+        assert any("labels are not missing alike" in warning for warning in direction.warnings)
+
+
+def test_rows_sampled_by_label_have_their_coverage_counted_elsewhere():
+    """Without counts, rows of a window that were sampled by label seem to lack labels."""
+    rng = np.random.default_rng(1)
+    labels = LABELS.astype(float)
+    labels[(GROUP == "a") & ~decide(X) & (rng.random(len(labels)) < 0.4)] = np.nan
+    equal = np.array([[40, 20, 0], [20, 40, 0], [30, 30, 0]])
+    arguments = {"labels": labels, "criterion": "equal_opportunity", "smallest_group": 50}
+    counted = quick_flip_test(
+        decide, X, GROUP, label_counts=dict.fromkeys("ab", equal), **arguments
+    )
+    assert all(direction.p_value is not None for direction in counted)
+    for wrong in ({"a": equal}, {"a": equal, "b": equal / 2}, {"a": equal, "b": equal[:2]}):
+        with pytest.raises(AuditInputError, match="label_counts: every group needs"):
+            quick_flip_test(decide, X, GROUP, label_counts=wrong, **arguments)
 
 
 def test_missing_labels_have_a_reason():

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from offline_audit import FlipTestResult, flip_test
+from offline_audit.coverage import Unknowns
 from offline_audit.fliptest import FlipDirection
 from offline_audit.fliptest.resampling import NullSizes, ShareEstimate
 from offline_audit.progress import reporting
@@ -47,6 +48,7 @@ def result_of(*directions, **changes):
         "n_counterparts": 8,
         "seed": 0,
         "complete": True,
+        "unknown": Unknowns(rows=11, groups={"sex": 0}),
         "warnings": (),
     }
     return FlipTestResult(directions=directions, **{**fields, **changes})

@@ -50,7 +50,7 @@ def test_labels_that_depend_on_the_decision_give_a_warning():
     labels = LABELS.astype(float)
     labels[(DECISIONS == 0) & (RNG.random(N) < 0.5)] = np.nan
     result = projected(DECISIONS, DISTANCES, GROUPS, labels=labels, criterion="equal_opportunity")
-    assert any("rates within labels are biased" in warning for warning in result.warnings)
+    assert any("Labels of a are known for 100.0%" in warning for warning in result.warnings)
 
 
 def one_decision_labelled(groups, group):
@@ -96,12 +96,55 @@ def test_rows_with_selective_labels_do_not_affect_other_attributes():
 def test_a_group_whose_labels_depend_on_the_decision_is_named():
     groups = np.array(["a"] * 300 + ["b"] * 100)
     labels = LABELS.astype(float)
-    # Of the rows of b with decision 0, only three have a label.
     negative = np.flatnonzero((groups == "b") & (DECISIONS == 0))
-    labels[negative[3:]] = np.nan
+    labels[negative[20:]] = np.nan
     result = projected(DECISIONS, DISTANCES, groups, labels=labels, criterion="equal_opportunity")
-    assert any("depends on the decision in groups of group: b." in w for w in result.warnings)
+    assert any("of the rows of b with decision 0 and" in warning for warning in result.warnings)
+    assert not any("Labels of a " in warning for warning in result.warnings)
     by_chance = LABELS.astype(float)
     by_chance[::3] = np.nan
     fair = projected(DECISIONS, DISTANCES, groups, labels=by_chance, criterion="equal_opportunity")
-    assert not any("depends on the decision" in warning for warning in fair.warnings)
+    assert not any("abels" in warning for warning in fair.warnings)
+
+
+def test_labels_of_all_but_one_row_of_one_decision_are_selective():
+    labels = one_decision_labelled(GROUPS, "b")
+    labels[np.flatnonzero(np.isnan(labels))[0]] = 1.0
+    result = projected(DECISIONS, DISTANCES, GROUPS, labels=labels, criterion="equal_opportunity")
+    assert result.p_value is None
+    assert "labels of b exist for one decision only" in result.reason
+
+
+def test_labels_missing_by_outcome_in_one_group_cannot_be_determined():
+    """The gap of complete labels is 0; of the labelled rows it is not."""
+    decisions = np.tile([0, 0, 0, 1, 1, 1, 1, 1], 500)
+    groups = np.repeat(["a", "b"], 2_000)
+    labels = np.tile([1.0, 0, 1, 1, 1, 1, 0, 1], 500)
+    rng = np.random.default_rng(4)
+    hidden = (groups == "b") & (labels == 1) & (decisions == 0) & (rng.random(4_000) < 0.4)
+    labels[hidden] = np.nan
+    distances = rng.random(4_000)
+    result = projected(decisions, distances, groups, labels=labels, criterion="equal_opportunity")
+    assert result.p_value is None
+    assert "of the rows of b with decision 0 and 100.0% of those of a" in result.reason
+    (open_gap,) = result.ranges
+    low, high = open_gap.over_labels.effect
+    assert low < 0 <= high
+    assert f"{100 * low:+.1f} to {100 * high:+.1f} percentage points" in " ".join(
+        str(result).split()
+    )
+    (drawn,) = (line for line in result.plot().axes[0].lines if "thin" in str(line.get_label()))
+    assert list(drawn.get_xdata()) == pytest.approx([100 * low, 100 * high])
+
+
+def test_rows_of_unknown_group_that_differ_from_the_others_cannot_be_determined():
+    decisions = np.tile([0, 1], 2_000)
+    groups = np.repeat(np.array(["a", "b"], object), 2_000)
+    hidden = (groups == "b") & (decisions == 0) & (np.arange(4_000) % 3 == 0)
+    groups[hidden] = None
+    result = projected(decisions, np.ones(4_000), groups)
+    assert result.p_value is None
+    assert "rows of unknown group get decision 1 at another rate" in result.reason.lower()
+    assert result.unknown.groups == {"group": int(hidden.sum())}
+    low, high = result.ranges[0].over_groups.effect
+    assert low < 0 <= high

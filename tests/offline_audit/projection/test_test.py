@@ -31,7 +31,7 @@ WITHOUT_P: dict[str, dict[str, Any]] = {
         "labels": np.ones(N),
         "criterion": "equalized_odds",
     },
-    "Labels exist for decision 1 only": {
+    "Labels exist only for rows with decision 1": {
         "labels": np.where(DECISIONS == 1, LABELS, math.nan),
         "criterion": "equal_opportunity",
     },
@@ -97,7 +97,7 @@ def test_several_gaps_that_cost_nothing_have_no_p_value():
         result = projected(decisions, far, groups, law=law)
         assert result.p_value is None
         assert "Closing the gaps costs nothing" in result.reason
-        assert "Closing the gaps costs nothing" in str(result)
+        assert "Closing the gaps costs nothing" in " ".join(str(result).split())
 
 
 @pytest.mark.parametrize("law", ["standardized", "curve"])
