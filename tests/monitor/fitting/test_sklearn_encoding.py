@@ -119,7 +119,7 @@ def as_declared(transformer: Any, frame: Any) -> np.ndarray | None:
         {
             "model": {"name": "m", "version": "1"},
             "classifier": {"output": "logit"},
-            "protected_attributes": [{"name": "a", "column": "a", "groups": ["x", "y"]}],
+            "protected_attributes": [{"name": "a", "column": "group", "groups": ["x", "y"]}],
             **read,
         }
     )
