@@ -254,6 +254,9 @@ def test_other_objects_are_refused():
         encoding_from_sklearn(ColumnTransformer(once))
     with pytest.raises(FitError, match="not a Pipeline"):
         encoding_from_sklearn(make_pipeline(ColumnTransformer(once)).fit(frame))
+    for path in ("ct.joblib", Path("ct.joblib")):
+        with pytest.raises(FitError, match=r"not a path: load it first.*joblib\.load"):
+            encoding_from_sklearn(path)
     with pytest.raises(FitError, match="without column names"):
         encoding_from_sklearn(
             ColumnTransformer([("a", StandardScaler(), [0])]).fit(frame[["count"]].to_numpy())
