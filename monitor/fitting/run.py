@@ -352,6 +352,13 @@ def _audit(
     explained = torch.from_numpy(ordinary_range.ordinary(data.features[rows[:_MOST_EXPLAINED]]))
     with torch.no_grad():
         logits = sensitivity.status(features)
+    classifier = check_classifier(
+        scores,
+        spec.decision,
+        None if data.labels is None else data.labels[rows],
+        _rows(data.groups, rows),
+        spec.protected_attributes,
+    )
     audits = {}
     for attribute in spec.protected_attributes:
         groups = data.groups[attribute.name][rows]
@@ -372,17 +379,12 @@ def _audit(
                 (data.features[rows], groups),
                 seed=spec.fitted.seed,
             ),
+            classifier.doubt,
         )
     return FitAudit(
         model=f"{spec.model.name} version {spec.model.version}",
         rows={name: len(rows) for name, rows in parts.items()},
-        classifier=check_classifier(
-            scores,
-            spec.decision,
-            None if data.labels is None else data.labels[rows],
-            _rows(data.groups, rows),
-            spec.protected_attributes,
-        ),
+        classifier=classifier,
         attributes=audits,
         missing=scores.missing,
         unlike=UnlikeRows.of(reasons),
