@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import signal
@@ -62,12 +63,13 @@ def serving(folder: Path) -> Iterator[tuple[int, int]]:
     script = text.replace("evenhand serve", f"exec {sys.executable} -m monitor serve")
     ports = {"EVENHAND_SERVER_GRPC_PORT": "0", "EVENHAND_SERVER_REST_PORT": "0"}
     root = {"PYTHONPATH": str(README.parent)}
+    digest = hashlib.sha256((folder / "bundle/manifest.json").read_bytes()).hexdigest()
     out, err = folder / "stdout", folder / "stderr"
     with out.open("wb") as stdout, err.open("wb") as stderr:
         process = subprocess.Popen(
             ["sh", "-c", script],
             cwd=folder,
-            env=os.environ | ports | root,
+            env=os.environ | ports | root | {"DIGEST": digest},
             stdout=stdout,
             stderr=stderr,
         )

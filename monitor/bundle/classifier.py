@@ -24,6 +24,7 @@ from monitor.errors import ClassifierError, first_line
 
 __all__ = [
     "Classifier",
+    "columns_in_words",
     "export_classifier",
     "load_classifier",
     "load_exported",
@@ -31,6 +32,8 @@ __all__ = [
     "with_ranges",
 ]
 
+# Columns that a message names; a model rarely has more that a person reads.
+_MOST_NAMED = 40
 # Operators that change a tensor's shape but not its values.
 _RESHAPING = {"squeeze", "unsqueeze", "view", "reshape", "flatten", "select", "slice", "alias"}
 
@@ -99,15 +102,25 @@ def export_classifier(module: nn.Module, width: int) -> bytes:
 
 
 def load_classifier(
-    data: bytes, spec: BundleSpec, *, probe_rows: int = DEFAULT_PROBE_ROWS
+    data: bytes,
+    spec: BundleSpec,
+    *,
+    probe_rows: int = DEFAULT_PROBE_ROWS,
+    given_as: str = "",
 ) -> Classifier:
     """Load a classifier from the content of its file, and test it on probe rows.
+
+    Args:
+        data: Content of the file.
+        spec: Spec of the bundle.
+        probe_rows: Number of probe rows.
+        given_as: Name of the model that a user gives for a new bundle; empty for a bundle's own.
 
     Raises:
         UnsafeArchiveError: The file contains a pickle or other code.
         ClassifierError: Input, output or behaviour contradicts the manifest.
     """
-    module = _load_module(data, spec)
+    module = _load_module(data, spec, given_as)
     classifier = Classifier(module=module, spec=spec)
     _probe(classifier, torch.from_numpy(probe_features(spec, probe_rows)))
     return classifier
@@ -164,7 +177,7 @@ def _load_program(data: bytes, name: str) -> torch.export.ExportedProgram:
         raise _unreadable(name, error) from None
 
 
-def _load_module(data: bytes, spec: BundleSpec) -> nn.Module:
+def _load_module(data: bytes, spec: BundleSpec, given_as: str) -> nn.Module:
     file = spec.classifier.file
     kind = model_format(data, file)
     expected = {"torch.export": "classifier.pt2", "torchscript": "classifier.pt"}[kind]
@@ -179,7 +192,7 @@ def _load_module(data: bytes, spec: BundleSpec) -> nn.Module:
             raise _unreadable(file, error) from None
         return script.eval()
     program = _load_program(data, file)
-    _check_exported_input(program, spec)
+    _check_exported_input(program, spec, given_as)
     _check_exported_output(program, spec)
     return program.module()
 
@@ -213,7 +226,9 @@ def _quiet_torch() -> Iterator[None]:
         logger.disabled = disabled
 
 
-def _check_exported_input(program: torch.export.ExportedProgram, spec: BundleSpec) -> None:
+def _check_exported_input(
+    program: torch.export.ExportedProgram, spec: BundleSpec, given_as: str
+) -> None:
     """Check the number of inputs and their shape, with clearer messages than torch's."""
     file, inputs = spec.classifier.file, program.graph_signature.user_inputs
     if len(inputs) != 1:
@@ -229,9 +244,30 @@ def _check_exported_input(program: torch.export.ExportedProgram, spec: BundleSpe
             "dynamic_shapes=({0: torch.export.Dim('batch')},)"
         )
     if isinstance(shape[1], int) and shape[1] != spec.width:
-        raise ClassifierError(
-            f"{file} takes {shape[1]} columns, but the manifest lists {spec.width} features"
-        )
+        if not given_as:
+            raise ClassifierError(
+                f"{file} takes {shape[1]} columns, but the manifest lists {spec.width} features"
+            )
+        raise ClassifierError(f"{given_as} {_other_width(shape[1], spec)}")
+
+
+def _other_width(width: int, spec: BundleSpec) -> str:
+    """How the number of columns of a model differs from that of a spec, and what to do."""
+    entry = "inputs" if spec.inputs else "features"
+    advice = (
+        f"remove {entry} that the classifier does not have"
+        if width < spec.width
+        else f"add the {entry} that are missing"
+    )
+    listed = columns_in_words(spec.features, are_written=bool(spec.inputs))
+    return f"takes {width} columns, but {listed}; {advice}"
+
+
+def columns_in_words(features: Sequence[Feature], *, are_written: bool) -> str:
+    """Number and names of the columns that a spec lists, or that its raw inputs write."""
+    names = [feature.name for feature in features]
+    listed = ", ".join(names[:_MOST_NAMED]) + (", …" if len(names) > _MOST_NAMED else "")
+    return f"the spec {'writes' if are_written else 'lists'} {len(names)}: {listed}"
 
 
 def _check_exported_output(program: torch.export.ExportedProgram, spec: BundleSpec) -> None:

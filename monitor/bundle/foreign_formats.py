@@ -29,6 +29,10 @@ _LINEAR = (
     "Linear models and MLPs of scikit-learn can be rewritten as torch modules with the same "
     f"predictions: {_SEE}. {EXPORT_HINT}"
 )
+_ENCODING = (
+    "It has a ColumnTransformer: after loading it in your own code, `encoding_from_sklearn` writes "
+    "it into the spec, and the model behind it becomes the classifier."
+)
 _TREES = (
     "To be served, trees must be rewritten as a torch module; the audits of offline_audit take "
     f"any model: {_SEE}"
@@ -184,6 +188,8 @@ def _pickle(data: bytes) -> str | None:
         return _torch_save(data)
     for module, (library, advice) in _LIBRARIES.items():
         if re.search(rb"\bc?" + module + rb"\b", head):
+            if library == "scikit-learn" and b"ColumnTransformer" in head:
+                advice = f"{_ENCODING} {advice}"
             return f"is a Python pickle of {library} (pickle or joblib{how}), {_NEVER}. {advice}"
     return f"is a Python pickle (pickle or joblib{how}), {_NEVER}. {EXPORT_HINT}; {_SEE}"
 

@@ -266,11 +266,18 @@ def _attribute_problems(
 ) -> Iterator[str]:
     sizes = {feature.name: 2 for feature in features if feature.kind == "binary"}
     sizes |= {g.name: len(g.features) + (g.dropped is not None) for g in one_hot_groups}
+    names = {f.name for f in features} | {g.name for g in one_hot_groups}
     for attribute in protected_attributes:
         feature, count = attribute.feature, len(attribute.groups)
         if feature is None:
             continue
-        if feature not in sizes:
+        if feature not in names:
+            yield (
+                f"protected attribute {attribute.name!r} names feature {feature!r}, but no input, "
+                "feature or one-hot group has this name; omit `feature` if the attribute is not an "
+                "input of the classifier"
+            )
+        elif feature not in sizes:
             yield (
                 f"protected attribute {attribute.name!r} names feature {feature!r}, which is "
                 "neither a binary feature nor a one-hot group"

@@ -88,6 +88,16 @@ class Bundle:
             pinned=manifest_sha256 is not None,
         )
 
+    @property
+    def doubt(self) -> str:
+        """Why the audit in the bundle established no share of flips; empty if it has no reason."""
+        try:
+            doubt = json.loads(self.files["audit.json"])["classifier"]["doubt"]
+        except (KeyError, TypeError, ValueError, RecursionError):
+            # Without an audit, or with one that another version wrote.
+            return ""
+        return _printable(str(doubt))
+
     def classifier(self, *, probe_rows: int = DEFAULT_PROBE_ROWS) -> Classifier:
         """Load the classifier, and test it on probe rows; imports torch.
 

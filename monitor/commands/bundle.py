@@ -92,6 +92,13 @@ def verify(path: Path | None, pin: str | None, file: Path | None) -> None:
         f"{scores.max():.3g}, decision {manifest.decision.class_names[1]!r} for "
         f"{int(decided.sum())} of {rows}"
     )
+    if len(decided.unique()) < 2:
+        click.echo(
+            "warning: all probe rows get the same decision; check that the features are listed in "
+            "the order of the classifier's input, and scaled and encoded as in its training"
+        )
+    if loaded.doubt:
+        click.echo(f"warning: the audit established no share of flips: {loaded.doubt}")
     if "status.pt2" in loaded.files:
         from monitor.scoring.judge import Judge
 

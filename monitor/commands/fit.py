@@ -10,7 +10,6 @@ from rich.progress import Progress
 
 from monitor.commands.progress import ProgressBars
 from monitor.errors import FitError
-from monitor.fitting.data import read_data
 from monitor.fitting.spec import read_spec
 from monitor.fitting.suggest import suggest_spec
 
@@ -57,13 +56,12 @@ def fit(
     assert spec is not None
     assert out is not None
     fit_spec = read_spec(spec)
-    rows = read_data(data, fit_spec)
     from monitor.fitting.run import fit as run
 
     with Progress(console=Console(stderr=True)) as progress:
         result = run(
             classifier,
-            rows,
+            data,
             fit_spec,
             out,
             seed=seed,
@@ -87,7 +85,10 @@ def _suggest(data: Path, spec: Path | None) -> None:
         with spec.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        raise FitError(f"{spec}: already exists; it was not changed") from None
+        raise FitError(
+            f"{spec}: already exists; it was not changed. Give another path as --spec, or delete "
+            "the file first"
+        ) from None
     except OSError as error:
         raise FitError(f"{spec}: cannot be written: {error.strerror or error}") from None
     click.echo(f"wrote {spec}; check every line")

@@ -60,6 +60,8 @@ class AttributeAudit:
             order that scores average over; empty if groups do not differ in dependence.
         separability: How well a classifier tells transported rows from real ones, for every
             ordered pair of groups with enough rows.
+        doubt: Why the classifier's scores establish no share; empty if there is no such reason.
+        is_input: Whether the spec says that the attribute is an input of the classifier.
     """
 
     groups: Mapping[str, int]
@@ -76,15 +78,18 @@ class AttributeAudit:
     bound: FlipShareBound | None
     dependence: tuple[Mapping[str, tuple[str, ...]], ...]
     separability: tuple[Separability, ...]
+    doubt: str = ""
+    is_input: bool = False
 
     @property
     def established(self) -> bool:
-        """Whether the maps explain how the groups' rates of decisions differ.
+        """Whether the classifier's scores vary as they should, and the maps explain the rates.
 
-        The share is compatible with the lower bound, up to the sampling of rows, and the maps of
-        no pair of groups miss the rate of decisions of the target group.
+        There is no reason to doubt the scores, the share is compatible with the lower bound, up to
+        the sampling of rows, and the maps of no pair of groups miss the rate of decisions of the
+        target group.
         """
-        return self.reaches_bound and not self.unexplained
+        return not self.doubt and self.reaches_bound and not self.unexplained
 
     @property
     def unexplained(self) -> tuple[PairShare, ...]:
@@ -213,6 +218,7 @@ class FitAudit:
         """The audit as a JSON-serializable dict."""
         result = asdict(self)
         result["classifier"]["warnings"] = list(self.classifier.warnings)
+        result["classifier"]["doubt"] = self.classifier.doubt
         for name, audit in self.attributes.items():
             attribute = result["attributes"][name]
             attribute["established"] = audit.established
@@ -220,7 +226,8 @@ class FitAudit:
                 for of, pair in zip(
                     attribute["interval"]["pairs"], audit.interval.pairs, strict=True
                 ):
-                    of |= {"miss": pair.miss, "established": pair.established}
+                    established = pair.established and not audit.doubt
+                    of |= {"miss": pair.miss, "established": established}
                     of |= {"balance": pair.balance}
         return result
 
@@ -278,7 +285,7 @@ def audit_attribute(
     level: Level, status: StatusReport, feature_shares: Mapping[str, float],
     interval: FlipShareInterval | None,
     dependence: tuple[Mapping[str, tuple[str, ...]], ...],
-    separability: tuple[Separability, ...],
+    separability: tuple[Separability, ...], doubt: str,
 ) -> AttributeAudit:  # fmt: skip
     """The audit of one attribute, from scores and groups `[n]` of held-out rows."""
     favoured = scores.decision.numpy() == bool(decision.favourable)
@@ -301,6 +308,8 @@ def audit_attribute(
         bound=flip_share_bound(favoured, groups),
         dependence=dependence,
         separability=separability,
+        doubt=doubt,
+        is_input=attribute.feature is not None,
     )
 
 

@@ -80,12 +80,16 @@ def _draw_pairs(axes: Axes, audit: AttributeAudit) -> None:
         return
     for y, pair in enumerate(pairs):
         shares = 100 * pair.gained.share, 100 * pair.lost.share
+        unclear = bool(audit.doubt) or pair.balance == "unclear"
         for share, start, style in zip(shares, (0.0, shares[0]), _STYLES, strict=True):
-            axes.barh(y, share, left=start, height=0.6, linewidth=1.2, **_filled(style, pair))
+            axes.barh(
+                y, share, left=start, height=0.6, linewidth=1.2, **_filled(style, unclear=unclear)
+            )
         axes.plot([100 * pair.changed.low, 100 * pair.changed.high], [y, y], color="black")
         balance = f"{pair.source} {pair.balance}"
-        if pair.balance == "unclear":
-            balance = "not established" if pair.unexplained else "unclear who loses"
+        if unclear:
+            refuted = audit.doubt or pair.unexplained
+            balance = "not established" if refuted else "unclear who loses"
         _beside(axes, y, f"{balance}\nn = {pair.rows:,}")
     _rows(axes, [as_other(pair) for pair in pairs])
     axes.set_title("decisions that would change as another group", fontsize=10)
@@ -93,10 +97,10 @@ def _draw_pairs(axes: Axes, audit: AttributeAudit) -> None:
     _in_percent(axes.xaxis)
 
 
-def _filled(style: Mapping[str, str], pair: PairShare) -> dict[str, Any]:
+def _filled(style: Mapping[str, str], *, unclear: bool) -> dict[str, Any]:
     """Style of a bar; hollow if it is unclear who loses."""
     colour, hatch = style["colour"], style["hatch"]
-    if pair.balance == "unclear":
+    if unclear:
         return {"facecolor": "white", "edgecolor": colour, "hatch": hatch}
     return {"facecolor": colour, "edgecolor": "white", "hatch": hatch}
 
@@ -117,7 +121,7 @@ def _legend(audit: AttributeAudit) -> list[Any]:
         )
     ]
     hollow = Patch(facecolor="white", edgecolor="0.3", label="hollow: unclear who loses")
-    handles += [hollow] * any(pair.balance == "unclear" for pair in pairs)
+    handles += [hollow] * (bool(audit.doubt) or any(p.balance == "unclear" for p in pairs))
     handles.append(Line2D([], [], color="black", label="95% interval of both"))
     return handles if pairs else []
 

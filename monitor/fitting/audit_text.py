@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from monitor.fitting.audit import AttributeAudit
     from monitor.fitting.bound import FlipShareBound
     from monitor.fitting.separability import Separability
-    from monitor.scoring.status_model import StatusReport
 
 __all__ = ["LIMITS", "attribute_lines", "headline_of", "who_loses_of", "wrapped"]
 
@@ -21,6 +20,7 @@ _TOP = 5
 _LEAST_SHARE = 0.02
 # A larger AUC was not measured where shares are right.
 _CLEAR_AUC = 0.7
+_NEARLY_CERTAIN = 0.99
 _CLEARLY = (
     "The maps miss how features depend on each other; shares may be wrong even if the rates of "
     "decisions agree. "
@@ -29,7 +29,7 @@ _CLEARLY = (
 
 def attribute_lines(name: str, audit: AttributeAudit) -> list[str]:
     """The lines of one attribute; with several groups, shares of pairs come first."""
-    level, status = audit.level, audit.status
+    level = audit.level
     headline, pairs = [wrapped("Share of flips", _headline(name, audit))], _pairs(audit)
     lines = [
         *_who_loses(audit),
@@ -40,7 +40,7 @@ def attribute_lines(name: str, audit: AttributeAudit) -> list[str]:
             "Likely flips",
             f"{audit.likely_flips:.1%} of decisions have a flip probability above one half.",
         ),
-        wrapped("Predictability", _predictability(name, status)),
+        wrapped("Predictability", _predictability(name, audit)),
     ]
     top = [
         (feature, share) for feature, share in audit.feature_shares[:_TOP] if share >= _LEAST_SHARE
@@ -64,7 +64,10 @@ def attribute_lines(name: str, audit: AttributeAudit) -> list[str]:
     if audit.separability:
         lines.append(wrapped("Maps", _separability(audit.separability)))
     if audit.unknown:
-        text = f"of {audit.unknown:,} audited rows: missing, or excluded by the spec."
+        text = (
+            f"The group of {audit.unknown:,} audited rows is not known: it is missing, or the spec "
+            "excludes it."
+        )
         lines.append(wrapped("Unknown groups", text))
     return lines
 
@@ -73,15 +76,22 @@ def headline_of(name: str, audit: AttributeAudit) -> str:
     """The share of flips with its interval, and its level or why that is not known."""
     share, low, high = audit.headline
     other = f"another {name}" if len(audit.groups) == 2 else f"at least one other {name}"
-    return (
-        f"About {share:.1%} of decisions (95% interval {_covered(audit.interval)}: {low:.1%} to "
-        f"{high:.1%}) would change for the same person with {other}. {_verdict(audit)}"
+    estimate = (
+        f"bout {share:.1%} of decisions (95% interval {_covered(audit.interval)}: {low:.1%} to "
+        f"{high:.1%}) would change for the same person with {other}."
     )
+    if audit.doubt:
+        return f"The share is not established: {audit.doubt}. On this input, a{estimate}"
+    return f"A{estimate} {_verdict(audit)}"
 
 
 def _headline(name: str, audit: AttributeAudit) -> str:
     count = len(audit.groups)
-    text = f"{headline_of(name, audit)} "
+    rows = audit.interval.rows if audit.interval else sum(audit.groups.values()) + audit.unknown
+    text = (
+        f"{headline_of(name, audit)} Of the {rows:,} rows of this estimate, that share is about "
+        f"{audit.headline[0] * rows:,.0f} rows. "
+    )
     if count > 2:
         text += (
             f"This share grows with the number of groups (here {count}); shares of pairs do not. "
@@ -94,6 +104,8 @@ def _headline(name: str, audit: AttributeAudit) -> str:
 
 def who_loses_of(audit: AttributeAudit) -> list[str]:
     """Paragraphs that say which group loses, or why that is not known."""
+    if audit.doubt:
+        return [f"This cannot be determined: {audit.doubt}."]
     if audit.interval is None:
         return ["Not computed without refits of the maps (`--refits`); see the rates."]
     return who_loses(audit.interval.pairs, audit.favourable, audit.unfavourable)
@@ -107,7 +119,7 @@ def _who_loses(audit: AttributeAudit) -> list[str]:
 
 def _pairs(audit: AttributeAudit) -> list[str]:
     """Shares of pairs of groups; lines of a table stay as they are."""
-    if audit.interval is None:
+    if audit.interval is None or audit.doubt:
         return []
     lines = pair_lines(audit.interval.pairs, audit.favourable, audit.unfavourable)
     titles = ["Pairs of groups", *[""] * len(lines)]
@@ -197,12 +209,20 @@ def _decisions(audit: AttributeAudit) -> str:
     return text
 
 
-def _predictability(name: str, status: StatusReport) -> str:
+def _predictability(name: str, audit: AttributeAudit) -> str:
+    status = audit.status
     text = (
         f"The group is predicted correctly from the features for {status.accuracy:.0%} of rows; "
         f"always predicting the largest group would reach {status.majority:.0%}. The calibration "
         f"error is {status.calibration_error:.1%} on average."
     )
+    if not audit.is_input and status.accuracy >= _NEARLY_CERTAIN > status.majority:
+        largest = f" (main feature: {audit.feature_shares[0][0]})" if audit.feature_shares else ""
+        return (
+            f"{text} Some feature nearly is the group{largest}. If an input is {name} itself under "
+            "another name, name it as `feature` of the attribute in the spec; otherwise the "
+            "traffic log stores it like any other feature."
+        )
     if status.predictable:
         return text
     if not status.conclusive:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from monitor.bundle.archive import model_format
-from monitor.bundle.classifier import export_classifier, load_exported
+from monitor.bundle.classifier import columns_in_words, export_classifier, load_exported
 from monitor.bundle.encoding import apply_steps
 from monitor.bundle.foreign_formats import read_model_file
 from monitor.bundle.inputs import RawCategory, RawNumber, classifier_columns
@@ -49,9 +49,12 @@ def classifier_file(
                 "`missing_code` must be a module or a torch.export archive"
             )
         classifier = load_exported(classifier, name)
-    return "classifier.pt2", export_classifier(
-        _with_coded_input(classifier, spec), len(spec.features)
-    )
+    try:
+        content = export_classifier(_with_coded_input(classifier, spec), len(spec.features))
+    except ClassifierError as error:
+        listed = columns_in_words(spec.features, are_written=bool(spec.inputs))
+        raise ClassifierError(f"{error}; {listed}") from None
+    return "classifier.pt2", content
 
 
 def _with_coded_input(classifier: nn.Module, spec: BundleSpec | FitSpec) -> nn.Module:

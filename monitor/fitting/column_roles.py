@@ -34,13 +34,19 @@ _ID = {"id", "ids", "uuid", "guid", "ssn", "iban", "email", "phone", "passport"}
 _PERSONAL = {"name", "surname", "firstname", "lastname", "address", "street", "email", "phone"}
 # Names of labels, and words in names of outcomes, which are labels if there are two values.
 _LABEL = {
-    "label", "labels", "target", "y", "outcome", "y_true", "ground_truth", "class", "decision",
-    "status", "loan_status", "good_bad",
+    "label", "labels", "target", "y", "outcome", "y_true", "ground_truth", "class", "status",
+    "loan_status", "good_bad",
 }  # fmt: skip
 _OUTCOMES = {
-    "label", "target", "outcome", "default", "defaulted", "repaid", "approved", "granted",
-    "rejected", "hired", "churn", "churned", "fraud", "recidivism",
+    "label", "target", "outcome", "default", "defaulted", "repaid", "churn", "churned", "fraud",
+    "recidivism",
 }  # fmt: skip
+# Words in names of columns that, with few values, are decisions of the past, not outcomes.
+_DECISIONS = {
+    "decision", "approved", "approval", "granted", "rejected", "refused", "denied", "declined",
+    "accepted", "admitted", "hired", "shortlisted",
+}  # fmt: skip
+_MOST_DECISIONS = 5
 _PREDICTION = {
     "prediction", "predictions", "predicted", "pred", "y_pred", "y_hat", "score", "proba",
     "probability",
@@ -63,6 +69,7 @@ class ColumnRole:
         kind: Kind of its values; None if they are neither numbers nor text.
         left_out: Why it is no feature; empty if it may be one.
         label: Whether it is likely a label.
+        decision: Whether it is likely a decision of the past.
         values: Values as text, sorted, if there are at most 20; None if there are more.
         missing: Share of missing values.
         missing_code: Value that may stand for a missing number; None if there is none.
@@ -73,6 +80,7 @@ class ColumnRole:
     kind: Kind | None
     left_out: str = ""
     label: bool = False
+    decision: bool = False
     values: tuple[str, ...] | None = None
     missing: float = 0.0
     missing_code: int | None = None
@@ -90,12 +98,13 @@ def column_role(name: str, column: pa.ChunkedArray) -> ColumnRole:
         return ColumnRole(name=name, kind=None, left_out="neither numbers nor text")
     distinct = pc.unique(text)
     few = len(distinct) <= 20
-    label = _is_label(name, len(distinct))
+    label, decision = _is_label(name, len(distinct)), _is_decision(name, len(distinct))
     return ColumnRole(
         name=name,
         kind=kind,
-        left_out=_left_out(name, column, kind, len(distinct), label=label),
+        left_out=_left_out(name, column, kind, len(distinct), label=label, decision=decision),
         label=label,
+        decision=decision,
         values=tuple(sorted(distinct.to_pylist(), key=_order)) if few else None,
         missing=1 - len(text) / rows if rows else 0.0,
         missing_code=_missing_code(column) if kind in ("integer", "numeric") else None,
@@ -133,7 +142,9 @@ def _kind(column: pa.ChunkedArray) -> Kind | None:
     return "integer" if pc.all(pc.equal(values, pc.round(values))).as_py() else "numeric"
 
 
-def _left_out(name: str, column: pa.ChunkedArray, kind: Kind, distinct: int, *, label: bool) -> str:
+def _left_out(
+    name: str, column: pa.ChunkedArray, kind: Kind, distinct: int, *, label: bool, decision: bool
+) -> str:
     """Why a column is no feature; empty if it may be one."""
     words = set(_words(name))
     if _INDEX.fullmatch(name) and (name in ("", "__index_level_0__") or kind == "integer"):
@@ -142,6 +153,8 @@ def _left_out(name: str, column: pa.ChunkedArray, kind: Kind, distinct: int, *, 
         return "has a single value"
     if label:
         return "a label"
+    if decision:
+        return "a past decision"
     if name.lower() in _PREDICTION:
         return "a prediction"
     if words & _ID and kind in ("integer", "text") and distinct >= min(_FEWEST_IDS, len(column)):
@@ -167,6 +180,11 @@ def _is_label(name: str, distinct: int) -> bool:
     if distinct != 2 or is_protected_name(name):
         return False
     return name.lower() in _LABEL or bool(set(_words(name)) & _OUTCOMES)
+
+
+def _is_decision(name: str, distinct: int) -> bool:
+    named = bool(set(_words(name)) & _DECISIONS) and not is_protected_name(name)
+    return named and 2 <= distinct <= _MOST_DECISIONS and not _is_label(name, distinct)
 
 
 def _missing_code(column: pa.ChunkedArray) -> int | None:

@@ -75,15 +75,20 @@ class FitData:
             elif len(groups) and (groups.min() < -1 or groups.max() >= count):
                 yield f"groups of {attribute.name!r} must be −1 or 0 to {count - 1}"
             else:
-                sizes = np.bincount(groups[groups >= 0], minlength=count).tolist()
-                rows = dict(zip(attribute.groups, sizes, strict=True))
-                if small := {group: n for group, n in rows.items() if n < FEWEST_ROWS}:
-                    for group, n in small.items():
-                        yield (
-                            f"group {group!r} of {attribute.name!r} has {n} rows; at least "
-                            f"{FEWEST_ROWS} are required"
-                        )
-                    yield _remedy(attribute, rows, small)
+                yield from _size_problems(attribute, groups)
+
+
+def _size_problems(attribute: ProtectedColumn, groups: NDArray[np.int8]) -> Iterator[str]:
+    """Groups with too few rows, and what to do about them."""
+    sizes = np.bincount(groups[groups >= 0], minlength=len(attribute.groups)).tolist()
+    rows = dict(zip(attribute.groups, sizes, strict=True))
+    if small := {group: n for group, n in rows.items() if n < FEWEST_ROWS}:
+        for group, n in small.items():
+            yield (
+                f"group {group!r} of {attribute.name!r} has {n} rows; at least {FEWEST_ROWS} are "
+                "required"
+            )
+        yield _remedy(attribute, rows, small)
 
 
 def _remedy(attribute: ProtectedColumn, rows: Mapping[str, int], small: Collection[str]) -> str:
@@ -100,14 +105,19 @@ def _remedy(attribute: ProtectedColumn, rows: Mapping[str, int], small: Collecti
         if len(other) >= 2 and group not in small and sum(map(rows.get, other)) >= FEWEST_ROWS:  # type: ignore[arg-type]
             break
         other.append(group)
-    ways = ["collect more rows"]
+    ways, warning = ["collect more rows"], ""
     if len(other) < len(rows):
         kept = ", ".join(group for group in rows if group not in other)
         ways.append(f"merge groups, such as `groups: [{kept}, {{other: [{', '.join(other)}]}}]`")
+        warning = (
+            ". A merged group can hide how each of its parts is treated: merge groups that are "
+            "alike, not any small ones. `permutation_test` compares rates of decisions of groups "
+            "too small for a fit"
+        )
     if len(rows) - len(small) >= 2:
         kept = ", ".join(group for group in rows if group not in small)
         ways.append(f"leave them out: `groups: [{kept}]` and `excluded: [{', '.join(small)}]`")
-    return f"small groups of {attribute.name!r}: {'; or '.join(ways)}"
+    return f"small groups of {attribute.name!r}: {'; or '.join(ways)}{warning}"
 
 
 def check_features(features: NDArray[np.float32], spec: FitSpec | BundleSpec) -> None:
@@ -174,6 +184,11 @@ def read_data(source: Path | str | Any, spec: FitSpec) -> FitData:
     features = attempt(_features, spec)
     groups = {a.name: attempt(_groups, a) for a in spec.protected_attributes}
     labels = attempt(_labels, spec)
+    if problems:
+        # Otherwise `FitData.checked` reports them.
+        for attribute in spec.protected_attributes:
+            if (read := groups[attribute.name]) is not None:
+                problems += _size_problems(attribute, read)
     _raise(problems)
     merged, excluded = {}, {}
     for attribute in spec.protected_attributes:
@@ -252,6 +267,11 @@ def _named(values: pa.ChunkedArray) -> str:
     return ": " + ", ".join(repr(count["values"]) for count in counts)
 
 
+def _contents(values: pa.ChunkedArray) -> str:
+    named = _named(values)
+    return f"; it contains{named.removeprefix(':')}" if named else ""
+
+
 def _labels(table: pa.Table, spec: FitSpec, where: str) -> NDArray[np.int8] | None:
     """Class of each row, −1 if the label is missing; None without a label in the spec."""
     if spec.label is None:
@@ -282,6 +302,12 @@ def _groups(table: pa.Table, attribute: ProtectedColumn, where: str) -> NDArray[
     codes |= dict.fromkeys(attribute.excluded, -1)
     index = pc.index_in(text, value_set=pa.array([*codes]))
     unlisted = text.filter(pc.and_(pc.is_null(index), pc.is_valid(text)))
+    if len(unlisted) and len(unlisted) == len(text) - text.null_count:
+        raise FitError(
+            f"{where}: column {attribute.column!r} contains none of the groups of "
+            f"{attribute.name!r} that the spec lists ({', '.join(map(repr, codes))})"
+            f"{_contents(unlisted)}; correct `groups`, or `column`"
+        )
     if len(unlisted):
         raise FitError(
             f"{where}: column {attribute.column!r} contains groups of {attribute.name!r} that are "

@@ -27,6 +27,8 @@ _MOST_EXTREME = 0.5
 # Odds that differ by less than a tenth between the 1% and the 99% quantile.
 _LEAST_RANGE = 0.1
 _Z = 1.96
+# Wrong columns may rank rows a little, so an AUC near one half says nothing about the input.
+_RANKS = 0.6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,7 @@ class RowsPerformance:
         auc_error: Its standard error by DeLong; None with fewer than two rows of a label.
         predicted: Mean probability of the favourable label.
         observed: Rate of the favourable label.
+        gap_error: Standard error of observed − predicted; None with fewer than two rows.
     """
 
     rows: int
@@ -48,6 +51,7 @@ class RowsPerformance:
     auc_error: float | None
     predicted: float
     observed: float
+    gap_error: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +97,16 @@ class Performance:
         return max(auc - _Z * error, 0.0), min(auc + _Z * error, 1.0)
 
     @property
-    def warning(self) -> str:
-        """Why the classifier is not shown to predict the label; empty if it is."""
+    def ranks(self) -> bool:
+        """Whether the scores clearly rank rows by the label, calibrated or not."""
+        return self.auc_interval is not None and self.auc_interval[0] > _RANKS
+
+    def warning(self, *, plausible: bool) -> str:
+        """Why the classifier is not shown to predict the label; empty if it is.
+
+        Args:
+            plausible: Whether scores vary as those of a classifier that gets the right input.
+        """
         if self.skill is None or self.skill_low is None or self.skill_high is None:
             return (
                 "All held-back rows with a label have the same one, so performance is unknown. "
@@ -109,17 +121,34 @@ class Performance:
             f"skill {self.skill:.2f}, 95% interval {self.skill_low:.2f} to {self.skill_high:.2f}; "
             "the base rate has 0). "
         )
+        other = (
+            "it was trained on another outcome, such as past decisions; or its probabilities are "
+            "not calibrated, for example since classes were weighted in its training."
+        )
+        features = "the features may come in another order or on another scale than in its training"
+        if self.ranks and plausible:
+            return (
+                f"{text}Yet they rank rows well (AUC {self.overall.auc:.3f}, 95% interval "
+                f"{low:.3f} to {high:.3f}), so the order and scaling of the features are probably "
+                f"right, and the level of the probabilities is not: {other}"
+            )
         if low > 0.5:
             return (
-                f"{text}They rank rows better than chance; a classifier that is not calibrated, "
-                "for example since classes were weighted in its training, does so too."
+                f"{text}They rank rows better than chance (AUC {self.overall.auc:.3f}, 95% "
+                f"interval {low:.3f} to {high:.3f}): {features}; or {other}"
             )
         if high < 0.5:
-            return (
-                f"{text}They rank rows in reverse; `label.favourable`, `decision.favourable` or "
-                "the classes of the output may be the wrong way round."
+            classes = (
+                "`label.favourable`, `decision.favourable` or the classes of the output may be the "
+                "wrong way round"
             )
-        return f"{text}They do not rank rows better than chance."
+            # Only a wrong class reverses a clear ranking; other input gives a weak one.
+            causes = (classes, features) if high < 1 - _RANKS else (features, classes)
+            return f"{text}They rank rows in reverse: {'; or '.join(causes)}."
+        return (
+            f"{text}They do not rank rows better than chance: {features}; or it was trained on "
+            "another outcome."
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +161,7 @@ class ClassifierCheck:
         high: 99% quantile.
         log_odds_range: Difference between these quantiles as log odds.
         performance: Performance against labels; None without labels.
+        one_decision: Whether all held-back rows get the same decision.
     """
 
     extreme: float
@@ -139,25 +169,50 @@ class ClassifierCheck:
     high: float
     log_odds_range: float
     performance: Performance | None
+    one_decision: bool = False
+
+    @property
+    def doubt(self) -> str:
+        """Why no share of flips is established for this classifier; empty if one may be."""
+        if self.one_decision:
+            return "all held-back rows get the same decision, so none could flip"
+        performance = self.performance
+        if performance is not None and performance.better_than_base_rate:
+            return ""
+        wrong = "the classifier may get wrong input"
+        if self._shape:
+            reason = self._shape.partition(":")[0]
+            return f"{reason[0].lower()}{reason[1:]}, so {wrong}"
+        if performance is None or performance.skill is None or performance.ranks:
+            return ""
+        return f"the scores do not predict the label, so {wrong}"
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """Reasons to doubt the input, as sentences; labels outweigh the shape of the scores."""
         performance = self.performance
+        found = ["All held-back rows get the same decision."] if self.one_decision else []
         if performance is not None and performance.better_than_base_rate:
-            return ()
-        found = [performance.warning] if performance is not None else []
+            return tuple(found)
+        shape = self._shape
+        if performance is not None:
+            found.append(performance.warning(plausible=not (shape or self.one_decision)))
+        return (*found, *filter(None, [shape]))
+
+    @property
+    def _shape(self) -> str:
+        """Why the scores are unlikely to be those of right input; empty if there is no reason."""
         if self.extreme >= _MOST_EXTREME:
-            found.append(
+            return (
                 f"Scores are saturated: {self.extreme:.0%} of the probabilities are below 0.0001 "
                 "or above 0.9999."
             )
-        elif self.log_odds_range < _LEAST_RANGE:
-            found.append(
+        if self.log_odds_range < _LEAST_RANGE:
+            return (
                 f"Scores hardly vary: 98% of the probabilities are between {self.low:.4f} and "
                 f"{self.high:.4f}."
             )
-        return tuple(found)
+        return ""
 
 
 def check_classifier(
@@ -193,6 +248,7 @@ def check_classifier(
         high=float(_sigmoid(np.array(high))),
         log_odds_range=high - low,
         performance=performance,
+        one_decision=len(scores.decision.unique()) < 2,
     )
 
 
@@ -240,13 +296,16 @@ def _performance(
 
 def _on_rows(rows: _Rows) -> RowsPerformance:
     auc, error = _auc(rows.logit, rows.label == 1)
+    probability, count = _sigmoid(rows.logit), len(rows.label)
+    gap_error = (rows.label - probability).std(ddof=1) / math.sqrt(count) if count > 1 else None
     return RowsPerformance(
         rows=len(rows.label),
         accuracy=float((rows.favoured == (rows.label == 1)).mean()),
         auc=auc,
         auc_error=error,
-        predicted=float(_sigmoid(rows.logit).mean()),
+        predicted=float(probability.mean()),
         observed=float(rows.label.mean()),
+        gap_error=None if gap_error is None else float(gap_error),
     )
 
 

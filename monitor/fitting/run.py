@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +23,7 @@ from monitor.bundle.classifier import export_classifier, load_classifier, with_r
 from monitor.bundle.manifest import BundleSpec, ProtectedAttribute
 from monitor.bundle.writer import check_target
 from monitor.drift.reference import DriftReference
-from monitor.errors import FitError, KernelError
+from monitor.errors import BundleError, FitError, KernelError
 from monitor.fitting.audit import (
     FitAudit,
     UnlikeRows,
@@ -31,7 +32,7 @@ from monitor.fitting.audit import (
     dependence_by_name,
 )
 from monitor.fitting.classifier_file import classifier_file
-from monitor.fitting.data import FitData
+from monitor.fitting.data import FitData, read_data
 from monitor.fitting.draws import with_chosen_draws
 from monitor.fitting.intervals import FlipShareInterval, flip_share_interval
 from monitor.fitting.parts import check_parts, disjoint_parts
@@ -88,7 +89,7 @@ class FitResult:
 
 def fit(
     classifier: bytes | Path | str | nn.Module,
-    data: FitData,
+    data: FitData | Path | str | Any,
     spec: FitSpec,
     out: Path | str,
     *,
@@ -102,7 +103,8 @@ def fit(
 
     Args:
         classifier: A torch.export archive or TorchScript, as bytes or a path; or a module.
-        data: Rows like those of production, if possible not from the classifier's training data.
+        data: Rows like those of production, if possible not from the classifier's training data:
+            the result of `read_data`, or what it reads (a file, a data frame or a table).
         spec: Description of the columns.
         out: Path of the bundle.
         seed: Seed of the split and of the training.
@@ -114,7 +116,8 @@ def fit(
         progress: Function that is called with the step, its completed and its total units.
 
     Raises:
-        FitError: The data are not usable, or the number of refits is not.
+        FitError: The data are not usable, or the number of refits is not; if the classifier's file
+            is not usable either, the message says so, too.
         BundleError: The classifier does not match the spec, or the bundle cannot be written.
     """
     if n_refits and n_refits < _LEAST_REFITS:
@@ -126,7 +129,7 @@ def fit(
 
 def _fit(
     classifier: bytes | Path | str | nn.Module,
-    data: FitData,
+    source: FitData | Path | str | Any,
     spec: FitSpec,
     out: Path,
     seed: int,
@@ -136,12 +139,12 @@ def _fit(
     progress: Progress | None,
 ) -> FitResult:
     report = progress or (lambda _step, _done, _total: None)
-    data = data.checked(spec)
-    file, contents = classifier_file(classifier, spec)
+    data, file, contents = _checked_inputs(classifier, source, spec)
     features = with_ranges(spec.features, data.features)
     fitted = Fitted.now(seed=seed, rows=len(data.features))
     bundle_spec = spec.bundle_spec(file, features, fitted)
-    loaded = load_classifier(contents, bundle_spec)
+    name = str(classifier) if isinstance(classifier, Path | str) else "the classifier"
+    loaded = load_classifier(contents, bundle_spec, given_as=name)
     parts = disjoint_parts(len(data.features), seed, most_scored=MOST_SCORED)
     inputs = InputCheck.fit(
         data.features[parts["training"]], bundle_spec.features, bundle_spec.one_hot_groups
@@ -203,6 +206,32 @@ def _fit(
     )
     written = write_bundle(out, bundle_spec, files | kernel, replace=replace)
     return FitResult(bundle=written, audit=audit, not_compiled=not_compiled)
+
+
+def _checked_inputs(
+    classifier: bytes | Path | str | nn.Module, source: FitData | Path | str | Any, spec: FitSpec
+) -> tuple[FitData, str, bytes]:
+    """Validated data, and name and content of the classifier's file in the bundle.
+
+    Raises:
+        FitError: The data are not usable; the message also has the problem of the classifier.
+        BundleError: The classifier is not usable.
+    """
+    unusable: BundleError | None = None
+    try:
+        file, contents = classifier_file(classifier, spec)
+    except BundleError as error:
+        unusable, file, contents = error, "", b""
+    try:
+        data = source if isinstance(source, FitData) else read_data(source, spec)
+        data = data.checked(spec)
+    except FitError as error:
+        if unusable is None:
+            raise
+        raise FitError(f"{error}\n{unusable}") from None
+    if unusable is not None:
+        raise unusable
+    return data, file, contents
 
 
 def compiled_pass(sensitivity: Sensitivity, report: Progress) -> tuple[dict[str, bytes], str]:
@@ -323,6 +352,13 @@ def _audit(
     explained = torch.from_numpy(ordinary_range.ordinary(data.features[rows[:_MOST_EXPLAINED]]))
     with torch.no_grad():
         logits = sensitivity.status(features)
+    classifier = check_classifier(
+        scores,
+        spec.decision,
+        None if data.labels is None else data.labels[rows],
+        _rows(data.groups, rows),
+        spec.protected_attributes,
+    )
     audits = {}
     for attribute in spec.protected_attributes:
         groups = data.groups[attribute.name][rows]
@@ -343,17 +379,12 @@ def _audit(
                 (data.features[rows], groups),
                 seed=spec.fitted.seed,
             ),
+            classifier.doubt,
         )
     return FitAudit(
         model=f"{spec.model.name} version {spec.model.version}",
         rows={name: len(rows) for name, rows in parts.items()},
-        classifier=check_classifier(
-            scores,
-            spec.decision,
-            None if data.labels is None else data.labels[rows],
-            _rows(data.groups, rows),
-            spec.protected_attributes,
-        ),
+        classifier=classifier,
         attributes=audits,
         missing=scores.missing,
         unlike=UnlikeRows.of(reasons),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -61,6 +62,12 @@ def encoding_from_sklearn(column_transformer: Any) -> SpecInputs:
         FitError: It is not fitted on named columns, or has a transformer that cannot be declared;
             the message names the column and what to do instead.
     """
+    if isinstance(column_transformer, str | Path):
+        raise FitError(
+            "encoding_from_sklearn takes a fitted ColumnTransformer, not a path: load it first, in "
+            "your own code and only from a source that you trust, such as "
+            "`encoding_from_sklearn(joblib.load(path))`"
+        )
     if class_name(column_transformer) != "ColumnTransformer":
         raise FitError(
             f"encoding_from_sklearn takes a ColumnTransformer, not a "

@@ -94,8 +94,8 @@ class ProtectedColumn(ProtectedAttribute):
                 f"protected attribute {self.name!r} is an input of the classifier (feature "
                 f"{self.feature!r}), so its groups must be the values of that feature: they cannot "
                 "be renamed, merged or excluded in the spec. Do so in the data before the "
-                "classifier is trained, or remove `feature`; the traffic log then stores the "
-                "feature like any other"
+                "classifier is trained; or remove `feature`, and give the input another name than "
+                f"the column {self.column!r}: the traffic log then stores it like any other"
             )
 
 
@@ -130,7 +130,7 @@ class FitSpec(BaseModel):
     the encoded columns in the classifier's input, by default that of the inputs.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     model: Model
     classifier: Output
@@ -174,6 +174,23 @@ class FitSpec(BaseModel):
             raise ValueError("; ".join(problems))
         return self
 
+    @classmethod
+    def model_validate(cls, obj: Any, **options: Any) -> Self:
+        """A spec from a mapping of its fields.
+
+        Raises:
+            FitError: Fields are unknown, missing, invalid or do not fit together; the message
+                lists all problems.
+        """
+        try:
+            return super().model_validate(obj, **options)
+        except ValidationError as error:
+            if not isinstance(obj, dict):
+                problems = [_message(detail) for detail in error.errors(include_url=False)]
+            else:
+                problems = [*dict.fromkeys(_all_problems(obj))]
+        raise FitError("\n".join(problems))
+
     def bundle_spec(self, file: str, features: tuple[Feature, ...], fitted: Fitted) -> BundleSpec:
         """The spec in the form of a bundle's manifest."""
         return BundleSpec(
@@ -190,6 +207,10 @@ class FitSpec(BaseModel):
         )
 
 
+# Validation whose errors are those of pydantic.
+_VALIDATED = TypeAdapter(FitSpec).validate_python
+
+
 def read_spec(path: Path | str) -> FitSpec:
     """Read a spec from its YAML file.
 
@@ -200,8 +221,8 @@ def read_spec(path: Path | str) -> FitSpec:
     content = read_yaml(Path(path), FitError)
     try:
         return FitSpec.model_validate(content)
-    except ValidationError:
-        problems = dict.fromkeys(_all_problems(content))
+    except FitError as error:
+        problems = str(error).splitlines()
     raise FitError("\n".join(f"{path}: {problem}" for problem in problems))
 
 
@@ -217,7 +238,7 @@ def _all_problems(content: dict[str, Any]) -> Iterator[str]:
         yield str(error)
         checked = _without_features(content)
     try:
-        FitSpec.model_validate(checked)
+        _VALIDATED(checked)
     except ValidationError as error:
         for detail in error.errors(include_url=False):
             if detail["loc"]:
@@ -271,6 +292,7 @@ def _problems(parts: Mapping[str, Any]) -> Iterator[str]:
         yield from attribute.problems()
     if not {"features", "one_hot_groups"} <= parts.keys():
         return
+    yield from _unmarked_problems(parts)
     features = [feature.name for feature in parts["features"]]
     yield from _order_problems(parts.get("order", ()), features, parts["one_hot_groups"])
     label, inputs = parts.get("label"), [raw.name for raw in parts.get("inputs", ())]
@@ -279,6 +301,23 @@ def _problems(parts: Mapping[str, Any]) -> Iterator[str]:
             f"label column {label.column!r} is also an input of the classifier; a label is the "
             "true outcome, which is not known when the classifier decides"
         )
+
+
+def _unmarked_problems(parts: Mapping[str, Any]) -> Iterator[str]:
+    """Inputs that read the column of a protected attribute whose `feature` is not set."""
+    names = dict.fromkeys(raw.name for raw in parts.get("inputs", ()))
+    if not names:
+        listed = (*parts["one_hot_groups"], *parts["features"])
+        names = dict.fromkeys(entry.name for entry in listed)
+    group_of = {name: group.name for group in parts["one_hot_groups"] for name in group.features}
+    for attribute in parts.get("protected_attributes", ()):
+        column = attribute.column
+        if attribute.feature is None and column in names:
+            yield (
+                f"input {column!r} reads the column of protected attribute {attribute.name!r}: "
+                f"set `feature: {group_of.get(column, column)}`, or rename the input. Otherwise "
+                "the traffic log stores the group of each person like any other feature"
+            )
 
 
 def _order_problems(

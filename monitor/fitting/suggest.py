@@ -38,6 +38,7 @@ decision:
 """
 _FEATURES = """\
 # All input columns of the classifier, in its order. Remove all other columns.
+# The data must be scaled and encoded as in its training; if they hold raw values, use `inputs`.
 # Kinds: numeric, integer, binary (0 or 1), onehot (one column per category).
 features:"""
 _INPUTS = """\
@@ -47,6 +48,7 @@ _INPUTS = """\
 # that is a ColumnTransformer of scikit-learn, replace this section by the output of
 # `encoding_from_sklearn(transformer).to_yaml()`. Or encode the data first; the spec then has
 # `features` in place of `inputs`. Remove columns that are not inputs of the classifier.
+# A number without `steps` reaches the classifier as it is: unscaled, it would look fair.
 inputs:"""
 _ATTRIBUTES = """\
 # Protected attributes. `column` has the group of each row; rows without a group are ignored.
@@ -88,7 +90,7 @@ def suggest_spec(path: Path) -> str:
     lines = [*_MODEL.format(name=path.name).splitlines(), *_left_out(roles.values()), ""]
     lines += _inputs(table, usable) if raw else _features(table, usable, one_hot)
     lines += ["", *_attributes(table, roles, one_hot, raw=raw), ""]
-    lines += _label([role for role in roles.values() if role.label])
+    lines += _label(roles.values())
     return "\n".join(lines) + "\n"
 
 
@@ -113,8 +115,13 @@ def _features(
         listed = "binary" if role.kind == "boolean" else str(role.kind)
         if role.name in members:
             listed = "onehot"
-        remark = "  # a protected attribute?" if is_protected_name(role.name) else ""
-        yield f"  - {{name: {_quoted(role.name)}, kind: {listed}}}{remark or _encoded_remark(role)}"
+        named, off = is_protected_name(role.name), ""
+        remark = "  # a protected attribute?" if named else ""
+        # Groups of an attribute are those of its feature only if that is binary or one-hot.
+        if named and role.values and role.kind == "integer" and role.name not in members:
+            off, remark = "# ", "  # if it is an input; encode it as one-hot columns"
+        entry = f"{{name: {_quoted(role.name)}, kind: {listed}}}"
+        yield f"  {off}- {entry}{remark or _encoded_remark(role)}"
     yield ""
     yield "one_hot_groups:" + ("" if one_hot else " []")
     for group, columns in one_hot.items():
@@ -129,10 +136,9 @@ def _inputs(table: pa.Table, roles: Sequence[ColumnRole]) -> Iterator[str]:
     yield from _INPUTS.splitlines()
     for role in roles:
         # A protected attribute is rarely an input, and a wrong one makes the width differ.
-        is_category = role.kind == "text" or role.coded
-        off = "# " if is_category and is_protected_name(role.name) else ""
+        off = "# " if is_protected_name(role.name) else ""
         remark = "  # if it is an input; then set `feature` below" if off else ""
-        yield f"  {off}- {_input(table, role)}{remark or _missing_remark(role)}"
+        yield f"  {off}- {_input(table, role)}{remark or _missing_remark(role, raw=True)}"
 
 
 def _input(table: pa.Table, role: ColumnRole) -> str:
@@ -163,8 +169,12 @@ def _encoded_remark(role: ColumnRole) -> str:
     return f"  # does {role.missing_code} stand for a missing value? See `missing_code` of `inputs`"
 
 
-def _missing_remark(role: ColumnRole) -> str:
+def _missing_remark(role: ColumnRole, *, raw: bool = False) -> str:
     remarks = []
+    if raw and role.kind in ("text", "boolean"):
+        remarks.append("unseen: zeros  # if so in your training")
+    elif raw and role.kind != "binary" and not role.coded:
+        remarks.append("steps: […]  # as in your training")
     if role.missing:
         remarks.append(f"{role.missing:.1%} missing: encode them as in training")
     if role.coded:
@@ -238,17 +248,19 @@ def _attribute(
     if small := [value for value in role.values if counts[value] < FEWEST_ROWS]:
         listed = ", ".join(f"{_quoted(value)} ({counts[value]} rows)" for value in small)
         yield (
-            f"    # Too few rows, at least {FEWEST_ROWS} are required: {listed}. Merge them into a "
-            "group,"
+            f"    # Too few rows, at least {FEWEST_ROWS} are required: {listed}. Merge groups "
+            "that are"
         )
-        yield "    # such as {other: [a, b]} in `groups`; or leave them out: `excluded: [a]`."
+        yield "    # alike: `groups: [c, {other: [a, b]}]`; or leave out: `excluded: [a]`."
     if role.kind in ("binary", "boolean") and not raw:
         yield f"    feature: {_quoted(role.name)}"
     elif role.name in one_hot:
         yield f"    feature: {_quoted(role.name)}    # groups in the order of its columns"
 
 
-def _label(labels: Sequence[ColumnRole]) -> Iterator[str]:
+def _label(roles: Iterable[ColumnRole]) -> Iterator[str]:
+    found = [role for role in roles if role.label or role.decision]
+    labels = [role for role in found if role.label]
     yield "# The true outcome, against which `fit` checks the classifier. `favourable` is the value"
     yield "# that is favourable for the person."
     if len(labels) == 1 and (favourable := _favourable(labels[0])) is not None:
@@ -258,7 +270,11 @@ def _label(labels: Sequence[ColumnRole]) -> Iterator[str]:
     for role in labels:
         values = " or ".join(map(_quoted, role.values or ()))
         yield f"# label: {{column: {_quoted(role.name)}, favourable: …}}    # {values}"
-    if not labels:
+    for role in found if not labels else ():
+        column, values = _quoted(role.name), " or ".join(map(_quoted, role.values or ()))
+        yield f"# A past decision is not an outcome; only if the classifier predicts it ({values}):"
+        yield f"# label: {{column: {column}, favourable: …}}"
+    if not found:
         yield "# label: {column: repaid, favourable: 1}"
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from pyarrow import csv, parquet
 
 from monitor.bundle.encoding import Encoding
 from monitor.bundle.inputs import RawCategory, RawNumber
-from monitor.errors import FitError
+from monitor.errors import EncodingError, FitError
 from monitor.traffic.raw_columns import raw_column
 
 __all__ = ["column_of", "encoded_table", "numbers_of", "read_table", "texts_of"]
@@ -75,10 +76,19 @@ def column_of(table: pa.Table, name: str, where: str) -> pa.ChunkedArray:
     """
     count = table.column_names.count(name)
     if count == 0:
-        raise FitError(f"{where}: no column {name!r}; add it, or remove it from the spec")
+        raise FitError(
+            f"{where}: no column {name!r}{similar(table, name)}; add it, or remove it from the spec"
+        )
     if count > 1:
         raise FitError(f"{where}: more than one column {name!r}; rename or remove all but one")
     return table.column(name)
+
+
+def similar(table: pa.Table, name: str) -> str:
+    """A question whether a similar column is meant; empty if there is none."""
+    lower = {column.lower(): column for column in table.column_names}
+    close = difflib.get_close_matches(name.lower(), lower, n=1)
+    return f" (did you mean {lower[close[0]]!r}?)" if close else ""
 
 
 def numbers_of(column: pa.ChunkedArray, name: str, where: str) -> NDArray[np.float64]:
@@ -141,7 +151,8 @@ def encoded_table(
         count = table.column_names.count(name)
         if count != 1:
             found = "no column" if count == 0 else "more than one column"
-            problems.append(f"{found} {name!r}; the spec has it as a raw input")
+            hint = similar(table, name) if count == 0 else ""
+            problems.append(f"{found} {name!r}{hint}; the spec has it as a raw input")
             continue
         column = table.column(name)
         try:
@@ -157,6 +168,24 @@ def encoded_table(
                 f"input {e.name!r} {e.reason} in {e.rows} rows, first in row {e.row}"
                 for e in refused
             )
-            + "\nSay in the spec how such values are encoded, or remove the rows"
+            + f"\nSay in the spec how such values are encoded, as in the classifier's training "
+            f"({'; '.join(_remedies(encoding, refused))}), or remove the rows"
         )
     return encoding.encode(raw)
+
+
+def _remedies(encoding: Encoding, refused: Iterable[EncodingError]) -> list[str]:
+    """The fields of the spec that say how refused values are encoded."""
+    kinds = {raw.name: raw for raw in encoding.inputs}
+    fields: dict[str, list[str]] = {}
+    for error in refused:
+        raw = kinds[error.name]
+        if isinstance(raw, RawNumber):
+            field = "`impute: …`"
+        else:
+            what = "missing" if error.reason == "is missing" else "unseen"
+            zeros = f"`{what}: zeros` or " if raw.encoding == "onehot" else ""
+            value = "code" if raw.encoding == "ordinal" else "category"
+            field = f"{zeros}`{what}: {{{value}: …}}`"
+        fields.setdefault(field, []).append(error.name)
+    return [f"{field} for {', '.join(names)}" for field, names in fields.items()]

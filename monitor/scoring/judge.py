@@ -67,7 +67,8 @@ class Judge:
 
         Args:
             bundle: The bundle. Its native code runs only if the manifest is pinned.
-            warn: Whether to log a warning if no compiled code can be used.
+            warn: Whether to log a warning if no compiled code can be used, or if the audit at the
+                fit established no share of flips.
             probe_rows: Number of probe rows that the classifier is tested on.
 
         Raises:
@@ -107,6 +108,12 @@ class Judge:
                 "drift.npz has other protected attributes or groups than the manifest"
             )
         kernel, no_kernel_reason = _kernel(bundle, sensitivity)
+        if bundle.doubt and warn:
+            _LOG.warning(
+                "the audit of this bundle established no share of flips: %s; see audit.txt in the "
+                "bundle before you rely on verdicts",
+                bundle.doubt,
+            )
         if no_kernel_reason and warn:
             _LOG.warning("predictions are scored by uncompiled code: %s", no_kernel_reason)
         return cls(

@@ -20,6 +20,7 @@ import joblib
 import numpy as np
 import pytest
 import torch
+from sklearn.compose import ColumnTransformer
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
@@ -157,6 +158,19 @@ def test_no_pickle_is_read_to_recognise_it(tmp_path, wrap, version):
     with pytest.raises(UnsafeArchiveError, match="evenhand never unpickles files"):
         model_format(data, "model.pkl")
     assert not proof.exists()
+
+
+def test_a_pickled_pipeline_with_a_column_transformer_names_encoding_from_sklearn():
+    transformer = ColumnTransformer([("a", StandardScaler(), [0, 1, 2])])
+    pipeline = make_pipeline(transformer, LogisticRegression()).fit(ROWS, CLASSES)
+    with pytest.raises(UnsafeArchiveError) as error:
+        model_format(pickle.dumps(pipeline), "pipeline.pkl")
+    assert "is a Python pickle of scikit-learn" in str(error.value)
+    assert "has a ColumnTransformer" in str(error.value)
+    assert "`encoding_from_sklearn`" in str(error.value)
+    with pytest.raises(UnsafeArchiveError) as plain:
+        model_format(joblib_file(), "model.joblib")
+    assert "ColumnTransformer" not in str(plain.value)
 
 
 def test_compressed_data_are_expanded_up_to_a_limit():

@@ -61,6 +61,16 @@ def test_unclear_pairs_are_hollow_and_the_legend_says_so(audit):
     assert len({bar.get_hatch() for bar in bars}) == 2
 
 
+def test_a_doubt_about_the_scores_is_in_the_headline(audit):
+    shown = texts(with_attribute(audit, doubt="scores are saturated"))
+    (title,) = (text for text in shown if "other sex." in text)
+    assert title.startswith("The share is not established: scores are saturated.")
+    assert "That is" not in title
+    assert "This cannot be determined: scores are saturated." in title
+    assert any(text.startswith("not established n =") for text in shown)
+    assert not any("loses n =" in text for text in shown)
+
+
 def test_without_refits_rates_take_the_place_of_pairs(audit):
     shown = texts(with_attribute(audit, interval=None))
     assert "rate of 'granted'" in shown

@@ -22,7 +22,7 @@ from monitor import (
     update_bundle,
 )
 from monitor.bundle.classifier import load_exported
-from monitor.errors import ClassifierError
+from monitor.errors import ClassifierError, FitError
 from monitor.fitting.classifier_file import classifier_file
 from tests.monitor.bundle.test_classifier import scripted
 from tests.serving import served
@@ -216,5 +216,5 @@ def test_torchscript_with_codes_is_refused(tmp_path):
     ],
 )
 def test_inconsistent_codes_are_refused(job, late, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(FitError, match=message):
         spec(job, late)

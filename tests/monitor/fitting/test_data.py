@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 from pyarrow import csv, parquet
 
 from monitor import (
+    FitSpec,
+    fit,
     read_data,
     read_spec,
 )
@@ -117,9 +120,71 @@ def test_all_problems_of_the_data_are_reported_at_once(user_files):
         (
             "small groups of 'ethnicity': collect more rows; or merge groups, such as `groups: "
             "[ardan, {other: [dovar, cori, belu]}]`; or leave them out: `groups: [ardan, belu]` "
-            "and `excluded: [cori, dovar]`"
+            "and `excluded: [cori, dovar]`. A merged group can hide how each of its parts is "
+            "treated: merge groups that are alike, not any small ones. `permutation_test` compares "
+            "rates of decisions of groups too small for a fit"
         ),
     ]
+
+
+def test_small_groups_and_a_foreign_model_come_with_the_other_problems(user_files, tmp_path):
+    """One call names all: the missing column, the small groups and the kind of the model file."""
+
+    def change(table):
+        few(table)
+        table["Income"] = table.pop("income")
+
+    spec = read_spec(user_files / "features.yaml")
+    (tmp_path / "model.pkl").write_bytes(pickle.dumps({"a": 1}))
+    with pytest.raises(FitError) as error:
+        fit(tmp_path / "model.pkl", changed_table(change), spec, tmp_path / "b", compiled=False)
+    lines = str(error.value).splitlines()
+    assert lines[0].startswith("the data: no column 'income' (did you mean 'Income'?); add it")
+    assert lines[1] == "group 'woman' of 'sex' has 5 rows; at least 200 are required"
+    assert "model.pkl" in lines[-1]
+    assert "is a Python pickle" in lines[-1]
+
+
+def test_a_column_with_none_of_the_groups_says_so(user_files):
+    def change(table):
+        table["sex"] = np.where(table["sex"] == "man", "m", "w")
+
+    with pytest.raises(FitError) as error:
+        read_data(changed_table(change), read_spec(user_files / "features.yaml"))
+    message = str(error.value)
+    assert "column 'sex' contains none of the groups of 'sex' that the spec lists" in message
+    assert "('man', 'woman'); it contains 'm', 'w'; correct `groups`" in message.replace(
+        "'w', 'm'", "'m', 'w'"
+    )
+
+
+def test_refused_values_name_the_field_that_accepts_them():
+    spec = FitSpec.model_validate(
+        {
+            "model": {"name": "a", "version": "1"},
+            "classifier": {"output": "logit"},
+            "inputs": [
+                {"name": "income", "kind": "number"},
+                {"name": "job", "kind": "category", "categories": ["cook", "smith"]},
+                {
+                    "name": "degree", "kind": "category", "categories": ["low", "high"],
+                    "encoding": "ordinal",
+                },
+            ],
+            "protected_attributes": [{"name": "sex", "column": "sex", "groups": ["m", "w"]}],
+        }
+    )  # fmt: skip
+    table = {
+        "income": [1.0, None], "job": ["cook", "pilot"], "degree": ["low", None],
+        "sex": ["m", "w"],
+    }  # fmt: skip
+    with pytest.raises(FitError) as error:
+        read_data(pa.table(table), spec)
+    advice = str(error.value)
+    assert "`impute: …` for income" in advice
+    assert "`unseen: zeros` or `unseen: {category: …}` for job" in advice
+    assert "`missing: {code: …}` for degree" in advice
+    assert "pilot" not in advice
 
 
 def test_all_missing_columns_and_unlisted_groups_are_reported_at_once(user_files):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,7 @@ from scipy import stats
 from monitor import Decision, FitData, World, fit, read_data, train_proxy_biased
 from monitor.errors import FitError
 from monitor.fitting.performance import check_classifier
+from monitor.fitting.performance_text import classifier_lines
 from monitor.fitting.spec import LabelColumn
 from monitor.scoring.scores import ScoreColumns
 from tests.serving import SPEC
@@ -104,7 +106,7 @@ def test_scores_that_hardly_vary_are_noticed_without_labels():
     logit, _ = calibrated(1_000, seed=4)
     assert "hardly vary" in " ".join(checked(0.01 * logit - 1).warnings)
     # A rare outcome: probabilities differ little, odds do not.
-    assert checked(logit - 7).warnings == ()
+    assert checked(logit - 7).warnings == ("All held-back rows get the same decision.",)
 
 
 def test_reversed_labels_are_named_as_a_possible_reason():
@@ -162,6 +164,13 @@ def test_wrong_input_in_the_world_is_noticed_with_and_without_labels(
     assert ("worse than the base rate" in text) == labelled
     assert "Scores are saturated" in text
     assert "Check that the spec lists the features in the order" in text
+    # The share is not called low: no figure of this input says anything about production.
+    assert text.count("The share is not established: scores are saturated") == 2
+    assert "Who loses This cannot be determined: scores are saturated" in text
+    assert not re.search(r"That is (low|moderate|high)", text)
+    figures = audit.to_dict()
+    assert figures["classifier"]["doubt"].startswith("scores are saturated")
+    assert not any(attribute["established"] for attribute in figures["attributes"].values())
 
 
 def test_reversed_standardised_columns_are_noticed_with_labels_only(world, tmp_path):
@@ -172,7 +181,80 @@ def test_reversed_standardised_columns_are_noticed_with_labels_only(world, tmp_p
     (tmp_path / "other").mkdir()
     audit = audit_of(wrong, people, None, tmp_path / "other")
     assert audit.classifier.warnings == ()
-    assert "The spec has no `label`" in " ".join(audit.text().split())
+    text = " ".join(audit.text().split())
+    assert "Warning The spec has no `label`, so the order and scaling" in text
+
+
+def test_scores_that_predict_no_label_establish_no_share():
+    logit, labels = calibrated(1_000, seed=6)
+    assert checked(logit, labels).doubt == ""
+    assert checked(logit).doubt == ""
+    shuffled = checked(logit, np.random.default_rng(0).permutation(labels))
+    assert shuffled.doubt.startswith("the scores do not predict the label")
+    assert "hardly vary" in checked(0.01 * logit - 1e-3).doubt
+    one = checked(np.abs(logit) + 0.01, labels)
+    assert "all held-back rows get the same decision" in one.doubt
+    assert "All held-back rows get the same decision." in one.warnings
+
+
+def test_a_classifier_of_another_outcome_ranks_rows_but_is_not_calibrated():
+    """A correct classifier of past decisions, which granted much less than is repaid."""
+    logit, labels = calibrated(4_000, seed=7, spread=2.0)
+    check = checked(logit - 3, labels)
+    (warning,) = check.warnings
+    assert "they rank rows well (AUC" in warning
+    assert "it was trained on another outcome, such as past decisions" in warning
+    assert "may come in another order" not in warning
+    assert check.doubt == ""
+    # One large column may rank rows as well, without its scale: saturated scores say more.
+    unscaled = checked(1e3 * logit + 2e3, labels)
+    assert unscaled.performance.overall.auc > 0.8
+    assert "may come in another order or on another scale" in " ".join(unscaled.warnings)
+    assert "scores are saturated" in unscaled.doubt
+
+
+def test_a_weakly_reversed_ranking_names_the_order_of_the_columns_first():
+    logit, labels = calibrated(4_000, seed=8, spread=2.0)
+    clear = " ".join(checked(logit, 1 - labels).warnings)
+    assert clear.index("label.favourable") < clear.index("another order")
+    noise = np.random.default_rng(9).standard_normal(4_000)
+    check = checked(-0.15 * logit + 1.5 * noise, labels)
+    assert 0.4 < check.performance.overall.auc < 0.46
+    weak = " ".join(check.warnings)
+    assert weak.index("another order") < weak.index("label.favourable")
+
+
+def calibration_by_group(check):
+    lines = " ".join(" ".join(classifier_lines(check)).split())
+    return lines.partition("Calibration by group ")[2]
+
+
+def test_groups_whose_labels_are_predicted_differently_are_named():
+    """Women get the favourable label as often as men, and are predicted to get it less often."""
+    rows = 4_000
+    rng = np.random.default_rng(10)
+    logit, labels = calibrated(rows, seed=10)
+    groups = (rng.random(rows) < 0.5).astype(np.int8)
+    assert calibration_by_group(checked(logit, labels, groups=groups)) == ""
+    text = calibration_by_group(checked(logit - groups, labels, groups=groups))
+    women = check_rates(checked(logit - groups, labels, groups=groups), "woman")
+    assert text.startswith("The groups of sex differ beyond noise: the classifier predicts")
+    assert f"{women[0]:.1%} for woman where {women[1]:.1%} was observed" in text
+
+
+def check_rates(check, group):
+    figures = check.performance.groups["sex"][group]
+    return figures.predicted, figures.observed
+
+
+@pytest.mark.calibration
+def test_equal_calibration_of_groups_is_rarely_called_different():
+    """At most 5% of samples, within three standard errors."""
+    called = 0
+    for seed in range(400):
+        logit, labels = calibrated(400, seed=seed)
+        called += bool(calibration_by_group(checked(logit, labels)))
+    assert called <= stats.binom.ppf(0.999, 400, 0.05)
 
 
 def labelled_table(values):
@@ -233,5 +315,5 @@ def test_labels_of_another_shape_or_value_are_refused():
 
 
 def test_a_label_that_is_an_input_is_refused():
-    with pytest.raises(ValueError, match="label column 'income' is also an input"):
+    with pytest.raises(FitError, match="label column 'income' is also an input"):
         SPEC.model_validate(SPEC.model_dump() | {"label": {"column": "income", "favourable": 1}})

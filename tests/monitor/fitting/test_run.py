@@ -151,7 +151,8 @@ def test_rows_without_a_group_are_ignored_for_that_attribute(user_files, tmp_pat
     assert (data.groups["sex"] == -1).sum() == 2_000
     result = fit(user_files / "model.pt2", data, spec, tmp_path / "bundle", compiled=False)
     assert result.audit.attributes["sex"].unknown > 300
-    assert "audited rows: missing, or excluded by the spec" in result.audit.text()
+    text = " ".join(result.audit.text().split())
+    assert "audited rows is not known: it is missing, or the spec excludes it." in text
 
 
 def test_merged_and_excluded_groups_are_counted_in_the_audit(user_files, tmp_path):
@@ -234,7 +235,15 @@ def test_the_attribute_may_be_a_feature(tmp_path, visible, output):
     [
         (torch.nn.Linear(25, 3), "only binary classifiers"),
         (torch.nn.Sequential(torch.nn.Linear(25, 1), torch.nn.Sigmoid()), "ends in a sigmoid"),
-        (torch.nn.Linear(24, 1), "cannot be exported"),
+        (torch.nn.Linear(24, 1), "cannot be exported .*; the spec lists 25: income, "),
+        (
+            export_classifier(torch.nn.Linear(24, 1), 24),
+            "the classifier takes 24 columns, but the spec lists 25: .*income.*; remove features",
+        ),
+        (
+            export_classifier(torch.nn.Linear(26, 1), 26),
+            "takes 26 columns, but the spec lists 25: .*; add the features that are missing",
+        ),
     ],
 )
 def test_a_classifier_that_contradicts_the_spec_is_rejected(user_files, tmp_path, module, message):
@@ -271,6 +280,17 @@ def test_an_existing_bundle_is_reported_before_any_work(user_files, fitted, tmp_
         )
 
 
+def test_data_may_be_a_path_or_a_table(user_files, tmp_path):
+    spec = read_spec(user_files / "features.yaml")
+    path = user_files / "train.parquet"
+    options: dict[str, Any] = {"compiled": False, "n_refits": 0}
+    files = [
+        fit(user_files / "model.pt2", source, spec, tmp_path / name, **options).bundle.files
+        for name, source in (("a", str(path)), ("b", parquet.read_table(path)))
+    ]
+    assert files[0]["audit.txt"] == files[1]["audit.txt"]
+
+
 def test_a_torchscript_classifier_is_accepted(user_files, tmp_path):
     from tests.monitor.bundle.test_classifier import scripted
 
@@ -284,7 +304,7 @@ def test_a_torchscript_classifier_is_accepted(user_files, tmp_path):
     assert torch.allclose(bundle.classifier().logit(rows), module(rows).reshape(-1), atol=1e-5)
 
 
-def test_a_constant_classifier_is_reported(user_files, tmp_path):
+def test_a_constant_classifier_is_reported(user_files, tmp_path, caplog):
     """For example if columns are listed in another order than the classifier expects."""
 
     class Lenient(torch.nn.Module):
@@ -293,13 +313,22 @@ def test_a_constant_classifier_is_reported(user_files, tmp_path):
 
     spec = read_spec(user_files / "features.yaml")
     data = read_data(user_files / "train.parquet", spec)
-    text = " ".join(
-        fit(Lenient(), data, spec, tmp_path / "bundle", compiled=False).audit.text().split()
-    )
+    result = fit(Lenient(), data, spec, tmp_path / "bundle", compiled=False)
+    text = " ".join(result.audit.text().split())
     assert (
         "All rows get the same decision, so none can flip. Check that the spec lists the features"
         in text
     )
+    reason = "all held-back rows get the same decision, so none could flip"
+    assert f"The share is not established: {reason}. On this input, about 0.0% of decisions" in text
+    assert "That is low" not in text
+    assert not any(attribute.established for attribute in result.audit.attributes.values())
+    # Whoever verifies or serves the bundle is told, too.
+    verified = evenhand("bundle", "verify", tmp_path / "bundle").stdout
+    assert "warning: all probe rows get the same decision; check that the features" in verified
+    assert f"warning: the audit established no share of flips: {reason}" in verified
+    Judge.load(result.bundle)
+    assert f"established no share of flips: {reason}" in caplog.text
 
 
 def test_the_audit_reports_rates_by_group(fitted):

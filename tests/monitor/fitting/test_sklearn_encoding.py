@@ -119,7 +119,7 @@ def as_declared(transformer: Any, frame: Any) -> np.ndarray | None:
         {
             "model": {"name": "m", "version": "1"},
             "classifier": {"output": "logit"},
-            "protected_attributes": [{"name": "a", "column": "a", "groups": ["x", "y"]}],
+            "protected_attributes": [{"name": "a", "column": "group", "groups": ["x", "y"]}],
             **read,
         }
     )
@@ -254,6 +254,9 @@ def test_other_objects_are_refused():
         encoding_from_sklearn(ColumnTransformer(once))
     with pytest.raises(FitError, match="not a Pipeline"):
         encoding_from_sklearn(make_pipeline(ColumnTransformer(once)).fit(frame))
+    for path in ("ct.joblib", Path("ct.joblib")):
+        with pytest.raises(FitError, match=r"not a path: load it first.*joblib\.load"):
+            encoding_from_sklearn(path)
     with pytest.raises(FitError, match="without column names"):
         encoding_from_sklearn(
             ColumnTransformer([("a", StandardScaler(), [0])]).fit(frame[["count"]].to_numpy())

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from monitor import read_spec
+from monitor import FitSpec, read_spec
 from monitor.errors import FitError
 from monitor.fitting.spec import ProtectedColumn
 
@@ -127,6 +127,8 @@ def test_groups_are_named_merged_and_need_no_quotes(tmp_path, groups, values):
         ("[a, b], excluded: [b]", "value 'b' of 'ethnicity' is listed 2 times"),
         ("[a, b, a]", "group of 'ethnicity' 'a' appears twice"),
         ("{a: , b: }, excluded: [c], feature: job", "cannot be renamed, merged or excluded"),
+        ("[a, b], feature: sex", "no input, feature or one-hot group has this name; omit"),
+        ("[a, b], feature: income", "neither a binary feature nor a one-hot group"),
         ("[a]", "groups"),
         ("3", "groups"),
     ],
@@ -134,3 +136,46 @@ def test_groups_are_named_merged_and_need_no_quotes(tmp_path, groups, values):
 def test_inconsistent_groups_are_refused(tmp_path, groups, message):
     with pytest.raises(FitError, match=message):
         read_spec(write(tmp_path, RAW, ("[1, 2, 3]", groups)))
+
+
+ENCODED = """\
+model: {name: loans, version: "1"}
+classifier: {output: logit}
+features: [{name: sex, kind: binary}, {name: job=a, kind: onehot}, {name: job=b, kind: onehot}]
+one_hot_groups: [{name: job, features: [job=a, job=b]}]
+protected_attributes:
+  - {name: attribute, column: COLUMN, groups: [0, 1]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "feature"),
+    [
+        (RAW.replace("code", "job").replace("1, 2, 3", "cook, smith"), "job", "job"),
+        (RAW.replace("code", "income"), "income", "income"),
+        (ENCODED.replace("COLUMN", "sex"), "sex", "sex"),
+        (ENCODED.replace("COLUMN", "job"), "job", "job"),
+        (ENCODED.replace("COLUMN", "job=b"), "job=b", "job"),
+    ],
+)
+def test_an_input_that_is_a_protected_attribute_must_say_so(tmp_path, text, column, feature):
+    """Otherwise the log would store the groups in clear."""
+    with pytest.raises(FitError) as error:
+        read_spec(write(tmp_path, text))
+    message = " ".join(str(error.value).split())
+    assert f"input '{column}' reads the column of protected attribute" in message
+    assert f"set `feature: {feature}`, or rename the input" in message
+    if feature != "income":
+        marked = text.replace(", groups: [", f", feature: {feature}, groups: [")
+        assert read_spec(write(tmp_path, marked)).protected_attributes[0].feature == feature
+
+
+def test_an_invalid_spec_in_python_has_the_messages_of_the_file():
+    content = {"model": {"name": "a"}, "classifier": {"output": "logits"}, "featurs": []}
+    with pytest.raises(FitError) as error:
+        FitSpec.model_validate(content)
+    text = str(error.value)
+    assert "model.version: Field required" in text
+    assert "unknown field featurs; did you mean features?" in text
+    assert "input_value" not in text
+    assert "pydantic" not in text

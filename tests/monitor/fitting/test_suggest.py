@@ -160,6 +160,7 @@ def test_suggest_spec_writes_to_a_new_file_only(user_files, tmp_path):
     again = evenhand(*command)
     assert again.exit_code == 2
     assert "already exists" in again.stderr
+    assert "Give another path as --spec, or delete the file first" in " ".join(again.stderr.split())
     assert Path(target).read_text() == (user_files / "features.yaml").read_text()
 
 
@@ -172,3 +173,41 @@ def test_a_code_for_missing_numbers_is_asked_about_whatever_the_other_values(oth
     assert role.missing_code == -999
     signed = np.where(savings == -999, savings, amounts - 600).round()
     assert column_role("balance", pa.chunked_array([signed])).missing_code is None
+
+
+@pytest.mark.parametrize(
+    "name", ["bank_decision", "approved", "decision", "granted", "hired", "loanApproved"]
+)
+def test_a_past_decision_is_no_input_and_no_attribute(tmp_path, name):
+    rows = np.arange(200)
+    table = {
+        "income": rows + 0.5, "job": ["cook", "smith"] * 100, "sex": list("mwwm") * 50,
+        name: rows // 3 % 2,
+    }  # fmt: skip
+    path = tmp_path / "t.parquet"
+    parquet.write_table(pa.table(table), path)
+    text = suggest_spec(path)
+    assert f"#   {name}: a past decision" in text
+    assert f"# label: {{column: {name}, favourable: …}}" in text
+    parquet.write_table(pa.table(table | {"repaid": rows % 2}), path)
+    text = suggest_spec(path)
+    assert text.splitlines()[-1] == "label: {column: repaid, favourable: 1}"
+    (tmp_path / "spec.yaml").write_text(text)
+    spec = read_spec(tmp_path / "spec.yaml")
+    assert [raw.name for raw in spec.inputs] == ["income", "job"]
+    assert [attribute.name for attribute in spec.protected_attributes] == ["sex"]
+    assert "{name: income, kind: number}  # steps: […]  # as in your training" in text
+    (job,) = (line for line in text.splitlines() if "name: job" in line)
+    assert job.endswith("# unseen: zeros  # if so in your training")
+
+
+@pytest.mark.parametrize("raw", [True, False])
+@pytest.mark.parametrize("values", [[0, 1], [1, 2, 3], ["m", "w"]])
+def test_a_suggested_spec_with_a_coded_attribute_is_valid(tmp_path, values, raw):
+    table = {"income": np.arange(240) + 0.5, "sex": pa.array(values * (240 // len(values)))}
+    if raw:
+        table["job"] = ["cook", "smith"] * 120
+    parquet.write_table(pa.table(table), tmp_path / "t.parquet")
+    (tmp_path / "spec.yaml").write_text(suggest_spec(tmp_path / "t.parquet"))
+    (attribute,) = read_spec(tmp_path / "spec.yaml").protected_attributes
+    assert attribute.feature == (None if raw or values != [0, 1] else "sex")
