@@ -13,6 +13,7 @@ from scipy.stats import false_discovery_control
 from offline_audit.errors import AuditInputError
 from offline_audit.finding_text import attribute_name, finding_text, findings_text, plot_title
 from offline_audit.plots import Estimate, Kind, interval_figure
+from offline_audit.power import Detectable
 from offline_audit.rendering import json_ready, to_html, to_text
 
 if TYPE_CHECKING:
@@ -69,7 +70,8 @@ class Finding:
         p_value: p-value of this test alone; None if there is a `reason`.
         adjusted_p_value: p-value corrected for all tests of the same findings.
         alpha: Significance level.
-        smallest_detectable_effect: Smallest effect that the test detects with 80% power.
+        smallest_detectable_effect: Smallest effects downwards and upwards that the test detects
+            with 80% power; None for a direction where no effect is. None without a test.
         reason: Why there is no p-value.
         warnings: Warnings about the data.
         seed: Seed of the random generator.
@@ -95,7 +97,7 @@ class Finding:
     p_value: float | None
     adjusted_p_value: float | None = None
     alpha: float = 0.05
-    smallest_detectable_effect: float | None
+    smallest_detectable_effect: Detectable | None
     reason: str | None
     warnings: tuple[str, ...] = ()
     seed: int
