@@ -19,6 +19,8 @@ from benchmarks.calibration_rows import ENOUGH, LEAST_SIZE, MOST_SIZE
 from benchmarks.claims import Claim, Say, Scale, print_wide, report
 from tests.calibration.designs import ALPHA
 
+__all__ = ["CHOSEN", "decisions"]
+
 Float = NDArray[np.float64]
 Statistic = Callable[[Float, int, Float, int], Float]
 
@@ -33,7 +35,7 @@ _PLANTED = (
     (150, 450, 0.3, 0.43, 0.18), (300, 2_700, 0.5, 0.585, 0.415),
     (1_000, 19_000, 0.3, 0.342, 0.26), (2_000, 38_000, 0.02, 0.029, 0.0115),
 )  # fmt: skip
-_CHOSEN = "+1 and +1"
+CHOSEN = "+1 and +1"
 
 
 def _unpooled(added: float) -> Statistic:
@@ -70,13 +72,13 @@ def _ratio(difference: Float, spread: Float) -> Float:
 _ORDERINGS: dict[str, Statistic] = {
     "as printed": _unpooled(0.0),
     "+½ and +½": _unpooled(0.5),
-    _CHOSEN: _unpooled(1.0),
+    CHOSEN: _unpooled(1.0),
     "likelihood ratio": _likelihood_ratio,
     "pooled": _pooled,
 }
 
 
-def _decisions(x: Float, n: int, y: Float, m: int) -> dict[str, NDArray[np.bool_]]:
+def decisions(x: Float, n: int, y: Float, m: int) -> dict[str, NDArray[np.bool_]]:
     """By test, which tables with the same total are rejected."""
     chance = stats.hypergeom(n + m, round(float(x[0] + y[0])), n).pmf(x)
     limit = stats.norm.isf(ALPHA / 2)
@@ -109,7 +111,7 @@ def _rejected(n: int, m: int, rates: list[tuple[float, float]]) -> dict[str, Flo
         weights = [one[x] * two[total - x] for one, two in chances]
         if max(weight.sum() for weight in weights) < 1e-9:
             continue
-        decided = _decisions(x.astype(np.float64), n, (total - x).astype(np.float64), m)
+        decided = decisions(x.astype(np.float64), n, (total - x).astype(np.float64), m)
         for name, rejects in decided.items():
             here = np.array([weight[rejects].sum() for weight in weights])
             totals[name] = totals.get(name, np.zeros(len(rates))) + here
@@ -164,13 +166,13 @@ def _report(
         cells = (f"{min(large):.3f} to {max(large):.3f}", f"{worst[name][0]:.3f}")
         table.add_row(name, *cells, *(f"{100 * loss:.1f}" for loss in (*losses_by_side, mean)))
     print_wide(table)
-    chosen = worst[f"{_CHOSEN}, ties half"]
-    others = [w[2] for name, w in worst.items() if "ties half" in name and _CHOSEN not in name]
+    chosen = worst[f"{CHOSEN}, ties half"]
+    others = [w[2] for name, w in worst.items() if "ties half" in name and CHOSEN not in name]
     designs = len(next(iter(sizes.values())))
 
     def claim(text: str, figure: float, side: Literal["at most", "at least"], bar: float) -> Claim:
         return Claim(
-            claim=f"rates by {_CHOSEN}, ties half: {text}",
+            claim=f"rates by {CHOSEN}, ties half: {text}",
             figure=figure,
             unit="of fair samples rejected" if "size" in text else "of samples",
             side=side,

@@ -20,6 +20,7 @@ from offline_audit.finding_text import (
     plot_title,
 )
 from offline_audit.plots import Estimate, Kind, interval_figure
+from offline_audit.power import Detectable
 from offline_audit.rendering import json_ready, to_html, to_text
 
 if TYPE_CHECKING:
@@ -84,7 +85,8 @@ class Finding:
         adjusted_p_value: p-value corrected for all tests of the family.
         tests: Number of tests in the family; None if p is not corrected.
         alpha: Significance level.
-        smallest_detectable_effect: Smallest effect that the test detects with 80% power.
+        smallest_detectable_effect: Smallest effects downwards and upwards that the test detects
+            with 80% power; None for a direction where no effect is. None without a test.
         reason: Why there is no p-value.
         warnings: Warnings about the data.
         seed: Seed of the random generator.
@@ -114,7 +116,7 @@ class Finding:
     adjusted_p_value: float | None = None
     tests: int | None = None
     alpha: float = 0.05
-    smallest_detectable_effect: float | None
+    smallest_detectable_effect: Detectable | None
     reason: str | None
     warnings: tuple[str, ...] = ()
     seed: int

@@ -18,6 +18,7 @@ from offline_audit.rendering import (
 
 if TYPE_CHECKING:
     from offline_audit.finding import Finding, Findings
+    from offline_audit.power import Detectable
 
 __all__ = ["attribute_name", "family_text", "finding_text", "findings_text", "plot_title"]
 
@@ -40,14 +41,24 @@ def finding_text(finding: Finding) -> Text:
         title += f" {finding.unknown}"
     notes = [_outcome(finding), *finding.sentences]
     if finding.smallest_detectable_effect is not None:
-        amount = _amount(finding.smallest_detectable_effect, finding.unit)
-        notes.append(
-            f"With 80% power the test detects {amount} or more; a smaller effect may exist."
-        )
+        notes.append(_detectable(finding.smallest_detectable_effect, finding.unit))
     if finding.rows:
         sizes = ", ".join(f"{group} {rows:,}" for group, rows in finding.rows.items())
         notes.append(f"Predictions: {sizes}.")
     return title, None, [*notes, *(f"! {warning}" for warning in finding.warnings)]
+
+
+def _detectable(effects: Detectable, unit: str | None) -> str:
+    """The effects that the test detects, in both directions."""
+    if effects == (None, None):
+        return "No effect is detected with 80% power in this number of rows."
+    known = [effect for effect in effects if effect is not None]
+    none = "" if len(known) == 2 else f" {'upwards' if effects[1] is None else 'downwards'}"
+    amounts = " or ".join(_amount(effect, unit, sign="+") for effect in known)
+    text = f"With 80% power the test detects an effect of about {amounts}"
+    if none:
+        return f"{text}, and none{none}; a smaller effect may exist."
+    return f"{text}; a smaller effect may exist."
 
 
 def _outcome(finding: Finding) -> str:
@@ -180,15 +191,25 @@ def _kinds(findings: Findings) -> list[str]:
 def _power(findings: Findings) -> list[str]:
     """What the tests that show no difference would have detected."""
     amounts: dict[str | None, list[float]] = {}
+    blind = 0
     for finding in findings:
-        amount = finding.smallest_detectable_effect
-        if finding.outcome == "no difference shown" and amount is not None:
-            amounts.setdefault(finding.unit, []).append(amount)
-    if not amounts:
-        return []
-    ranges = ", ".join(_range(values, unit) for unit, values in amounts.items())
-    text = "No difference shown does not mean that there is none: with 80% power these tests detect"
-    return [f"{text} differences of {ranges} or more."]
+        effects = finding.smallest_detectable_effect
+        if finding.outcome == "no difference shown" and effects is not None:
+            known = [abs(effect) for effect in effects if effect is not None]
+            blind += len(known) < 2
+            if known:
+                amounts.setdefault(finding.unit, []).extend(known)
+    notes = []
+    if amounts:
+        ranges = ", ".join(_range(values, unit) for unit, values in amounts.items())
+        notes.append(
+            "No difference shown does not mean that there is none: with 80% power these tests "
+            f"detect differences of about {ranges} or more."
+        )
+    if blind:
+        tests = count(blind, "test")
+        notes.append(f"{tests} without a difference cannot detect any in one of the directions.")
+    return notes
 
 
 def _range(values: Sequence[float], unit: str | None) -> str:
@@ -207,8 +228,8 @@ def attribute_name(finding: Finding) -> str:
     return (", " if joint else " × ").join(finding.attributes)
 
 
-def _amount(value: float, unit: str | None) -> str:
+def _amount(value: float, unit: str | None, sign: str = "") -> str:
     """An effect with its unit; shares in percentage points."""
     if unit == "rate":
-        return f"{100 * value:.1f} percentage points"
-    return f"{value:.3f}" if unit is None else f"{value:.3f} ({unit})"
+        return f"{100 * value:{sign}.1f} percentage points"
+    return f"{value:{sign}.3f}" if unit is None else f"{value:{sign}.3f} ({unit})"

@@ -7,7 +7,7 @@ import datetime as dt
 import html
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ __all__ = [
     "bounds",
     "compared",
     "count",
+    "detectable",
     "duration",
     "format_p_value",
     "json_ready",
@@ -164,6 +165,23 @@ def rate(value: float | None) -> str:
 def signed(value: float | None) -> str:
     """A difference with its sign; a dash for None."""
     return _NOTHING if value is None else f"{value:+.3f}"
+
+
+def detectable(
+    effects: tuple[float | None, float | None], form: Callable[[float], str] | None = None
+) -> str:
+    """The smallest detectable effects downwards and upwards, in words.
+
+    Args:
+        effects: The effects; None where there is none.
+        form: How an effect is written; by default with a sign and three decimals.
+    """
+    down, up = (None if e is None else (form or signed)(e) for e in effects)
+    if down is None and up is None:
+        return "none in either direction"
+    if down is None:
+        return f"{up}, none downwards"
+    return f"{down}, none upwards" if up is None else f"{down} or {up}"
 
 
 def bounds(interval: tuple[float, float] | None) -> str:

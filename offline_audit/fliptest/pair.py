@@ -25,18 +25,18 @@ from offline_audit.fliptest.resampling import (
     ShareEstimate,
     StandardErrors,
     bootstrap,
+    detectable_shares,
     net_estimate,
     null_and_p_value,
     rate_mismatch,
     share_estimate,
-    unseen_share,
 )
 from offline_audit.fliptest.result import FlipDirection
 from offline_audit.fliptest.subgroup import name_subgroup
 from offline_audit.fliptest.transparency import transparency_report
 from offline_audit.groups import word_of
 from offline_audit.maps.columns import Columns, Scaling
-from offline_audit.maps.transport_map import MapMethod, SparseMethod
+from offline_audit.maps.transport_map import MapMethod
 from offline_audit.maps.validation import ValidatedMap, fit_validated
 from offline_audit.progress import Reporter
 from offline_audit.rendering import count, percent
@@ -48,8 +48,6 @@ Two = tuple[FlipDirection, FlipDirection]
 
 # Steps of a pair besides its refits: fitting, deciding, identification, explanation.
 _STEPS = 4
-# Normal quantiles of a one-sided level of 5% and of a power of 80%.
-_DETECTABLE_ERRORS = 1.645 + 0.842
 # Defaults, for maps that are quick to fit.
 _REFITS = {"n_resamples": 499, "n_bootstrap": 100}
 # Smallest value of every option that is a whole number.
@@ -180,7 +178,7 @@ class Pair:
         directions = self._estimated(blank, fitted, flipsets, excluded, errors)
         yield directions
         reporter.doing(f"{name}: permutations")
-        directions = self._with_null(directions, reporter)
+        directions = self._with_null(directions, errors, reporter)
         yield directions
         reporter.doing(f"{name}: identification")
         directions = self._identified(directions)
@@ -278,7 +276,6 @@ class Pair:
             net=net_estimate(flipset, errors),
             validation=fitted.validation,
             reason=fitted.rejection or rate_mismatch(flipset, target) or self._untested(),
-            smallest_detectable_effect=self._detectable(errors),
             warnings=tuple(warnings),
             flipset=flipset,
         )
@@ -300,13 +297,6 @@ class Pair:
             return None
         return f"no permutation test was run (map {self.options.method.name}, n_resamples=0)."
 
-    def _detectable(self, errors: StandardErrors | None) -> float | None:
-        """Smallest gross share that is detected with 80% power."""
-        if not isinstance(self.options.method, SparseMethod):
-            return None if errors is None else float(_DETECTABLE_ERRORS * errors.gross)
-        first, second = map(len, self.groups)
-        return unseen_share(first, second, len(self.columns.variables))
-
     def _errors(
         self, fitted: tuple[ValidatedMap, ValidatedMap], reporter: Reporter
     ) -> tuple[StandardErrors | None, StandardErrors | None]:
@@ -324,7 +314,12 @@ class Pair:
             tick=reporter.step,
         )
 
-    def _with_null(self, directions: Two, reporter: Reporter) -> Two:
+    def _with_null(
+        self,
+        directions: Two,
+        errors: tuple[StandardErrors | None, StandardErrors | None],
+        reporter: Reporter,
+    ) -> Two:
         if not self.options.n_resamples:
             return directions
         # A direction without a share must not count as reached by any permutation.
@@ -339,9 +334,18 @@ class Pair:
             seed=self.options.seed,
             tick=reporter.step,
         )
+        sizes, variables = tuple(map(len, self.groups)), len(self.columns.variables)
         first, second = (
-            direction if direction.gross is None else replace(direction, null=null)
-            for direction, null in zip(directions, nulls, strict=True)
+            direction
+            if direction.flipset is None
+            else replace(
+                direction,
+                null=null,
+                smallest_detectable_effect=detectable_shares(
+                    direction.flipset, sizes, variables, self.options.method, error, null
+                ),
+            )
+            for direction, error, null in zip(directions, errors, nulls, strict=True)
         )
         return first, second
 

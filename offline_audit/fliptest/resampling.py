@@ -31,6 +31,7 @@ from offline_audit.intervals import Interval, wilson
 from offline_audit.maps.columns import Columns
 from offline_audit.maps.quantile import FAMILY_LEVEL
 from offline_audit.maps.transport_map import MapMethod, SparseMethod, TransportMap
+from offline_audit.power import Detectable, possible
 from offline_audit.rendering import percent
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "ShareEstimate",
     "StandardErrors",
     "bootstrap",
+    "detectable_shares",
     "net_estimate",
     "null_and_p_value",
     "rate_mismatch",
@@ -301,6 +303,40 @@ def rate_mismatch(flipset: Flipset, target: DecidedRows) -> str | None:
         f"the map fails validation: {percent(transported)} of the transported rows get the "
         f"favourable decision, but {percent(rate)} of the target group."
     )
+
+
+def detectable_shares(
+    flipset: Flipset,
+    sizes: tuple[int, ...],
+    variables: int,
+    method: MapMethod,
+    errors: StandardErrors | None,
+    null: NullSizes,
+) -> Detectable | None:
+    """The net shares downwards and upwards whose flips are detected with at least 80% power.
+
+    A net share implies a gross share that is at least as large. For a sparse map this is the
+    largest share that can flip through one undetected variable; for any other map the gross share
+    that exceeds the bound of the null distribution in 80% of samples.
+
+    Args:
+        flipset: Flips of the source.
+        sizes: Number of rows of both groups.
+        variables: Number of variables.
+        method: Map method.
+        errors: Standard errors of the shares; None without refits.
+        null: Null distribution.
+    """
+    if isinstance(method, SparseMethod):
+        first, second = sizes
+        share = unseen_share(first, second, variables)
+    elif errors is None:
+        return None
+    else:
+        share = null.bound + _POWER_QUANTILE * errors.gross
+    # Only favourable decisions can be lost, and only unfavourable ones gained.
+    unfavourable = 1 - float(flipset.decisions.mean())
+    return possible((-share, share), unfavourable, 0.0, 1.0)
 
 
 def unseen_share(first: int, second: int, variables: int) -> float:

@@ -17,6 +17,7 @@ from offline_audit.fliptest.result_text import direction_text, result_text
 from offline_audit.fliptest.subgroup import Subgroup
 from offline_audit.fliptest.transparency import TransparencyReport
 from offline_audit.maps.validation import MapValidation
+from offline_audit.power import Detectable
 from offline_audit.rendering import (
     json_ready,
     percent,
@@ -58,7 +59,9 @@ class FlipDirection:
             have the favourable one; None if there are few.
         net: Advantaged minus disadvantaged share; for an exact map, the difference of rates.
         null: Null distribution of the gross share; None without permutations.
-        smallest_detectable_effect: Smallest gross share detected with 80% power at these sizes.
+        smallest_detectable_effect: Net shares downwards and upwards whose flips are detected with
+            at least 80% power at these sizes; None for a direction where no share is. None without
+            a test.
         validation: Validation of the map on rows to which it was not fitted.
         identification: Range of the flipset over plans of equal cost.
         transparency: Features that differ between flipped rows and counterparts, by side.
@@ -81,7 +84,7 @@ class FlipDirection:
     of_unfavourable: ShareEstimate | None = None
     net: ShareEstimate | None = None
     null: NullSizes | None = None
-    smallest_detectable_effect: float | None = None
+    smallest_detectable_effect: Detectable | None = None
     validation: MapValidation | None = None
     identification: Identification | None = None
     transparency: Mapping[Side, TransparencyReport] = field(default_factory=dict)

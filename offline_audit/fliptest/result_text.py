@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from offline_audit.rendering import (
     TextTable,
     count,
+    detectable,
     format_p_value,
     p_equals,
     percent,
@@ -66,10 +67,11 @@ def _direction_notes(direction: FlipDirection) -> list[str]:
             f"{100 * abs(plans.most - plans.fewest):.1f} points."
         )
     if direction.smallest_detectable_effect is not None:
+        shares = detectable(direction.smallest_detectable_effect, "{:+.1%}".format)
         notes.append(
-            "Smallest detectable effect: up to about "
-            f"{percent(direction.smallest_detectable_effect)} may flip through differences between "
-            "the groups that are too small to detect in this number of people."
+            f"Smallest detectable effect (at least 80% power): a net share of about {shares}. "
+            "A smaller share may flip through differences between the groups that are too small to "
+            "detect in this number of people."
         )
     return [*notes, *(f"! {warning}" for warning in direction.warnings)]
 

@@ -20,8 +20,10 @@ from offline_audit.permutation.permutations import (
     draw_subsets,
     p_value_from_resamples,
 )
+from offline_audit.permutation.power import detectable_auc
 from offline_audit.permutation.ratio_test import Moments, studentized_statistic
 from offline_audit.permutation.sources import RankedGroups
+from offline_audit.power import Detectable
 
 __all__ = [
     "SMALLEST_MISRANKED",
@@ -39,6 +41,8 @@ Sums = tuple[Any, Any, Any]
 
 # Expected positives, and negatives, that are ranked on the wrong side (docs/decisions/0009).
 SMALLEST_MISRANKED = 5
+# A variance of an AUC below this is rounding error.
+_NO_VARIANCE = 1e-24
 # Rows per distinct score above which drawing counts by score is cheaper than drawing rows.
 _LEVEL_COST = 20
 
@@ -99,12 +103,26 @@ def compare_auc(
         groups=groups,
         interval=interval,
         method=method,
-        error=math.sqrt(sum(variances)) or None,
+        detectable=_detectable(moments, classes.min(axis=1), pooled, options),
         smallest_count=misranked,
         required_count=SMALLEST_MISRANKED,
         reason=reason,
         test=test,
     )
+
+
+def _detectable(
+    moments: list[Moments], smaller_classes: Float, auc: float, options: PermutationOptions
+) -> Detectable | None:
+    """The smallest detectable effects; None if nothing varies."""
+    variances = np.array([float(part.variance) for part in moments])
+    if variances.sum() <= _NO_VARIANCE or not 0 < auc < 1:
+        return None
+    # Welch and Satterthwaite's degrees of freedom, from the smaller class of each group.
+    freedom = variances.sum() ** 2 / (variances**2 / (smaller_classes - 1)).sum()
+    third = float(moments[0].third - moments[1].third)
+    first, second = variances.tolist()
+    return detectable_auc(auc, (first, second), third, float(freedom), options)
 
 
 def _group_estimate(name: str, ranked: RankedGroups, index: int) -> GroupEstimate:

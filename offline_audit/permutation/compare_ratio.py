@@ -25,8 +25,10 @@ from offline_audit.permutation.estimates import (
 )
 from offline_audit.permutation.metrics import Metric
 from offline_audit.permutation.permutations import PermutationOptions
+from offline_audit.permutation.power import detectable_rate, detectable_shifts
 from offline_audit.permutation.ratio_test import Moments, powers, ratio_moments, ratio_test
 from offline_audit.permutation.sources import Tally
+from offline_audit.power import Detectable
 
 __all__ = [
     "SMALLEST_EFFECTIVE_UNITS",
@@ -91,13 +93,16 @@ def compare_ratio(
                 reason=f"{metric.name} counts no row of {group.name}",
             )
     interval: Interval | None
+    detectable: Detectable | None
     spread = _spread(tally.values, pair, rates=rates)
     if rates:
-        smallest, error, interval, method = _rates(
-            tally.values, pair, (first, second), confidence_level
+        smallest, detectable, interval, method = _rates(
+            tally.values, pair, (first, second), confidence_level, options
         )
     else:
-        smallest, error, interval, method = _means(tally.values, pair, confidence_level)
+        smallest, detectable, interval, method = _means(
+            tally.values, pair, confidence_level, options
+        )
     reason, test = None, None
     if spread <= _NO_SPREAD:
         reason = "no variation: all counted rows have the same value"
@@ -129,7 +134,7 @@ def compare_ratio(
         groups=(first, second),
         interval=interval,
         method=method,
-        error=error if spread > _NO_SPREAD else None,
+        detectable=detectable if spread > _NO_SPREAD else None,
         smallest_count=smallest,
         required_count=required,
         reason=reason,
@@ -292,8 +297,9 @@ def _rates(
     pair: tuple[Int, Int],
     groups: tuple[GroupEstimate, GroupEstimate],
     confidence_level: float,
-) -> tuple[float, float, Interval, str]:
-    """Smallest expected count, standard error under equality, interval and its method."""
+    options: PermutationOptions,
+) -> tuple[float, Detectable, Interval, str]:
+    """Smallest expected count, smallest detectable effects, interval and its method."""
     single = bool(np.all(values[:, 1] <= 1))
     # One success and one failure keep the variance of a rate of 0 or 1 positive.
     added = powers(np.array([[1.0, 1.0], [0.0, 1.0]])).sum(axis=0)
@@ -313,12 +319,13 @@ def _rates(
     assert first.hits is not None
     assert second.hits is not None
     pooled = (first.hits + second.hits) / (first.counted + second.counted)
-    # Counts and standard error under H0, where both groups have the pooled rate.
+    # Under H0 both groups have the pooled rate.
     smallest = min(sizes) * min(pooled, 1 - pooled)
-    error = math.sqrt(pooled * (1 - pooled) * (1 / sizes[0] + 1 / sizes[1]))
+    n, m = (max(round(size), 1) for size in sizes)
+    detectable = detectable_rate(n, m, pooled, SMALLEST_RATE_COUNT, options)
     interval = combined(first.estimate, ends[0], second.estimate, ends[1])
     method = "Newcombe" if single else "Newcombe with effective sample sizes"
-    return smallest, error, interval, method
+    return smallest, detectable, interval, method
 
 
 def _design_effect(sums: Float, units: int, confidence_level: float) -> float:
@@ -334,9 +341,12 @@ def _design_effect(sums: Float, units: int, confidence_level: float) -> float:
 
 
 def _means(
-    values: Float, pair: tuple[Int, Int], confidence_level: float
-) -> tuple[float, float, Interval | None, str]:
-    """Smallest number of units, standard error, interval and its method."""
+    values: Float,
+    pair: tuple[Int, Int],
+    confidence_level: float,
+    options: PermutationOptions,
+) -> tuple[float, Detectable | None, Interval | None, str]:
+    """Smallest number of units, smallest detectable effects, interval and its method."""
     types = pair[0] + pair[1]
     total = types @ values
     centre = float(total[0] / total[1])
@@ -348,14 +358,15 @@ def _means(
     units = [int(counts.sum()) for counts in used]
     method = "Welch with skewness correction"
     if min(units) < 2:
-        return float(min(units)), 0.0, None, method
+        return float(min(units)), None, None, method
     first, second = (float(m.variance) for m in moments)
     variance = first + second
     if variance <= _NO_SPREAD**2:
-        return float(min(units)), 0.0, None, method
+        return float(min(units)), None, None, method
     difference = float(moments[0].estimate - moments[1].estimate)
     skewness = float(moments[0].third - moments[1].third) / variance**1.5
     # Welch and Satterthwaite's degrees of freedom.
     freedom = variance**2 / (first**2 / (units[0] - 1) + second**2 / (units[1] - 1))
     interval = skewed_t_interval(difference, variance, skewness, freedom, confidence_level)
-    return float(min(units)), math.sqrt(variance), interval, method
+    detectable = detectable_shifts(math.sqrt(variance), skewness, options, freedom)
+    return float(min(units)), detectable, interval, method

@@ -15,7 +15,6 @@ from offline_audit.intervals import Interval
 from offline_audit.permutation.estimates import (
     SMALLEST_UNITS,
     GroupEstimate,
-    detectable_effect,
 )
 from offline_audit.permutation.permutations import (
     Alternative,
@@ -24,8 +23,14 @@ from offline_audit.permutation.permutations import (
     p_value_from_resamples,
     require_options,
 )
+from offline_audit.permutation.power import (
+    POWER_QUANTILE,
+    detectable_shift,
+    tested_directions,
+)
 from offline_audit.permutation.result import Comparison
 from offline_audit.permutation.unknown import Missing
+from offline_audit.power import Detectable, possible
 from offline_audit.progress import Progress, reporting
 from offline_audit.validation import finite, require_length
 
@@ -35,6 +40,8 @@ Float = NDArray[np.float64]
 
 # A standard deviation below this, relative to the values, is rounding error.
 _NO_SPREAD = 1e-12
+# Steps in which the smallest detectable correlation converges.
+_ITERATIONS = 50
 # Kurtosis above which outliers are reported; 3 is normal, 9 exponential (docs/decisions/0009).
 _HEAVY_TAILS = 10.0
 
@@ -87,23 +94,24 @@ def correlation_test(
     x, y = finite(attribute_values, attribute), finite(values, of)
     n = require_length({attribute: len(x), of: len(y)})
     u, v = _standardized(x), _standardized(y)
-    reason, test, rho, interval, error = None, None, None, None, None
+    options = PermutationOptions(
+        alternative=alternative,
+        n_resamples=int(n_resamples),
+        seed=int(seed),
+        alpha=alpha,
+        studentized=studentized,
+    )
+    reason, test, rho, interval, detectable = None, None, None, None, None
     if u is None or v is None:
         constant = attribute if u is None else of
         reason = f"{constant} has the same value in every row, so it has no correlation"
     else:
         rho = float(u @ v / n)
-        error = math.sqrt(float(u**2 @ v**2) / n / n)
+        detectable = _detectable(math.sqrt(float(u**2 @ v**2) / n), n, options)
         interval = _interval(u, v, rho, confidence_level)
         if n < SMALLEST_UNITS:
             reason = f"{n} rows; at least {SMALLEST_UNITS} are needed"
         else:
-            options = PermutationOptions(
-                alternative=alternative,
-                n_resamples=int(n_resamples),
-                seed=int(seed),
-                studentized=studentized,
-            )
             observed = float(_statistic(u, v[None, :], options)[0])
             with reporting(progress, int(n_resamples)) as reporter:
                 reporter.doing(f"permuting {of}")
@@ -133,7 +141,7 @@ def correlation_test(
         exchanged="all rows",
         n_resamples=0 if test is None else test.n_resamples,
         degenerate_resamples=0 if test is None else test.degenerate,
-        smallest_detectable_effect=detectable_effect(error, alpha),
+        smallest_detectable_effect=detectable,
         smallest_count=float(n),
         required_count=SMALLEST_UNITS,
         binning_error=0.0,
@@ -141,6 +149,20 @@ def correlation_test(
         warnings=_outlier_warnings({attribute: u, of: v}),
         seed=seed,
     )
+
+
+def _detectable(tau: float, n: int, options: PermutationOptions) -> Detectable:
+    """The smallest detectable correlations; approximate.
+
+    As for normal variables, a correlation ρ increases τ² by 2ρ² and reduces the standard deviation
+    of its estimate by the factor 1 − ρ².
+    """
+    shift = detectable_shift(0.0, options)
+    rho = shift * tau / math.sqrt(n)
+    for _ in range(_ITERATIONS):
+        critical = (shift - POWER_QUANTILE) * math.sqrt(tau**2 + 2 * rho**2)
+        rho = min((critical + POWER_QUANTILE * tau * (1 - rho**2)) / math.sqrt(n), 2.0)
+    return tested_directions(possible((-rho, rho), 0.0, -1.0, 1.0), options)
 
 
 def _direction(attribute: str, of: str, rho: float | None) -> str | None:

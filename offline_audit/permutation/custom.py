@@ -17,6 +17,7 @@ from offline_audit.permutation.estimates import (
 )
 from offline_audit.permutation.metrics import CustomMetric, GroupRows
 from offline_audit.permutation.permutations import PermutationOptions, p_value_from_resamples
+from offline_audit.permutation.power import detectable_shifts
 from offline_audit.permutation.rows import Rows
 
 __all__ = ["compare_custom"]
@@ -92,7 +93,7 @@ def compare_custom(
         groups=(one, two),
         interval=interval,
         method=f"{INVERTED}; standard error of {_BOOTSTRAP_SAMPLES} bootstrap samples",
-        error=error,
+        detectable=None if error is None else detectable_shifts(error, 0.0, options),
         smallest_count=smallest,
         required_count=SMALLEST_UNITS,
         reason=reason,

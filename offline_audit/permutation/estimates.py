@@ -6,24 +6,16 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Self
 
-from offline_audit.intervals import Interval, quantile
+from offline_audit.intervals import Interval
 from offline_audit.permutation.permutations import PermutationResult
+from offline_audit.power import Detectable
 
-__all__ = ["INVERTED", "SMALLEST_UNITS", "ComparisonEstimate", "GroupEstimate", "detectable_effect"]
+__all__ = ["INVERTED", "SMALLEST_UNITS", "ComparisonEstimate", "GroupEstimate"]
 
 # Method of an interval that contains 0 if and only if the test does not reject.
 INVERTED = "all differences that the test does not reject"
 # Units that either group needs for a mean, a correlation or a function.
 SMALLEST_UNITS = 30
-# z at 80%, the power behind the smallest detectable effect, to six decimals.
-_POWER_QUANTILE = 0.841621
-
-
-def detectable_effect(error: float | None, alpha: float) -> float | None:
-    """Effect that a two-sided test at `alpha` detects in 80% of samples: (z_α/2 + z_80%) · SE."""
-    if error is None:
-        return None
-    return (round(quantile(1 - alpha), 6) + _POWER_QUANTILE) * error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +47,7 @@ class ComparisonEstimate:
         groups: Both groups, with `rows` not filled in yet.
         interval: Confidence interval of the difference.
         method: Method of the interval.
-        error: Standard error of the difference under equality.
+        detectable: Smallest detectable effects; None if there is no standard error.
         smallest_count: The smallest expected count; None where there is none.
         required_count: The smallest count with which the test runs.
         reason: Why there is no p-value; None if there is one.
@@ -65,7 +57,7 @@ class ComparisonEstimate:
     groups: tuple[GroupEstimate, GroupEstimate]
     interval: Interval | None = None
     method: str = "none"
-    error: float | None = None
+    detectable: Detectable | None = None
     smallest_count: float | None = 0.0
     required_count: float
     reason: str | None
@@ -75,5 +67,5 @@ class ComparisonEstimate:
         """The same comparison without figures, where the labels do not identify the metric."""
         one, two = (dataclasses.replace(group, estimate=None) for group in self.groups)
         return dataclasses.replace(
-            self, groups=(one, two), interval=None, error=None, reason=reason, test=None
+            self, groups=(one, two), interval=None, detectable=None, reason=reason, test=None
         )

@@ -68,6 +68,7 @@ class PermutationOptions:
         alternative: Which differences count as extreme.
         n_resamples: Number of random permutations, where they are not enumerated.
         seed: Seed of the random generator.
+        alpha: Significance level, on which the smallest detectable effects depend.
         studentized: False for the plain difference, which is not valid for unequal groups.
         bins: Number of bins for distinct scores, 0 for none; None for bins in large data only.
         step: Called with the number of permutations done since the last call.
@@ -76,6 +77,7 @@ class PermutationOptions:
     alternative: Alternative
     n_resamples: int
     seed: int
+    alpha: float = 0.05
     studentized: bool = True
     bins: int | None = None
     step: Callable[[int], None] | None = None

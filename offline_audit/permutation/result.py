@@ -12,11 +12,13 @@ from offline_audit.permutation.estimates import GroupEstimate
 from offline_audit.permutation.permutations import Alternative
 from offline_audit.permutation.unknown import Missing
 from offline_audit.plots import Estimate, Kind, interval_figure
+from offline_audit.power import Detectable
 from offline_audit.rendering import (
     TextTable,
     bounds,
     compared,
     count,
+    detectable,
     format_p_value,
     json_ready,
     p_equals,
@@ -61,8 +63,9 @@ class Comparison:
         exchanged: Which rows were permuted, in words.
         n_resamples: Number of random permutations; None if all were enumerated.
         degenerate_resamples: Permutations without a statistic, counted as at least as extreme.
-        smallest_detectable_effect: Difference that a two-sided test at `alpha` detects in 80% of
-            such samples.
+        smallest_detectable_effect: The smallest effects downwards and upwards that this test
+            detects in 80% of such samples, if the other group has the pooled metric; None for a
+            direction where no effect is. None without an estimate of the error.
         smallest_count: The smallest count that the groups are expected to have under equality;
             None where there is none.
         required_count: The smallest count with which the test runs.
@@ -91,7 +94,7 @@ class Comparison:
     exchanged: str
     n_resamples: int | None
     degenerate_resamples: int
-    smallest_detectable_effect: float | None
+    smallest_detectable_effect: Detectable | None
     smallest_count: float | None
     required_count: float
     binning_error: float
@@ -239,9 +242,10 @@ class Comparison:
                 "only if what is unknown is missing at random"
             )
         if self.smallest_detectable_effect is not None:
+            approximate = ", approximate" * (self.n_resamples is not None)
             notes.append(
-                f"smallest detectable effect {self.smallest_detectable_effect:.3f} (80% power at "
-                f"alpha = {self.alpha:g}{', two-sided test' * one_sided})"
+                f"smallest detectable effect {detectable(self.smallest_detectable_effect)} (80% "
+                f"power at alpha = {self.alpha:g}{approximate})"
             )
         if self.disagreement is not None:
             notes.append(self.disagreement)

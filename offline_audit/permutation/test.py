@@ -15,7 +15,7 @@ from offline_audit.permutation.auc_test import compare_auc
 from offline_audit.permutation.compare_ratio import compare_ratio
 from offline_audit.permutation.counts import ScoreCounts, ScoreSource, TableCounts
 from offline_audit.permutation.custom import compare_custom
-from offline_audit.permutation.estimates import ComparisonEstimate, detectable_effect
+from offline_audit.permutation.estimates import ComparisonEstimate
 from offline_audit.permutation.metrics import (
     CustomMetric,
     Metric,
@@ -158,6 +158,7 @@ def permutation_test(
             alternative=alternative,
             n_resamples=int(n_resamples),
             seed=int(seed),
+            alpha=alpha,
             studentized=studentized,
             bins=bins,
         ),
@@ -341,7 +342,7 @@ class _ComparisonRun:
             exchanged=self._exchanged(metric),
             n_resamples=0 if test is None else test.n_resamples,
             degenerate_resamples=0 if test is None else test.degenerate,
-            smallest_detectable_effect=detectable_effect(estimate.error, self.alpha),
+            smallest_detectable_effect=estimate.detectable,
             smallest_count=estimate.smallest_count,
             required_count=estimate.required_count,
             binning_error=binning_error,

@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offline_audit.coverage import LabelCoverage, Unknowns, equal_shares_p_value
+from offline_audit.intervals import Interval
 from offline_audit.permutation.compare_ratio import compare_ratio
 from offline_audit.permutation.estimates import ComparisonEstimate
 from offline_audit.permutation.metrics import LABEL_WORDS, CustomMetric, Metric
 from offline_audit.permutation.permutations import PermutationOptions
 from offline_audit.permutation.sources import GroupSet, Pair, Tally
+from offline_audit.power import Detectable, possible
 from offline_audit.ranges import (
     Counts,
     Ranges,
@@ -224,16 +226,11 @@ def robust_estimate(
     if completed:
         method += ", over the tables that unknown labels or groups leave open"
     interval = min(low for low, _ in intervals), max(high for _, high in intervals)
-    low, high = estimate.interval
-    error = estimate.error
-    if error is not None and high > low:
-        # What is detected grows with the interval.
-        error *= (interval[1] - interval[0]) / (high - low)
     estimate = replace(
         estimate,
         interval=interval,
         method=method,
-        error=error,
+        detectable=_further(estimate.detectable, estimate.interval, interval),
         test=replace(estimate.test, p_value=max(p_values)),
     )
     if differs and min(p_values) <= alpha < max(p_values):
@@ -263,7 +260,23 @@ def _of_counts(
 def _without_p_value(
     estimate: ComparisonEstimate, missing: Missing, metric: Metric
 ) -> ComparisonEstimate:
-    return replace(estimate, test=None, error=None, reason=_undetermined(missing, metric))
+    return replace(estimate, test=None, detectable=None, reason=_undetermined(missing, metric))
+
+
+def _further(
+    detectable: Detectable | None, known: Interval, completed: Interval
+) -> Detectable | None:
+    """Smallest detectable effects if all tables must show a difference.
+
+    An effect upwards is shown by the table with the lowest estimate, which is lower than that of
+    the labelled rows by as much as the interval is.
+    """
+    if detectable is None:
+        return None
+    down, up = detectable
+    down = None if down is None else down - max(completed[1] - known[1], 0.0)
+    up = None if up is None else up + max(known[0] - completed[0], 0.0)
+    return possible((down, up), 0.0, -1.0, 1.0)
 
 
 def label_and_group_warnings(missing: Missing, metric: Metric) -> Iterator[str]:

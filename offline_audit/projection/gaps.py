@@ -1,8 +1,7 @@
-"""Gaps between the rates of groups: covariance under a fair classifier, intervals, power."""
+"""Gaps between the rates of groups: covariance under a fair classifier, intervals."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -10,25 +9,23 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import block_diag
-from scipy.special import ndtri
 
 from offline_audit.intervals import combined, wilson
+from offline_audit.power import Detectable
 from offline_audit.projection.cells import Stratum
+from offline_audit.projection.pair_power import detectable_gap
 from offline_audit.projection.sample import Sample
 
 __all__ = [
     "Effect",
     "Gaps",
+    "effective_rows",
     "gaps",
     "pair_effects",
+    "pooled_rate",
     "restricted_rates",
-    "smallest_detectable_effect",
     "square_root",
 ]
-
-# Power of the smallest detectable effect, and simulations if there are several gaps.
-_POWER = 0.8
-_SIMULATIONS = 4_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +200,9 @@ class Effect:
         label: Label within which they are compared; None for all rows.
         gap: Difference of the rates.
         interval: Confidence interval of the gap.
-        smallest_detectable_effect: Gap that a test of this pair alone would detect with 80% power.
+        smallest_detectable_effect: Gaps downwards and upwards that a test of this pair alone would
+            detect with 80% power if the second group has the pooled rate; None for a direction
+            where no gap is.
     """
 
     attribute: str
@@ -211,7 +210,7 @@ class Effect:
     label: int | None
     gap: float
     interval: tuple[float, float]
-    smallest_detectable_effect: float
+    smallest_detectable_effect: Detectable
 
 
 def pair_effects(
@@ -222,7 +221,6 @@ def pair_effects(
     Intervals are Newcombe's hybrid of two Wilson intervals. If people have several rows, the size
     of a group is the number of independent rows with the same variance.
     """
-    z = float(ndtri((1 + confidence_level) / 2))
     effects = []
     first = 0
     for stratum in strata:
@@ -230,13 +228,10 @@ def pair_effects(
         rates, sizes = stratum.rates, stratum.group_sizes
         for attribute in stratum.attributes:
             names = sample.attributes[attribute].groups
-            pooled = _pooled(stratum, attribute)
+            pooled = pooled_rate(stratum, attribute)
             for i, j in combinations(stratum.of(attribute), 2):
-                variance = spread[i, i] + spread[j, j] - 2 * spread[i, j]
                 effective = [
-                    sizes[g]
-                    if sample.units is None
-                    else min(pooled * (1 - pooled) / spread[g, g], sizes[g])
+                    effective_rows(sample, float(sizes[g]), pooled, float(spread[g, g]))
                     for g in (i, j)
                 ]
                 effects.append(
@@ -249,58 +244,21 @@ def pair_effects(
                         label=stratum.label,
                         gap=float(rates[i] - rates[j]),
                         interval=_newcombe(rates[[i, j]].tolist(), effective, confidence_level),
-                        smallest_detectable_effect=(z + float(ndtri(_POWER))) * math.sqrt(variance),
+                        smallest_detectable_effect=detectable_gap(
+                            (effective[0], effective[1]), pooled, alpha=1 - confidence_level
+                        ),
                     )
                 )
         first += len(stratum.constraints)
     return tuple(effects)
 
 
-def smallest_detectable_effect(
-    gaps: Gaps, inverse: NDArray[np.float64], *, alpha: float, seed: int = 0
-) -> float:
-    """The gap between one group and all others that the joint test detects with 80% power.
-
-    This is the largest over the groups, so that a gap of this size is detected for any of them. A
-    single gap has a closed form; several gaps are simulated.
-
-    Args:
-        gaps: V and Σ.
-        inverse: S⁻¹, `[m, m]`.
-        alpha: Significance level.
-        seed: Seed of the random generator.
-    """
-    if len(gaps.values) == 1:
-        standard_errors = float(ndtri(1 - alpha / 2) + ndtri(_POWER))
-        return standard_errors * math.sqrt(gaps.covariance[0, 0])
-    noise = np.random.default_rng(seed).standard_normal((_SIMULATIONS, len(gaps.values)))
-    noise = noise @ square_root(gaps.covariance).T
-    costs = np.einsum("ni,ij,nj->n", noise, inverse, noise)
-    critical = float(np.quantile(costs, 1 - alpha))
-    return max(
-        _detected_shift(gaps.contrasts[:, group], noise, costs, inverse, critical)
-        for group in range(gaps.contrasts.shape[1])
-    )
+def effective_rows(sample: Sample, rows: float, rate: float, variance: float) -> float:
+    """Independent rows with the same variance of their rate."""
+    return rows if sample.units is None else min(rate * (1 - rate) / variance, rows)
 
 
-def _detected_shift(
-    direction: NDArray[np.float64],
-    noise: NDArray[np.float64],
-    costs: NDArray[np.float64],
-    inverse: NDArray[np.float64],
-    critical: float,
-) -> float:
-    """The shift in a direction at which 80% of the simulated costs exceed the critical cost."""
-    half, square = noise @ inverse @ direction, float(direction @ inverse @ direction)
-    if square <= 0:
-        return 0.0
-    # Beyond the larger root of costs + 2 half t + square t² = critical the cost stays above it.
-    discriminant = half**2 - square * (costs - critical)
-    roots = (-half + np.sqrt(np.maximum(discriminant, 0.0))) / square
-    return float(np.quantile(np.where(discriminant > 0, np.maximum(roots, 0.0), 0.0), _POWER))
-
-
-def _pooled(stratum: Stratum, attribute: int) -> float:
+def pooled_rate(stratum: Stratum, attribute: int) -> float:
     """The pooled rate of all groups of an attribute."""
     indices = list(stratum.of(attribute))
     sizes = stratum.group_sizes[indices]

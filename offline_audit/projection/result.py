@@ -9,6 +9,7 @@ from offline_audit.coverage import Unknowns
 from offline_audit.criteria import Criterion
 from offline_audit.identification import GapRange
 from offline_audit.plots import Estimate, Kind, blank_figure, interval_figure, plain
+from offline_audit.power import Detectable
 from offline_audit.projection.explanation import Explanation, GroupMove
 from offline_audit.projection.gaps import Effect
 from offline_audit.projection.partition import GroupCount
@@ -17,6 +18,7 @@ from offline_audit.rendering import (
     TextTable,
     bounds,
     compared,
+    detectable,
     json_ready,
     p_equals,
     percent,
@@ -93,8 +95,9 @@ class ProjectionResult:
         alpha: Significance level of `rejected`.
         law: Law of the p-value.
         effects: Gaps between pairs of groups, with intervals of confidence 1 - alpha.
-        smallest_detectable_effect: Gap between one group and the others that the test detects with
-            80% power; None without a p-value.
+        smallest_detectable_effect: Gaps downwards and upwards between one group and the others that
+            the test detects with 80% power; None for a direction where no gap is. With two groups,
+            the rate of the first one differs. None without a p-value.
         counts: Numbers of rows and rates of every group.
         unknown: Numbers of rows of unknown group and without a label.
         ranges: What these leave open of each gap; empty if nothing is unknown.
@@ -118,7 +121,7 @@ class ProjectionResult:
     alpha: float
     law: Law
     effects: tuple[Effect, ...]
-    smallest_detectable_effect: float | None
+    smallest_detectable_effect: Detectable | None
     counts: tuple[GroupCount, ...]
     unknown: Unknowns
     ranges: tuple[GapRange, ...]
@@ -297,7 +300,7 @@ def _table(result: ProjectionResult) -> TextTable | None:
             *(f"{rate(c.rate)} of {c.rows:,}" for c in pair),
             signed(effect.gap),
             bounds(effect.interval),
-            rate(effect.smallest_detectable_effect),
+            detectable(effect.smallest_detectable_effect),
         )
 
     interval = f"{100 * (1 - result.alpha):g}% interval"
@@ -317,8 +320,8 @@ def _notes(result: ProjectionResult) -> list[str]:
         notes += _explanation_notes(result, result.explanation)
     if result.smallest_detectable_effect is not None:
         notes.append(
-            "With 80% power the test detects a group whose rate differs from the others by "
-            f"{result.smallest_detectable_effect:.3f} or more."
+            "Smallest detectable effect of one group against the others (80% power, approximate): "
+            f"{detectable(result.smallest_detectable_effect)}."
         )
     for attribute, group in result.favoured:
         notes.append(

@@ -19,10 +19,11 @@ from offline_audit.projection.fair_change import (
     common_rate,
     overlapping_rates,
 )
-from offline_audit.projection.gaps import gaps, pair_effects, smallest_detectable_effect
+from offline_audit.projection.gaps import gaps, pair_effects
 from offline_audit.projection.limiting_law import s_inverse
 from offline_audit.projection.p_value import p_value_of
 from offline_audit.projection.partition import Partition, partition
+from offline_audit.projection.power import smallest_detectable_effect
 from offline_audit.projection.result import ProjectionResult
 from offline_audit.projection.sample import (
     Groups,
@@ -257,14 +258,12 @@ def _tested(
     p = p_value_of(sample, strata, v, statistic, options)
     if p.value is None:
         return dataclasses.replace(result, reason=p.reason)
-    detectable = smallest_detectable_effect(
-        v, s_inverse(v, p.s), alpha=options.alpha, seed=options.seed
-    )
+    detectable = smallest_detectable_effect(sample, strata, v, s_inverse(v, p.s), options)
     return dataclasses.replace(
         result,
         p_value=p.value,
         monte_carlo_error=p.error,
-        smallest_detectable_effect=options.tolerance + detectable,
+        smallest_detectable_effect=detectable,
     )
 
 

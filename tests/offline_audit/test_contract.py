@@ -616,6 +616,22 @@ def test_selective_labels_but_for_one_row_cannot_be_determined(tmp_path, audit):
 
 
 @pytest.mark.parametrize("audit", AUDITS)
+def test_the_smallest_detectable_effect_is_stated_for_each_direction(findings, audit):
+    tested = [finding for finding in findings[audit] if finding.p_value is not None]
+    assert tested
+    for finding in tested:
+        assert finding.smallest_detectable_effect is not None
+        down, up = finding.smallest_detectable_effect
+        assert down is None or down < 0
+        assert up is None or up > 0
+        one_sided = dataclasses.replace(finding, smallest_detectable_effect=(None, 0.083))
+        assert "and none downwards; a smaller effect may exist" in " ".join(str(one_sided).split())
+        neither = dataclasses.replace(finding, smallest_detectable_effect=(None, None))
+        assert "No effect is detected with 80% power" in str(neither)
+        assert "With 80% power" not in str(neither)
+
+
+@pytest.mark.parametrize("audit", AUDITS)
 def test_findings_print_plot_and_become_json(findings, audit):
     result = findings[audit]
     assert result.plot() is not None

@@ -55,7 +55,7 @@ def test_texts_describe_the_question_and_the_alternative():
     assert gap.question.startswith("is the mean difference of label and score the same for")
     one_sided = str(permutation_test(metrics="mean_score", **columns, alternative="less")[0])
     assert "two-sided, unlike the test" in one_sided.replace("\n  ", " ")
-    assert "two-sided test)" in one_sided.replace("\n  ", " ")
+    assert "none upwards (80% power at alpha = 0.05, approximate)" in one_sided
     by_units = permutation_test(metrics="auc", **columns, units=np.arange(N))[0]
     assert by_units.exchanged == "the counted units"
 
@@ -79,7 +79,8 @@ def test_a_comparison_has_monte_carlo_error_power_and_counts(results):
     comparison = results.of("auc", "female")
     p = comparison.p_value
     assert comparison.monte_carlo_error == pytest.approx(np.sqrt(p * (1 - p) / 99))
-    assert comparison.smallest_detectable_effect > 0
+    down, up = comparison.smallest_detectable_effect
+    assert down < 0 < up
     assert comparison.smallest_count >= comparison.required_count == 5
     assert comparison.n_resamples == 99
     exact = results.of("tpr", "female")
@@ -88,23 +89,34 @@ def test_a_comparison_has_monte_carlo_error_power_and_counts(results):
     assert exact.monte_carlo_error == 0
 
 
-def test_the_smallest_detectable_effect_is_detected_in_four_of_five_samples():
-    rng = np.random.default_rng(0)
-    n = 400
-    counts = TableCounts.from_mapping({g: {(None, 1): 120, (None, 0): 280} for g in ("a", "b")})
-    shift = permutation_test(metrics="selection_rate", counts=counts)[0].smallest_detectable_effect
-    hits = rng.binomial(n, [[0.3 - shift / 2, 0.3 + shift / 2]] * 400)  # type: ignore[operator]
-    ps = [
-        permutation_test(
-            metrics="selection_rate",
-            counts=TableCounts.from_mapping(
-                {g: {(None, 1): x, (None, 0): n - x} for g, x in zip("ab", pair, strict=True)}
-            ),
-        )[0].p_value
-        for pair in hits.tolist()
-    ]
-    # Four standard errors of 400 samples.
-    assert np.mean([p <= 0.05 for p in ps if p is not None]) == pytest.approx(0.8, abs=0.08)
+def with_effects(effects):
+    counts = TableCounts.from_mapping({g: {(None, 1): 12, (None, 0): 88} for g in ("a", "b")})
+    comparison = permutation_test(metrics="selection_rate", counts=counts)[0]
+    return str(dataclasses.replace(comparison, smallest_detectable_effect=effects))
+
+
+def test_the_smallest_detectable_effect_is_printed_for_each_direction():
+    assert "smallest detectable effect -0.061 or +0.083 (80% power" in with_effects((-0.061, 0.083))
+    assert "smallest detectable effect +0.083, none downwards (" in with_effects((None, 0.083))
+    assert "smallest detectable effect -0.061, none upwards (" in with_effects((-0.061, None))
+    assert "smallest detectable effect none in either direction" in with_effects((None, None))
+    assert "smallest detectable" not in with_effects(None)
+
+
+def test_a_one_sided_test_detects_nothing_in_the_other_direction():
+    counts = TableCounts.from_mapping({g: {(None, 1): 60, (None, 0): 140} for g in ("a", "b")})
+    sides: tuple[Any, ...] = ("greater", "less", "two-sided")
+    effects: dict[str, Any] = {
+        side: permutation_test(metrics="selection_rate", counts=counts, alternative=side)[
+            0
+        ].smallest_detectable_effect
+        for side in sides
+    }
+    assert effects["greater"][0] is None
+    assert effects["less"][1] is None
+    # One side of 5% detects smaller effects than two sides of 2.5%.
+    assert effects["greater"][1] < effects["two-sided"][1]
+    assert effects["less"][0] > effects["two-sided"][0]
 
 
 def test_results_print_as_tables(results):

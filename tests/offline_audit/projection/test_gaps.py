@@ -44,9 +44,10 @@ def test_a_gap_of_the_smallest_detectable_size_is_detected_with_80_percent_power
     rng = np.random.default_rng(1)
     shares = (0.6, 0.4) if groups == 2 else (0.5, 0.3, 0.2)
     fair = [projected(*drawn(rng, 3_000, (0.4,) * groups, shares)) for _ in range(20)]
-    gap = float(np.mean([result.smallest_detectable_effect for result in fair]))
-    # The largest over the groups is that of the last, the smallest group.
-    rates = (0.4,) * (groups - 1) + (0.4 + gap,)
+    gap = float(np.mean([result.smallest_detectable_effect[0] for result in fair]))
+    # The largest over the groups is that of the last, the smallest group; of two groups, the first
+    # one differs.
+    rates = (0.4 + gap, 0.4) if groups == 2 else (0.4, 0.4, 0.4 + gap)
     runs = 300
     rejected = sum(projected(*drawn(rng, 3_000, rates, shares)).rejected for _ in range(runs))
     assert abs(rejected / runs - 0.8) < 4 * np.sqrt(0.8 * 0.2 / runs) + 0.01
