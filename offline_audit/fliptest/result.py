@@ -214,6 +214,7 @@ def _rule(subgroup: Subgroup | None) -> Iterator[str]:
     if subgroup is None or subgroup.rule is None or not subgroup.confirmed:
         return
     if subgroup.tested is None:
+        yield f"These changes are more frequent where {subgroup.rule}."
         return
     members = subgroup.tested.flips_inside + subgroup.tested.flips_outside
     most = "Most" if subgroup.tested.flips_inside >= members / 2 else "Less than half"
