@@ -165,7 +165,8 @@ def merged_categories(
     Returns:
         Counts and names, the merged category last; None if no other category has people.
     """
-    merged, totals = small_cells(table, smallest).any(0), table.sum(0)
+    totals = table.sum(0)
+    merged: Bools = np.asarray(small_cells(table, smallest).any(0))
     if not merged.any():
         return table, list(names)
     for column in np.argsort(totals, kind="stable"):

@@ -251,6 +251,8 @@ class Pair:
         if excluded:
             many = f"fewer than {cell} rows" if excluded < cell else count(excluded, "row")
             warnings.append(f"Excluded: {many}, as the model did not decide on a counterpart.")
+        if fitted.validation.state == "not shown":
+            warnings.append(fitted.validation.statement)
         if errors is None:
             warnings.append("Intervals do not include the error of the map: it was not refitted.")
         if not len(flipset):

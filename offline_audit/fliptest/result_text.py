@@ -16,7 +16,6 @@ from offline_audit.rendering import (
 if TYPE_CHECKING:
     from offline_audit.fliptest.resampling import ShareEstimate
     from offline_audit.fliptest.result import FlipDirection, FlipTestResult
-    from offline_audit.maps.validation import MapValidation
 
 __all__ = ["direction_text", "result_text"]
 
@@ -54,8 +53,9 @@ def _direction_notes(direction: FlipDirection) -> list[str]:
             f"labels: {percent(direction.null.mean)} flip on average, at most "
             f"{percent(direction.null.bound)} in 95% of the permutations."
         )
-    if direction.validation is not None:
-        notes.append(_validation_note(direction.validation))
+    # A map that is not shown to be good has the statement among the warnings.
+    if direction.validation is not None and direction.validation.state != "not shown":
+        notes.append(direction.validation.statement)
     if direction.identification is not None:
         plans = direction.identification
         notes.append(
@@ -70,16 +70,6 @@ def _direction_notes(direction: FlipDirection) -> list[str]:
             "the groups that are too small to detect in this number of people."
         )
     return [*notes, *(f"! {warning}" for warning in direction.warnings)]
-
-
-def _validation_note(validation: MapValidation) -> str:
-    worst = max(validation.variables, key=lambda fit: fit.ks)
-    return (
-        f"Map validated on {validation.rows[0]:,} held-out people: largest KS "
-        f"{worst.ks:.3f} ({worst.name}), AUC {validation.auc:.2f} between transported "
-        f"rows and members, mean cost {validation.distance:.2f} (exact transport between samples: "
-        f"{validation.exact_distance:.2f})."
-    )
 
 
 def result_text(result: FlipTestResult) -> tuple[str, TextTable | None, Sequence[str]]:

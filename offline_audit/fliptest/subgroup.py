@@ -249,7 +249,7 @@ def _rows_alike(row: NDArray[np.int64], smallest: int) -> NDArray[np.int64]:
     counts = np.arange(row.sum() + 1)
     rows = np.column_stack([counts, counts[::-1]])
     alike = rows[(small_cells(rows, smallest) == small).all(1)]
-    return alike[[0, -1]]
+    return np.asarray(alike[[0, -1]])
 
 
 def _interval(half: Half, confidence_level: float) -> Interval | None:

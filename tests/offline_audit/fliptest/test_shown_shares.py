@@ -167,7 +167,7 @@ def check_printed(text, variable, members, others):
 
 
 def check_figure(marginals, values, inside):
-    figure = draw_marginals(marginals, "women → men")
+    figure: Any = draw_marginals(marginals, "women → men")
     panels = {axes.get_title().split("\n")[0]: axes for axes in figure.axes if axes.patches}
     assert set(panels) == {m.name for m in marginals.variables if len(m.bins) > 1}
     for name, axes in panels.items():
