@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from offline_audit.criteria import CRITERIA, Criterion
@@ -21,6 +21,7 @@ from offline_audit.fliptest.flipset import (
     support_warnings,
 )
 from offline_audit.fliptest.marginals import flipset_marginals
+from offline_audit.fliptest.other_attributes import attribute_changes, with_undone_flips
 from offline_audit.fliptest.resampling import (
     ShareEstimate,
     StandardErrors,
@@ -80,6 +81,8 @@ class Options:
     smallest_cell: int
     explain: bool
     seed: int
+    # Attribute by variable that holds it.
+    others: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def labels(self) -> tuple[int | None, ...]:
@@ -102,13 +105,16 @@ def checked_options(
     for name, default in _REFITS.items():
         if integers[name] is None:
             integers[name] = default if method.quick else 0
+    whole: dict[str, Any] = {
+        name: require_whole(name, value, _LEAST[name]) for name, value in integers.items()
+    }
     return Options(
         criterion=criterion,
         method=method,
         reference=None if reference is None else word_of(reference),
         alpha=require_alpha(alpha),
         explain=bool(explain),
-        **{name: require_whole(name, value, _LEAST[name]) for name, value in integers.items()},
+        **whole,
     )
 
 
@@ -277,6 +283,7 @@ class Pair:
             validation=fitted.validation,
             reason=fitted.rejection or rate_mismatch(flipset, target) or self._untested(),
             smallest_detectable_effect=self._detectable(errors),
+            attribute_changes=attribute_changes(flipset, self.columns, options.others, cell),
             warnings=tuple(warnings),
             flipset=flipset,
         )
@@ -358,20 +365,16 @@ class Pair:
             return direction
         cell, seed = self.options.smallest_cell, self.options.seed
         scale = self._scaling.scale
+        transparency = {
+            side: transparency_report(
+                flipset, side, self.columns, scale, self.model.decide, smallest_cell=cell, seed=seed
+            )
+            for side in SIDES
+        }
         return replace(
             direction,
-            transparency={
-                side: transparency_report(
-                    flipset,
-                    side,
-                    self.columns,
-                    scale,
-                    self.model.decide,
-                    smallest_cell=cell,
-                    seed=seed,
-                )
-                for side in SIDES
-            },
+            transparency=transparency,
+            attribute_changes=with_undone_flips(direction.attribute_changes, flipset, transparency),
             marginals={
                 side: flipset_marginals(flipset, side, self.columns, smallest_cell=cell, seed=seed)
                 for side in SIDES

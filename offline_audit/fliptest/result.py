@@ -11,6 +11,7 @@ from offline_audit.criteria import Criterion
 from offline_audit.fliptest.feature_changes import FeatureChange
 from offline_audit.fliptest.flipset import SIDES, Flipset, Identification, Side
 from offline_audit.fliptest.marginals import Marginals
+from offline_audit.fliptest.other_attributes import AttributeChange
 from offline_audit.fliptest.resampling import NullSizes, ShareEstimate
 from offline_audit.fliptest.result_text import direction_text, result_text
 from offline_audit.fliptest.subgroup import Subgroup
@@ -62,6 +63,7 @@ class FlipDirection:
         transparency: Features that differ between flipped rows and counterparts, by side.
         marginals: Comparison of members with the rest of their group, by side.
         subgroups: Rule that describes the members, by side.
+        attribute_changes: Other protected attributes among the features that the map changes.
         reason: Why there is no p-value; None if there is one.
         warnings: Warnings about the data and the computation.
         flipset: Rows and counterparts; not in `to_dict`, which has aggregates only.
@@ -85,6 +87,7 @@ class FlipDirection:
     transparency: Mapping[Side, TransparencyReport] = field(default_factory=dict)
     marginals: Mapping[Side, Marginals] = field(default_factory=dict)
     subgroups: Mapping[Side, Subgroup] = field(default_factory=dict)
+    attribute_changes: tuple[AttributeChange, ...] = ()
     reason: str | None = None
     warnings: tuple[str, ...] = ()
     flipset: Flipset | None = field(default=None, repr=False, compare=False)
@@ -185,7 +188,11 @@ def _sentences(direction: FlipDirection, words: tuple[str, str]) -> tuple[str, .
     total = (
         f"{changed} of the decisions about {direction.source} would change as {direction.target}."
     )
-    return total, _balance(direction, words[1]), *_sides(direction, words)
+    through = (
+        change.sentence(direction.source, direction.caveat)
+        for change in direction.attribute_changes
+    )
+    return total, _balance(direction, words[1]), *_sides(direction, words), *through
 
 
 def _sides(direction: FlipDirection, words: tuple[str, str]) -> Iterator[str]:

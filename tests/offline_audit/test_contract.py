@@ -134,7 +134,7 @@ ENTRIES = {
     ),
     "flip_test": Entry(
         data={"model": lambda rows: rows[:, 0] > 0, "features": FEATURES, "groups": GROUPS},
-        own={"columns", "favourable"},
+        own={"columns", "favourable", "protected"},
         quick={"n_resamples": 19, "n_bootstrap": 5},
     ),
 }
