@@ -1,4 +1,4 @@
-"""Tables of counts: suppression of small cells, bins with rounded limits, differences of shares.
+"""Tables of counts: merged small cells, bins with rounded limits, differences of shares.
 
 Published counts are zero or at least `smallest_cell`, and no published limit is the value of one
 person.
@@ -19,6 +19,7 @@ from scipy import stats
 from offline_audit.intervals import Interval, combined, wilson
 
 __all__ = [
+    "OTHER_CATEGORIES",
     "Bin",
     "Counts",
     "bins_of",
@@ -32,7 +33,6 @@ __all__ = [
     "small_cells",
     "spread_of",
     "standardised_shares",
-    "suppressed_counts",
 ]
 
 Bools = NDArray[np.bool_]
@@ -40,7 +40,7 @@ Bools = NDArray[np.bool_]
 Counts = NDArray[np.int64]
 
 _MAX_RANGES = 8
-_OTHER_CATEGORIES = "the rest"
+OTHER_CATEGORIES = "the rest"
 # Cochran's rule: below this expected count the chi-square approximation is not accurate.
 _SMALLEST_EXPECTED = 5
 _RANDOM_TABLES = 9_999
@@ -55,16 +55,6 @@ def small_cells(table: Counts, smallest: int) -> Bools:
     """Cells with at least one person, but fewer than `smallest`."""
     small: Bools = (table > 0) & (table < smallest)
     return small
-
-
-def suppressed_counts(table: Counts, smallest: int) -> Counts:
-    """Move a single small cell of a row into the other cell of that row, `[r, 2]`.
-
-    Row totals stay. If both cells of a row are small, the row is returned unchanged.
-    """
-    small = small_cells(table, smallest)
-    single = small & ~small[:, ::-1]
-    return np.where(single, 0, table + np.where(single, table, 0)[:, ::-1])
 
 
 def spread_of(values: NDArray[Any]) -> float:
@@ -162,8 +152,10 @@ def _range_names(edges: Sequence[float], *, whole: bool) -> list[str]:
 
 def merged_categories(
     table: Counts, names: Sequence[str], smallest: int
-) -> tuple[Counts, list[str]]:
-    """Merge the smallest categories until no cell is small.
+) -> tuple[Counts, list[str]] | None:
+    """Merge categories with small cells, and further ones until no cell is small.
+
+    At least two categories are merged: the count of a single one would follow from the total.
 
     Args:
         table: Counts, `[2, c]`.
@@ -171,17 +163,22 @@ def merged_categories(
         smallest: Smallest count that may be published.
 
     Returns:
-        Counts and names of the remaining categories.
+        Counts and names, the merged category last; None if no other category has people.
     """
-    names = list(names)
-    while len(names) > 2 and small_cells(table, smallest).any():
-        first, second = sorted(np.argsort(table.sum(0), kind="stable")[:2].tolist())
-        table = _merge_columns(table, first, second)
-        names[first] = _OTHER_CATEGORIES
-        del names[second]
-    if small_cells(table, smallest).all(1).any():
-        return table.sum(1, keepdims=True), ["any"]
-    return suppressed_counts(table, smallest), names
+    totals = table.sum(0)
+    merged: Bools = np.asarray(small_cells(table, smallest).any(0))
+    if not merged.any():
+        return table, list(names)
+    for column in np.argsort(totals, kind="stable"):
+        if merged.sum() > 1 and not small_cells(table[:, merged].sum(1), smallest).any():
+            break
+        # An empty category hides nothing.
+        merged[column] |= totals[column] > 0
+    if not totals[~merged].any():
+        return None
+    kept = [name for name, hidden in zip(names, merged, strict=True) if not hidden]
+    published = np.column_stack([table[:, ~merged], table[:, merged].sum(1)])
+    return published, [*kept, OTHER_CATEGORIES]
 
 
 def share_difference_interval(

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offline_audit.errors import AuditInputError
-from offline_audit.fliptest.counts import category_length
+from offline_audit.fliptest.counts import OTHER_CATEGORIES, category_length
 from offline_audit.fliptest.flipset import Flipset, Side
 from offline_audit.intervals import Interval, skewed_t_interval, wilson
 from offline_audit.maps.columns import Columns, Variable, category_codes
@@ -156,7 +156,9 @@ class FeatureChange:
             own value; None if the model was not called.
         undone_interval: Interval of that share.
         unanswered: Number of flips excluded from it because the model failed.
-        shifts: Differences by category, the largest first; empty for other kinds.
+        shifts: Differences by category, the largest first; empty for other kinds. Categories of
+            fewer people than the smallest cell are merged, and so are those in the magnitude and
+            the consistency; empty if one category is left.
         commonest: Most frequent change of category, from the row to the counterpart; None if it
             occurs for fewer people than the smallest cell.
         commonest_share: Share of flips with that change.
@@ -218,8 +220,14 @@ def _category_change(
     flips: WeightedFlips, variable: Variable, scale: Float, confidence_level: float, smallest: int
 ) -> FeatureChange:
     own, other = (category_codes(rows, variable) for rows in (flips.own, flips.other))
-    shifts, published = [], []
-    for code, name in enumerate(variable.categories):
+    changed = float((own != other).mean())
+    names, codes = _published_categories(flips, own, other, variable.categories, smallest)
+    # Without names, the figures of the categories are a mean over all flips like those of numbers.
+    shown = names or variable.categories
+    codes = codes if names else np.arange(len(shown))
+    own, other = codes[own], codes[other]
+    shifts = []
+    for code, name in enumerate(shown):
         signs = (own == code).astype(np.int8) - (other == code)
         shift = CategoryShift(
             name=name,
@@ -227,16 +235,17 @@ def _category_change(
             interval=flips.net_interval(signs, confidence_level),
         )
         shifts.append(shift)
-        # A category of few people could identify them.
-        if len(np.unique(flips.owner[(own == code) | (other == code)])) >= smallest:
-            published.append(shift)
     # A dropped reference category has no column, so it is not part of the length.
-    encoded, spread = shifts[: len(variable.columns)], float(scale[variable.columns[0]])
+    dropped = {int(codes[-1])} if variable.dropped else set()
+    encoded = [shift for code, shift in enumerate(shifts) if code not in dropped]
     magnitude, interval = category_length(
-        [shift.difference for shift in encoded], [shift.interval for shift in encoded], spread
+        [shift.difference for shift in encoded],
+        [shift.interval for shift in encoded],
+        float(scale[variable.columns[0]]),
     )
     largest = max(shifts, key=lambda shift: abs(shift.difference))
-    commonest, share = _commonest_change(flips, own, other, variable.categories, smallest)
+    occurring = [shift for code, shift in enumerate(shifts) if code in own or code in other]
+    commonest, share = _commonest_change(flips, own, other, shown, smallest)
     return FeatureChange(
         name=variable.name,
         kind=variable.kind,
@@ -245,11 +254,37 @@ def _category_change(
         difference=None,
         consistency=largest.difference,
         consistency_interval=largest.interval,
-        changed=float((own != other).mean()),
-        shifts=tuple(sorted(published, key=lambda shift: -abs(shift.difference))),
+        changed=changed,
+        shifts=tuple(sorted(occurring, key=lambda shift: -abs(shift.difference))) if names else (),
         commonest=commonest,
         commonest_share=share,
     )
+
+
+def _published_categories(
+    flips: WeightedFlips, own: Codes, other: Codes, names: tuple[str, ...], smallest: int
+) -> tuple[tuple[str, ...], Codes]:
+    """Names of categories that may be published, and the index of each category among them.
+
+    A category of few people could identify them. Such categories are merged, and further ones
+    until enough people have one of them before or after; at least two, because the differences of
+    all categories add up to 0. No names if no other category remains.
+    """
+    has = np.zeros((len(flips.weights), len(names)), bool)
+    has[flips.owner, own] = has[flips.owner, other] = True
+    people = has.sum(0)
+    merged = (people > 0) & (people < smallest)
+    if not merged.any():
+        return names, np.arange(len(names))
+    for code in np.argsort(people, kind="stable"):
+        if merged.sum() > 1 and has[:, merged].any(1).sum() >= smallest:
+            break
+        merged[code] |= people[code] > 0
+    if not people[~merged].any():
+        return (), np.zeros(len(names), np.intp)
+    kept = tuple(name for name, hidden in zip(names, merged, strict=True) if not hidden)
+    codes = np.where(merged, len(kept), np.cumsum(~merged) - 1)
+    return (*kept, OTHER_CATEGORIES), codes
 
 
 def _commonest_change(

@@ -1,4 +1,8 @@
-"""Marginals of a flipset: variables that differ between its members and the rest of the group."""
+"""Marginals of a flipset: variables that differ between its members and the rest of the group.
+
+Small cells are merged first; shares, differences, intervals and p-values are computed from what is
+shown. Where merging leaves nothing to compare, a variable has a reason instead of figures.
+"""
 
 from __future__ import annotations
 
@@ -22,27 +26,16 @@ from offline_audit.fliptest.counts import (
     standardised_shares,
 )
 from offline_audit.fliptest.flipset import Flipset, Side
+from offline_audit.fliptest.marginals_text import marginals_text
 from offline_audit.intervals import Interval, skewed_t_interval
 from offline_audit.maps.columns import Columns, Variable, category_codes
 from offline_audit.maps.transport_map import Features
-from offline_audit.rendering import (
-    TextTable,
-    count,
-    format_p_value,
-    json_ready,
-    percent,
-    to_html,
-    to_text,
-)
+from offline_audit.rendering import json_ready, to_html, to_text
 
 __all__ = ["Marginal", "Marginals", "flipset_marginals"]
 
 Float = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-
-_MAX_VARIABLES = 12
-_NAME_WIDTH = 24
-_HEADER = ("variable", "members", "others", "SD diff", "interval", "p", "adjusted p")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,11 +51,13 @@ class Marginal:
             length of the differences of its shares over √Σ p (1 − p), without sign; for two
             categories it equals that of a binary. None if only one value or range is published.
         interval: Interval of the difference; conservative for a category.
-        test: Name of the test for equal distributions.
+        test: Name of the test for equal distributions; None if there is a `reason`.
         p_value: P-value of the test; None if the variable is constant in the group.
-        adjusted_p_value: P-value adjusted over all variables (Benjamini and Hochberg).
-        bins: Counts for a histogram, from low to high or by category.
-        coarse: Whether small cells were merged or suppressed.
+        adjusted_p_value: P-value adjusted over all variables (Benjamini and Hochberg), those with
+            a `reason` counted as 1.
+        bins: Counts for a histogram, from low to high or by category; merged categories last.
+        coarse: Whether small cells were merged.
+        reason: Why there are no figures; None if there are.
     """
 
     name: str
@@ -71,11 +66,12 @@ class Marginal:
     others: float | None
     difference: float | None
     interval: Interval | None
-    test: str
+    test: str | None
     p_value: float | None
     adjusted_p_value: float | None
     bins: tuple[Bin, ...]
     coarse: bool
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,10 +112,10 @@ class Marginals:
         return data
 
     def __str__(self) -> str:
-        return to_text(_title(self), _table(self), _notes(self))
+        return to_text(*marginals_text(self))
 
     def _repr_html_(self) -> str:
-        return to_html(_title(self), _table(self), _notes(self))
+        return to_html(*marginals_text(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +140,8 @@ def flipset_marginals(
     with the Kolmogorov-Smirnov test, since members near a decision boundary may differ in spread
     alone; it is conservative for values with ties. Shares are compared with the chi-square test.
     If an expected count is below 5, Fisher's exact test is used or, for more than two categories,
-    random tables with the same margins.
+    random tables with the same margins. Shares are those of the merged categories, and so is
+    their test.
 
     Args:
         flipset: Rows and their counterparts.
@@ -181,12 +178,8 @@ def flipset_marginals(
             rng=np.random.default_rng(seed),
         )
         marginals = [_marginal(flipset.features, inside, v, options) for v in columns.variables]
-        adjusted = adjusted_p_values([marginal.p_value for marginal in marginals], "bh")
-        marginals = [
-            replace(marginal, adjusted_p_value=p)
-            for marginal, p in zip(marginals, adjusted, strict=True)
-        ]
-        marginals.sort(key=lambda marginal: -abs(marginal.difference or 0.0))
+        marginals = _adjusted(marginals)
+        marginals.sort(key=lambda m: (m.reason is not None, -abs(m.difference or 0.0)))
     suppressed = any(0 < size < smallest_cell for size in sizes)
     return Marginals(
         side=side,
@@ -198,6 +191,19 @@ def flipset_marginals(
         smallest_cell=smallest_cell,
         seed=seed,
     )
+
+
+def _adjusted(marginals: Sequence[Marginal]) -> list[Marginal]:
+    """Marginals with adjusted p-values.
+
+    Variables without figures count as tests with p = 1: which variables are shown depends on their
+    counts, and without them the others would be corrected too little.
+    """
+    p_values = [1.0 if marginal.reason else marginal.p_value for marginal in marginals]
+    return [
+        marginal if marginal.reason else replace(marginal, adjusted_p_value=p)
+        for marginal, p in zip(marginals, adjusted_p_values(p_values, "bh"), strict=True)
+    ]
 
 
 def _marginal(features: Features, inside: Bools, variable: Variable, options: _Options) -> Marginal:
@@ -212,6 +218,9 @@ def _marginal(features: Features, inside: Bools, variable: Variable, options: _O
 
 def _of_numbers(values: Float, inside: Bools, variable: Variable, options: _Options) -> Marginal:
     members, others = values[inside], values[~inside]
+    if any(_is_nearly_constant(rows, options.smallest) for rows in (members, others)):
+        why = f"fewer than {options.smallest} members or others differ from the most frequent value"
+        return _not_shown(variable, why)
     spread = float(values.std())
     constant = bool(values.min() == values.max())
     means = float(members.mean()), float(others.mean())
@@ -231,6 +240,33 @@ def _of_numbers(values: Float, inside: Bools, variable: Variable, options: _Opti
         adjusted_p_value=None,
         bins=bins,
         coarse=coarse,
+    )
+
+
+def _is_nearly_constant(values: Float, smallest: int) -> bool:
+    """Whether the mean of these people describes the few who differ from the most frequent value.
+
+    With two values, the mean is a share, and reveals a small cell.
+    """
+    commonest = int(np.unique(values, return_counts=True)[1].max())
+    different = len(values) - commonest
+    return 0 < different < smallest and different <= commonest
+
+
+def _not_shown(variable: Variable, reason: str) -> Marginal:
+    return Marginal(
+        name=variable.name,
+        kind=variable.kind,
+        members=None,
+        others=None,
+        difference=None,
+        interval=None,
+        test=None,
+        p_value=None,
+        adjusted_p_value=None,
+        bins=(),
+        coarse=False,
+        reason=reason,
     )
 
 
@@ -258,9 +294,13 @@ def _of_shares(
     options: _Options,
 ) -> Marginal:
     table = member_counts(codes, len(names), inside)
-    test, p_value = equal_shares_test(table, options.rng)
-    published, categories = merged_categories(table, names, options.smallest)
-    binary = variable.kind == "binary" and len(categories) == 2
+    merged = merged_categories(table, names, options.smallest)
+    if merged is None:
+        why = f"fewer than {options.smallest} members or others have one of its values"
+        return _not_shown(variable, why)
+    published, categories = merged
+    test, p_value = equal_shares_test(published, options.rng)
+    binary = variable.kind == "binary"
     shares = published / published.sum(1, keepdims=True)
     difference, interval = standardised_shares(published, options.confidence_level, signed=binary)
     return Marginal(
@@ -274,68 +314,5 @@ def _of_shares(
         p_value=p_value,
         adjusted_p_value=None,
         bins=bins_of(categories, published),
-        coarse=published.shape != table.shape or bool((published != table).any()),
+        coarse=len(categories) < len(names),
     )
-
-
-def _title(marginals: Marginals) -> str:
-    if marginals.members is None or marginals.others is None:
-        return f"Members of the flipset ({marginals.side}) compared with the rest of their group"
-    return (
-        f"{marginals.members:,} members of the flipset ({marginals.side}) compared with the "
-        f"{marginals.others:,} others of their group"
-    )
-
-
-def _table(marginals: Marginals) -> TextTable | None:
-    rows = tuple(_cells(marginal) for marginal in marginals.variables[:_MAX_VARIABLES])
-    return TextTable(header=_HEADER, rows=rows) if rows else None
-
-
-def _cells(marginal: Marginal) -> tuple[str, ...]:
-    name = marginal.name
-    formatted = percent if marginal.kind == "binary" else _short
-    number = "{:.2f}" if marginal.kind == "category" else "{:+.2f}"
-    return (
-        name if len(name) <= _NAME_WIDTH else f"{name[: _NAME_WIDTH - 1]}…",
-        formatted(marginal.members),
-        formatted(marginal.others),
-        "–" if marginal.difference is None else number.format(marginal.difference),
-        "–" if marginal.interval is None else f"{number} to {number}".format(*marginal.interval),
-        format_p_value(marginal.p_value),
-        format_p_value(marginal.adjusted_p_value),
-    )
-
-
-def _short(value: float | None) -> str:
-    return "–" if value is None else f"{value:,.4g}"
-
-
-def _notes(marginals: Marginals) -> list[str]:
-    if marginals.reason is not None:
-        return [f"No table: {marginals.reason}."]
-    shown = marginals.variables[:_MAX_VARIABLES]
-    categories = [marginal for marginal in shown if marginal.kind == "category"]
-    notes = [
-        (
-            "SD diff: members minus others in standard deviations of the group, with "
-            f"{100 * marginals.confidence_level:g}% intervals; p for H0: same distribution in "
-            "both, adjusted over all variables (Benjamini-Hochberg)."
-        ),
-        *(_shares_note(m, marginals) for m in categories if len(m.bins) > 1),
-    ]
-    if any(marginal.coarse for marginal in marginals.variables):
-        notes.append(f"Counts below {marginals.smallest_cell} are suppressed or merged.")
-    hidden = len(marginals.variables) - _MAX_VARIABLES
-    if hidden > 0:
-        notes.append(f"Not listed: {count(hidden, 'more variable')}.")
-    return notes
-
-
-def _shares_note(marginal: Marginal, marginals: Marginals) -> str:
-    members, others = marginals.members or 1, marginals.others or 1
-    shares = ", ".join(
-        f"{b.name} {percent(b.members / members)} ({percent(b.others / others)})"
-        for b in marginal.bins
-    )
-    return f"{marginal.name}, members (others): {shares}."

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from offline_audit.criteria import CRITERIA, Criterion
@@ -21,6 +21,7 @@ from offline_audit.fliptest.flipset import (
     support_warnings,
 )
 from offline_audit.fliptest.marginals import flipset_marginals
+from offline_audit.fliptest.other_attributes import attribute_changes, with_undone_flips
 from offline_audit.fliptest.resampling import (
     ShareEstimate,
     StandardErrors,
@@ -78,6 +79,8 @@ class Options:
     smallest_cell: int
     explain: bool
     seed: int
+    # Attribute by variable that holds it.
+    others: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def labels(self) -> tuple[int | None, ...]:
@@ -100,13 +103,16 @@ def checked_options(
     for name, default in _REFITS.items():
         if integers[name] is None:
             integers[name] = default if method.quick else 0
+    whole: dict[str, Any] = {
+        name: require_whole(name, value, _LEAST[name]) for name, value in integers.items()
+    }
     return Options(
         criterion=criterion,
         method=method,
         reference=None if reference is None else word_of(reference),
         alpha=require_alpha(alpha),
         explain=bool(explain),
-        **{name: require_whole(name, value, _LEAST[name]) for name, value in integers.items()},
+        **whole,
     )
 
 
@@ -253,6 +259,8 @@ class Pair:
         if excluded:
             many = f"fewer than {cell} rows" if excluded < cell else count(excluded, "row")
             warnings.append(f"Excluded: {many}, as the model did not decide on a counterpart.")
+        if fitted.validation.state == "not shown":
+            warnings.append(fitted.validation.statement)
         if errors is None:
             warnings.append("Intervals do not include the error of the map: it was not refitted.")
         if not len(flipset):
@@ -276,6 +284,7 @@ class Pair:
             net=net_estimate(flipset, errors),
             validation=fitted.validation,
             reason=fitted.rejection or rate_mismatch(flipset, target) or self._untested(),
+            attribute_changes=attribute_changes(flipset, self.columns, options.others, cell),
             warnings=tuple(warnings),
             flipset=flipset,
         )
@@ -364,20 +373,16 @@ class Pair:
             return direction
         cell, seed = self.options.smallest_cell, self.options.seed
         scale = self._scaling.scale
+        transparency = {
+            side: transparency_report(
+                flipset, side, self.columns, scale, self.model.decide, smallest_cell=cell, seed=seed
+            )
+            for side in SIDES
+        }
         return replace(
             direction,
-            transparency={
-                side: transparency_report(
-                    flipset,
-                    side,
-                    self.columns,
-                    scale,
-                    self.model.decide,
-                    smallest_cell=cell,
-                    seed=seed,
-                )
-                for side in SIDES
-            },
+            transparency=transparency,
+            attribute_changes=with_undone_flips(direction.attribute_changes, flipset, transparency),
             marginals={
                 side: flipset_marginals(flipset, side, self.columns, smallest_cell=cell, seed=seed)
                 for side in SIDES

@@ -12,6 +12,7 @@ from offline_audit.criteria import Criterion
 from offline_audit.fliptest.feature_changes import FeatureChange
 from offline_audit.fliptest.flipset import SIDES, Flipset, Identification, Side
 from offline_audit.fliptest.marginals import Marginals
+from offline_audit.fliptest.other_attributes import AttributeChange
 from offline_audit.fliptest.resampling import NullSizes, ShareEstimate
 from offline_audit.fliptest.result_text import direction_text, result_text
 from offline_audit.fliptest.subgroup import Subgroup
@@ -67,6 +68,7 @@ class FlipDirection:
         transparency: Features that differ between flipped rows and counterparts, by side.
         marginals: Comparison of members with the rest of their group, by side.
         subgroups: Rule that describes the members, by side.
+        attribute_changes: Other protected attributes among the features that the map changes.
         reason: Why there is no p-value; None if there is one.
         warnings: Warnings about the data and the computation.
         flipset: Rows and counterparts; not in `to_dict`, which has aggregates only.
@@ -90,6 +92,7 @@ class FlipDirection:
     transparency: Mapping[Side, TransparencyReport] = field(default_factory=dict)
     marginals: Mapping[Side, Marginals] = field(default_factory=dict)
     subgroups: Mapping[Side, Subgroup] = field(default_factory=dict)
+    attribute_changes: tuple[AttributeChange, ...] = ()
     reason: str | None = None
     warnings: tuple[str, ...] = ()
     flipset: Flipset | None = field(default=None, repr=False, compare=False)
@@ -132,13 +135,19 @@ class FlipDirection:
 
     @property
     def main_features(self) -> tuple[FeatureChange, ...]:
-        """Features through which most decisions change; none if the map is not validated."""
+        """Features through which most decisions change; none if the map fails validation."""
         shares = {side: getattr(self, side) for side in SIDES}
         if self.validation is None or not self.validation.passed or None in shares.values():
             return ()
         larger = max(SIDES, key=lambda side: shares[side].value)
         report = self.transparency.get(larger)
         return () if report is None else report.main_features
+
+    @property
+    def caveat(self) -> str:
+        """What to say where features are named, if the map is not shown to be good; or nothing."""
+        unproven = self.validation is not None and self.validation.state == "not shown"
+        return " (map not validated)" if unproven else ""
 
     def sentences(self, words: tuple[str, str] = _DECISIONS) -> tuple[str, ...]:
         """Whose decisions would change, in which direction, and who loses on balance.
@@ -152,6 +161,9 @@ class FlipDirection:
         """Plain data for JSON, aggregates only."""
         names = [f.name for f in dataclasses.fields(self) if f.name != "flipset"]
         data: dict[str, Any] = {name: json_ready(getattr(self, name)) for name in names}
+        if self.validation is not None:
+            state = {"state": self.validation.state, "statement": self.validation.statement}
+            data["validation"] = {**data["validation"], **state}
         for name in ("transparency", "marginals", "subgroups"):
             data[name] = {side: part.to_dict() for side, part in getattr(self, name).items()}
         own = ("p_value", "p_value_kind", "balance", "note")
@@ -195,14 +207,18 @@ def _sentences(direction: FlipDirection, words: tuple[str, str]) -> tuple[str, .
     total = (
         f"{changed} of the decisions about {direction.source} would change as {direction.target}."
     )
-    return total, _balance(direction, words[1]), *_sides(direction, words)
+    through = (
+        change.sentence(direction.source, direction.caveat)
+        for change in direction.attribute_changes
+    )
+    return total, _balance(direction, words[1]), *_sides(direction, words), *through
 
 
 def _sides(direction: FlipDirection, words: tuple[str, str]) -> Iterator[str]:
     """One sentence for each kind of decision, and the features behind the changes."""
     parts = {"disadvantaged": direction.of_unfavourable, "advantaged": direction.of_favourable}
-    # Features are named only if the map is validated and the share is not negligible.
-    validated = direction.validation is not None and direction.validation.passed
+    # Features are named only if the map did not fail validation and the share is not negligible.
+    passed = direction.validation is not None and direction.validation.passed
     for side, (before, after) in zip(SIDES, (words, words[::-1]), strict=True):
         part, report = parts[side], direction.transparency.get(side)
         if part is not None:
@@ -211,28 +227,31 @@ def _sides(direction: FlipDirection, words: tuple[str, str]) -> Iterator[str]:
                 f"{share_in_words(part.value, part.interval)} would be {after} as "
                 f"{direction.target}."
             )
-        if report is None or not report.features or not validated:
+        if report is None or not report.features or not passed:
             continue
         if getattr(direction, side).value >= _SMALLEST_SHARE:
-            yield _features(report)
+            yield _features(report, direction.caveat)
             yield from _rule(direction.subgroups.get(side))
 
 
-def _features(report: TransparencyReport) -> str:
+def _features(report: TransparencyReport, caveat: str) -> str:
     """Features that undo most flips, or those that differ most."""
     features = report.main_features
     if not features:
-        return "These changes depend on several features in combination."
+        return f"These changes depend on several features in combination{caveat}."
     if features[0].undone is None:
-        return f"Features that differ most: {', '.join(feature.name for feature in features)}."
+        return (
+            f"Features that differ most{caveat}: {', '.join(feature.name for feature in features)}."
+        )
     undone = ", ".join(f"{feature.name} ({percent(feature.undone)})" for feature in features)
-    return f"Share of these changes that one feature alone undoes: {undone}."
+    return f"Share of these changes that one feature alone undoes{caveat}: {undone}."
 
 
 def _rule(subgroup: Subgroup | None) -> Iterator[str]:
     if subgroup is None or subgroup.rule is None or not subgroup.confirmed:
         return
     if subgroup.tested is None:
+        yield f"These changes are more frequent where {subgroup.rule}."
         return
     members = subgroup.tested.flips_inside + subgroup.tested.flips_outside
     most = "Most" if subgroup.tested.flips_inside >= members / 2 else "Less than half"

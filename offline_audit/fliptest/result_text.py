@@ -17,7 +17,6 @@ from offline_audit.rendering import (
 if TYPE_CHECKING:
     from offline_audit.fliptest.resampling import ShareEstimate
     from offline_audit.fliptest.result import FlipDirection, FlipTestResult
-    from offline_audit.maps.validation import MapValidation
 
 __all__ = ["direction_text", "result_text"]
 
@@ -57,8 +56,9 @@ def _direction_notes(direction: FlipDirection) -> list[str]:
         )
     if direction.note is not None:
         notes.append(f"{direction.note}.")
-    if direction.validation is not None:
-        notes.append(_validation_note(direction.validation))
+    # A map that is not shown to be good has the statement among the warnings.
+    if direction.validation is not None and direction.validation.state != "not shown":
+        notes.append(direction.validation.statement)
     if direction.identification is not None:
         plans = direction.identification
         notes.append(
@@ -74,16 +74,6 @@ def _direction_notes(direction: FlipDirection) -> list[str]:
             "detect in this number of people."
         )
     return [*notes, *(f"! {warning}" for warning in direction.warnings)]
-
-
-def _validation_note(validation: MapValidation) -> str:
-    worst = max(validation.variables, key=lambda fit: fit.ks)
-    return (
-        f"Map validated on {validation.rows[0]:,} held-out people: largest KS "
-        f"{worst.ks:.3f} ({worst.name}), AUC {validation.auc:.2f} between transported "
-        f"rows and members, mean cost {validation.distance:.2f} (exact transport between samples: "
-        f"{validation.exact_distance:.2f})."
-    )
 
 
 def result_text(result: FlipTestResult) -> tuple[str, TextTable | None, Sequence[str]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,6 @@ from offline_audit.fliptest.counts import (
     member_counts,
     share_difference_interval,
     small_cells,
-    suppressed_counts,
 )
 from offline_audit.fliptest.flipset import Flipset, Side
 from offline_audit.fliptest.rules import Rule, all_hold, best_rule
@@ -34,21 +35,19 @@ _HEADER = ("half", "inside", "flip", "outside", "flip", "members covered")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Half:
-    """Counts of a rule on one half of the group; small counts are suppressed.
+    """Counts of a rule on one half of the group.
 
     Attributes:
         inside: Number of people for whom the rule is true.
         outside: Number of people for whom it is false.
         flips_inside: Number of members of the flipset inside.
         flips_outside: Number of members outside.
-        coarse: Whether counts below the smallest cell were suppressed.
     """
 
     inside: int
     outside: int
     flips_inside: int
     flips_outside: int
-    coarse: bool
 
     @property
     def share_inside(self) -> float:
@@ -74,11 +73,15 @@ class Subgroup:
         side: Side of the flipset.
         conditions: Conditions, all of which must be true; empty without a rule.
         fitted: Counts on the half to which the rule was fitted; None without a rule, or if
-            both counts of a row are too small to be published.
+            counts are withheld.
         tested: Counts on the other half; None as for `fitted`.
-        interval: Interval of the share of flips inside minus outside, on the other half.
+        withheld: Small counts of a half, in words; None if counts are shown. Counts of both halves
+            are withheld then: their sum may follow from other figures.
+        interval: Interval of the share of flips inside minus outside, on the other half; None as
+            for `fitted`.
         p_value: One-sided p-value of Fisher's test on the other half; H0: people inside flip
-            no more often than people outside.
+            no more often than people outside. If counts are withheld, the largest p-value of all
+            counts that agree with `withheld`.
         alpha: Significance level of `confirmed`.
         reason: Why there is no rule; None if there is one.
         smallest_cell: Smallest count that is published.
@@ -89,6 +92,7 @@ class Subgroup:
     conditions: Rule = ()
     fitted: Half | None = None
     tested: Half | None = None
+    withheld: str | None = None
     interval: Interval | None = None
     p_value: float | None = None
     alpha: float
@@ -178,15 +182,18 @@ def name_subgroup(
         return subgroup(reason="no feature separates members from others")
     outside = (~all_hold(rule, flipset.features, columns)).astype(np.intp)
     # Members and others by inside and outside, `[2, 2]`.
-    fitted, tested = (member_counts(outside[half], 2, members[half]) for half in (first, ~first))
-    published = _published_half(tested, smallest_cell)
+    tables = [member_counts(outside[half], 2, members[half]) for half in (first, ~first)]
+    if withheld := _small_counts(tables, smallest_cell):
+        return subgroup(
+            conditions=rule, withheld=withheld, p_value=_largest_p_value(tables[1], smallest_cell)
+        )
+    fitted, tested = map(_counts, tables)
     return subgroup(
         conditions=rule,
-        fitted=_published_half(fitted, smallest_cell),
-        tested=published,
-        interval=_interval(published, 1 - alpha),
-        # On the exact counts: a p-value does not disclose them.
-        p_value=float(stats.fisher_exact(tested, alternative="greater").pvalue),
+        fitted=fitted,
+        tested=tested,
+        interval=_interval(tested, 1 - alpha),
+        p_value=_p_value(tables[1]),
     )
 
 
@@ -199,22 +206,54 @@ def _half(members: Bools, rng: np.random.Generator) -> Bools:
     return chosen
 
 
-def _published_half(table: Counts, smallest: int) -> Half | None:
-    published = suppressed_counts(table, smallest)
-    if small_cells(published, smallest).any():
-        return None
-    inside, outside = published.sum(0).tolist()
+def _counts(table: Counts) -> Half:
+    inside, outside = table.sum(0).tolist()
     return Half(
         inside=inside,
         outside=outside,
-        flips_inside=int(published[0, 0]),
-        flips_outside=int(published[0, 1]),
-        coarse=bool((published != table).any()),
+        flips_inside=int(table[0, 0]),
+        flips_outside=int(table[0, 1]),
     )
 
 
-def _interval(half: Half | None, confidence_level: float) -> Interval | None:
-    if half is None or not half.inside or not half.outside:
+def _small_counts(tables: Sequence[Counts], smallest: int) -> str | None:
+    """The small counts of some tables `[2, 2]` in words; None if there are none."""
+    small = [
+        f"fewer than {smallest} {role} {place} the rule"
+        for row, role in enumerate(("members", "others"))
+        for column, place in enumerate(("inside", "outside"))
+        if any(small_cells(table, smallest)[row, column] for table in tables)
+    ]
+    return " and ".join(small) or None
+
+
+def _p_value(table: Counts) -> float:
+    return float(stats.fisher_exact(table, alternative="greater").pvalue)
+
+
+def _largest_p_value(table: Counts, smallest: int) -> float:
+    """The largest p-value of all tables with the same row totals and the same small cells.
+
+    It is a valid p-value, and does not depend on the size of a small count. The p-value decreases
+    in the number of members inside and in the number of others outside, so the ends suffice.
+    """
+    rows = [_rows_alike(row, smallest) for row in table]
+    return max(_p_value(np.stack(both)) for both in product(*rows))
+
+
+def _rows_alike(row: NDArray[np.int64], smallest: int) -> NDArray[np.int64]:
+    """First and last row of two counts with the same total and the same small counts, `[2, 2]`."""
+    small = small_cells(row, smallest)
+    if not small.any():
+        return np.stack([row, row])
+    counts = np.arange(row.sum() + 1)
+    rows = np.column_stack([counts, counts[::-1]])
+    alike = rows[(small_cells(rows, smallest) == small).all(1)]
+    return np.asarray(alike[[0, -1]])
+
+
+def _interval(half: Half, confidence_level: float) -> Interval | None:
+    if not half.inside or not half.outside:
         return None
     return share_difference_interval(
         half.share_inside, half.inside, half.share_outside, half.outside, confidence_level
@@ -247,18 +286,19 @@ def _cells(name: str, half: Half) -> tuple[str, ...]:
 
 
 def _notes(subgroup: Subgroup) -> list[str]:
-    if subgroup.interval is None:
+    if subgroup.p_value is None:
         return []
     verdict = "confirmed" if subgroup.confirmed else "not confirmed"
-    p = "" if subgroup.p_value is None else f"p {p_equals(subgroup.p_value)}, "
-    test = (
-        f"On the held-out half, the flip rate inside the rule is {_points(*subgroup.interval)} "
-        f"than outside: {p}{verdict} at {subgroup.alpha:g}."
-    )
-    notes = [test]
-    if any(half is not None and half.coarse for half in (subgroup.fitted, subgroup.tested)):
-        notes.append(f"Counts below {subgroup.smallest_cell} are suppressed.")
-    return notes
+    test = f"p {p_equals(subgroup.p_value)}, {verdict} at {subgroup.alpha:g}."
+    if subgroup.withheld is not None:
+        return [
+            f"Counts are suppressed, as there are {subgroup.withheld} in a half.",
+            f"On the held-out half: {test} This is the largest p-value that such counts allow.",
+        ]
+    if subgroup.interval is None:
+        return []
+    points = _points(*subgroup.interval)
+    return [f"On the held-out half, the flip rate inside the rule is {points} than outside: {test}"]
 
 
 def _points(low: float, high: float) -> str:

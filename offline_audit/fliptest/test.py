@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from threadpoolctl import ThreadpoolController
 
-from monitor.bundle import Bundle
+from monitor.bundle import Bundle, BundleSpec
 from offline_audit.criteria import Criterion
 from offline_audit.errors import (
     AuditInputError,
@@ -25,6 +25,7 @@ from offline_audit.errors import (
 from offline_audit.fliptest.flipset import DecidedRows, DecisionModel
 from offline_audit.fliptest.frames import read_frame
 from offline_audit.fliptest.label_counts import unidentified
+from offline_audit.fliptest.other_attributes import other_attributes
 from offline_audit.fliptest.pair import Options, Pair, checked_options, pair_steps
 from offline_audit.fliptest.result import FlipDirection, FlipTestResult
 from offline_audit.fliptest.sample import ColumnSpec, FeatureTable, Sample, read_array
@@ -47,6 +48,7 @@ def flip_test(
     labels: ArrayLike | None = None,
     *,
     columns: ColumnSpec | None = None,
+    protected: Collection[str] | None = None,
     criterion: Criterion = "statistical_parity",
     reference: str | None = None,
     map: str | MapMethod = "joint_quantile",  # noqa: A002 - what users call it
@@ -82,6 +84,9 @@ def flip_test(
         groups: Group of each row, or {attribute: groups}.
         labels: True outcomes, 1 the favourable one, for criteria other than statistical parity.
         columns: Description of the columns: a manifest, `Columns` or names; see `read_features`.
+        protected: Features, or groups of one-hot columns, that are other protected attributes. The
+            result says how many rows a map transports to another value of them. None: those of the
+            manifest, if there is one.
         criterion: `equal_opportunity` and `equalized_odds` transport rows within their label.
         reference: Group that all others are compared with; None compares every pair.
         map: Name of a method, or a method with its own options; see `offline_audit.maps`.
@@ -140,6 +145,9 @@ def flip_test(
             f"reference: no group {options.reference!r} of {sample.attribute}; there are: "
             f"{some(sample.groups, 9)}"
         )
+    manifest = columns if isinstance(columns, BundleSpec) else _manifest(model)
+    others = other_attributes(manifest, protected, table.columns, sample.attribute)
+    options = dataclasses.replace(options, others=others)
     audited = _audited_model(model, table, threshold, favourable)
     model_of_table = _ModelOfTable(audited, table)
     failures = audited.failures
@@ -188,7 +196,7 @@ def _table(
         columns: Description of the columns.
         others: Groups and labels, whose columns the frame may have, too.
     """
-    manifest = None if not isinstance(model, AuditedModel | Bundle) else model.manifest
+    manifest = _manifest(model)
     if manifest is None or not hasattr(features, "iloc"):
         return read_features(features, columns)
     ignored = {attribute.name for attribute in manifest.protected_attributes}
@@ -202,6 +210,10 @@ def _table(
             "columns, a data frame is ordered by name"
         )
     return table
+
+
+def _manifest(model: AuditedModel | Bundle | Callable[..., Any]) -> BundleSpec | None:
+    return model.manifest if isinstance(model, AuditedModel | Bundle) else None
 
 
 def read_features(

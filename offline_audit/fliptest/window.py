@@ -218,7 +218,7 @@ def _features(direction: FlipDirection) -> str | None:
         feature.name if feature.undone is None else f"{feature.name} {100 * feature.undone:.0f}%"
         for feature in direction.main_features
     ]
-    return ", ".join(parts) or None
+    return f"{', '.join(parts)}{direction.caveat}" if parts else None
 
 
 def _direction_text(direction: FlipDirection, net: float) -> str:

@@ -3,12 +3,15 @@
 As in the paper (section 5.1): the Kolmogorov–Smirnov statistic of each feature, how well features
 predict each other, and the transport cost compared with exact transport. In addition: whether a
 classifier can distinguish transported rows from members, which detects any joint difference.
+
+A map is validated only if the rows could have shown that it is bad: see `detectable`.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import ot
@@ -18,6 +21,15 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 
 from offline_audit.maps.columns import Columns, Scaling, Variable, category_codes
+from offline_audit.maps.detectable import (
+    AUC_ERRORS,
+    LARGEST_AUC,
+    LARGEST_DISTANCE,
+    LARGEST_KS,
+    LARGEST_REGRESSION,
+    REGRESSION_ERRORS,
+    Detectable,
+)
 from offline_audit.maps.grid import Grid, GridMap
 from offline_audit.maps.transport_map import (
     Cost,
@@ -28,11 +40,17 @@ from offline_audit.maps.transport_map import (
     one_counterpart,
 )
 
-__all__ = ["MapValidation", "ValidatedMap", "VariableFit", "fit_validated", "validate_map"]
+__all__ = [
+    "MapState",
+    "MapValidation",
+    "ValidatedMap",
+    "VariableFit",
+    "fit_validated",
+    "validate_map",
+]
 
 Float = NDArray[np.float64]
-# Largest deviations of a map that passes, in addition to sampling error.
-_KS, _REGRESSION, _AUC, _DISTANCE = 0.05, 0.2, 0.6, 3.0
+Bools = NDArray[np.bool_]
 _LEVEL = 0.01
 # Largest numbers of rows per group for the classifier and for exact transport.
 _CLASSIFIER_ROWS, _EXACT_ROWS = 10_000, 1_000
@@ -55,6 +73,9 @@ class VariableFit:
     regression: float
 
 
+MapState = Literal["validated", "failed", "not shown"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapValidation:
     """Result of the validation of a map on rows that it was not fitted to.
@@ -66,6 +87,7 @@ class MapValidation:
         auc_error: Standard error of the AUC.
         distance: Mean transport cost of the map.
         exact_distance: Lowest possible mean cost on the same rows, by exact transport.
+        detectable: Smallest deviations that are found in 80% of samples of this size.
         failures: Failed checks, in words. No p-value is reported for a map with any.
     """
 
@@ -75,12 +97,39 @@ class MapValidation:
     auc_error: float
     distance: float
     exact_distance: float
+    detectable: Detectable
     failures: tuple[str, ...]
 
     @property
     def passed(self) -> bool:
-        """Whether the map passed all checks."""
+        """Whether no check failed; on few rows, a bad map often passes."""
         return not self.failures
+
+    @property
+    def state(self) -> MapState:
+        """Whether the map is shown to be good, or bad, or neither, as the rows are too few."""
+        if self.failures:
+            return "failed"
+        return "validated" if self.detectable.sufficient else "not shown"
+
+    @property
+    def statement(self) -> str:
+        """The state and the power of the validation, in words."""
+        rows = f"{self.rows[0]:,} held-out people"
+        start = {
+            "validated": f"Map validated on {rows}",
+            "failed": f"Map failed validation on {rows}",
+            "not shown": (
+                f"Map not validated: no check failed on {rows}, but they are too few to show a bad "
+                "map"
+            ),
+        }[self.state]
+        worst = max(self.variables, key=lambda fit: fit.ks)
+        return (
+            f"{start}. Largest KS {worst.ks:.3f} ({worst.name}), AUC {self.auc:.2f} between "
+            f"transported rows and members, mean cost {self.distance:.2f} (exact transport between "
+            f"samples: {self.exact_distance:.2f}). Found in 80% of such samples: {self.detectable}."
+        )
 
 
 def validate_map(
@@ -105,7 +154,7 @@ def validate_map(
     rng = np.random.default_rng(seed)
     transported = one_counterpart(fitted, source)
     scaling = Scaling.of(source, target, columns)
-    regression, noise = _regression(
+    regression, noise, target_errors = _regression(
         scaling.scaled(transported), scaling.scaled(target), columns, rng
     )
     fits = tuple(
@@ -116,12 +165,14 @@ def validate_map(
         )
         for variable in columns.variables
     )
-    auc, error = _classifier_auc(transported, target, rng)
-    distance, exact = _distances(transported, source, target, scaling, cost, rng)
+    auc, error, test_rows = _classifier_auc(transported, target, rng)
+    costs, exact = _costs(transported, source, target, scaling, cost, rng)
+    distance = float(costs.mean())
     sizes = len(transported), len(target)
     # Bonferroni over the variables, with the effective size of a two-sample test.
     level = _LEVEL / len(columns.variables)
-    limit = _KS + float(stats.kstwo.isf(level, max(round(math.prod(sizes) / sum(sizes)), 1)))
+    effective_rows = math.prod(sizes) / sum(sizes)
+    limit = LARGEST_KS + float(stats.kstwo.isf(level, max(round(effective_rows), 1)))
     failures = [
         f"{fit.name} has a different distribution than in the target group (KS {fit.ks:.3f}, limit "
         f"{limit:.3f})"
@@ -132,15 +183,18 @@ def validate_map(
         f"{fit.name} depends on the other features differently than in the target group (mean "
         f"squared error {fit.regression:+.2f} of its variance)"
         for fit, variable in zip(fits, columns.variables, strict=True)
-        if any(abs(regression[c]) > _REGRESSION + 4 * noise[c] for c in variable.columns)
+        if any(
+            abs(regression[c]) > LARGEST_REGRESSION + REGRESSION_ERRORS * noise[c]
+            for c in variable.columns
+        )
     ]
     # One-sided 99% bound.
-    if auc - 2.33 * error > _AUC:
+    if auc - AUC_ERRORS * error > LARGEST_AUC:
         failures.append(
             f"a classifier separates transported rows from the target group (AUC {auc:.2f}, "
-            f"limit {_AUC:g})"
+            f"limit {LARGEST_AUC:g})"
         )
-    if distance > _DISTANCE * exact + 1e-9:
+    if distance > LARGEST_DISTANCE * exact + 1e-9:
         failures.append(
             f"the mean transport cost is {distance / max(exact, 1e-12):.1f} times the optimal cost"
         )
@@ -151,6 +205,13 @@ def validate_map(
         auc_error=error,
         distance=distance,
         exact_distance=exact,
+        detectable=Detectable.of(
+            ks_limit=limit,
+            rows=sizes,
+            errors=target_errors[:, _varies(target)],
+            test_rows=test_rows,
+            costs=costs,
+        ),
         failures=tuple(failures),
     )
 
@@ -171,9 +232,10 @@ def _ks(transported: Features, target: Features, variable: Variable) -> float:
 
 def _regression(
     transported: Float, target: Float, columns: Columns, rng: np.random.Generator
-) -> tuple[Float, Float]:
-    """Difference of mean squared errors, and its standard error, of each column, `[d]` each.
+) -> tuple[Float, Float, Float]:
+    """Difference of mean squared errors, its standard error, and the errors of the target rows.
 
+    Shapes `[d]`, `[d]` and `[m, d]`, all as shares of the variance of each column.
     Regressions are cross-fitted on the halves of the target, because the error on rows that a
     regression was fitted to is too small. Values are clipped to the central 99% of each column,
     because a single outlier could dominate the error.
@@ -192,7 +254,8 @@ def _regression(
     noise = np.sqrt(
         transported_error.var(0) / len(transported_error) + target_error.var(0) / len(target_error)
     )
-    return (transported_error.mean(0) - target_error.mean(0)) / variance, noise / variance
+    difference = transported_error.mean(0) - target_error.mean(0)
+    return difference / variance, noise / variance, target_error / variance
 
 
 def _residual_weights(rows: Float, columns: Columns) -> Float:
@@ -212,10 +275,20 @@ def _residual_weights(rows: Float, columns: Columns) -> Float:
     return weights
 
 
+def _varies(rows: Features) -> Bools:
+    """Columns in which more rows than `LARGEST_KS` differ from the most frequent value, `[d]`.
+
+    An error in the dependence of another column concerns no more rows than the check of its
+    distribution allows.
+    """
+    frequent = [np.unique(column, return_counts=True)[1].max() for column in rows.T]
+    return np.asarray(np.array(frequent) < (1 - LARGEST_KS) * len(rows))
+
+
 def _classifier_auc(
     transported: Features, target: Features, rng: np.random.Generator
-) -> tuple[float, float]:
-    """AUC of a classifier on held-out rows, and its standard error."""
+) -> tuple[float, float, int]:
+    """AUC of a classifier on held-out rows, its standard error, and their number by class."""
     n = min(len(transported), len(target), _CLASSIFIER_ROWS)
     both = np.concatenate(
         [rows[rng.choice(len(rows), n, replace=False)] for rows in (transported, target)]
@@ -225,31 +298,32 @@ def _classifier_auc(
     train, test = order[:n], order[n:]
     # With one class only, an AUC is not defined.
     if len(np.unique(labels[train])) < 2 or len(np.unique(labels[test])) < 2:
-        return 0.5, 0.5
+        return 0.5, 0.5, 1
     model = HistGradientBoostingClassifier(max_iter=60, random_state=int(rng.integers(2**31)))
     model.fit(both[train], labels[train])
     auc = float(roc_auc_score(labels[test], model.predict_proba(both[test])[:, 1]))
     ones = int(labels[test].sum())
+    rows = max(min(ones, n - ones), 1)
     # Upper bound of the variance of an AUC (Birnbaum and Klose 1957).
-    return auc, math.sqrt(max(auc * (1 - auc), 1e-6) / max(min(ones, n - ones), 1))
+    return auc, math.sqrt(max(auc * (1 - auc), 1e-6) / rows), rows
 
 
-def _distances(
+def _costs(
     transported: Features,
     source: Features,
     target: Features,
     scaling: Scaling,
     cost: Cost,
     rng: np.random.Generator,
-) -> tuple[float, float]:
-    """Mean cost of the map, and the lowest possible mean cost, on the same sample."""
+) -> tuple[Float, float]:
+    """Cost of each transported row, `[k]`, and the lowest possible mean cost, on one sample."""
     n = min(len(source), len(target), _EXACT_ROWS)
     sample = rng.choice(len(source), n, replace=False)
     sources = scaling.scaled(source[sample])
     targets = scaling.scaled(target[rng.choice(len(target), n, replace=False)])
     mass = np.full(n, 1 / n)
     exact = float(ot.emd2(mass, mass, cost.pairwise(sources, targets), numItermax=2_000_000))
-    return float(cost.matched(sources, scaling.scaled(transported[sample])).mean()), exact
+    return cost.matched(sources, scaling.scaled(transported[sample])), exact
 
 
 # Failed checks that a reason lists.
@@ -258,7 +332,7 @@ _LISTED = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidatedMap:
-    """A map and its validation.
+    """A map and its validation, whatever its result.
 
     Attributes:
         map: The map, fitted to all rows, or to one half if the method is slow.

@@ -135,7 +135,7 @@ ENTRIES = {
     ),
     "flip_test": Entry(
         data={"model": lambda rows: rows[:, 0] > 0, "features": FEATURES, "groups": GROUPS},
-        own={"columns", "favourable", "label_counts"},
+        own={"columns", "favourable", "label_counts", "protected"},
         quick={"n_resamples": 19, "n_bootstrap": 5},
     ),
 }

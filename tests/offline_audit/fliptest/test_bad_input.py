@@ -168,9 +168,9 @@ def test_rows_of_categories_in_one_group_only_are_counted():
     town[:20] = "isle"
     frame = pd.DataFrame({"x": X[TWO, 0], "town": town})
     result = quick_flip_test(lambda f: (f["x"] > 0.5).to_numpy(), frame, GROUP[TWO])
-    (warning,) = result.direction("a", "b").warnings
+    warning = result.direction("a", "b").warnings[0]
     assert warning.startswith("a: 20 rows with a category of town that does not occur in b")
-    assert result.direction("b", "a").warnings == ()
+    assert not any("does not occur" in w for w in result.direction("b", "a").warnings)
     transported = result.direction("a", "b").flipset.counterparts
     # The columns are x, town=dale, town=hill, town=isle.
     assert transported[:, :20, 3].max() == 0

@@ -1,4 +1,4 @@
-"""Small counts are suppressed, limits are rounded, and intervals of shares are conservative."""
+"""Small counts are merged, limits are rounded, and intervals of shares are conservative."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from offline_audit.fliptest.counts import (
     category_length,
     member_counts,
+    merged_categories,
     round_to,
     small_cells,
     standardised_shares,
-    suppressed_counts,
 )
 
 
@@ -30,27 +30,59 @@ def test_small_cells_are_above_zero_and_below_the_limit():
 
 
 @pytest.mark.parametrize(
-    ("row", "expected"),
-    [((3, 90), (0, 93)), ((90, 3), (93, 0)), ((0, 90), (0, 90)), ((10, 90), (10, 90))],
+    ("table", "names", "expected"),
+    [
+        # Nothing to merge.
+        ([[10, 0, 90], [50, 60, 0]], "a b c", {"a": (10, 50), "b": (0, 60), "c": (90, 0)}),
+        # The small one and the smallest of the others.
+        ([[3, 40, 50], [70, 60, 500]], "a b c", {"c": (50, 500), "the rest": (43, 130)}),
+        # Categories without small cells stay where the small one is the largest.
+        ([[50, 60, 3], [30, 12, 5_000]], "a b c", {"a": (50, 30), "the rest": (63, 5_012)}),
+        # Two small ones are enough if their sum is.
+        ([[6, 7, 50], [90, 90, 500]], "a b c", {"c": (50, 500), "the rest": (13, 180)}),
+        # An empty category hides nothing.
+        (
+            [[0, 3, 40, 50], [0, 70, 60, 500]],
+            "a b c d",
+            {"a": (0, 0), "d": (50, 500), "the rest": (43, 130)},
+        ),
+        # Two categories: nothing to merge with.
+        ([[3, 90], [50, 50]], "a b", None),
+        ([[3, 90, 0], [50, 50, 0]], "a b c", None),
+    ],
 )
-def test_a_small_cell_is_added_to_the_other_cell_of_its_row(row, expected):
-    table = np.array([(50, 50), row])
-    assert suppressed_counts(table, 10).tolist() == [[50, 50], list(expected)]
+def test_small_cells_are_merged_until_none_is_small(table, names, expected):
+    merged = merged_categories(np.array(table), names.split(), 10)
+    if expected is None:
+        assert merged is None
+        return
+    assert merged is not None
+    counts, shown = merged
+    assert dict(zip(shown, map(tuple, counts.T.tolist()), strict=True)) == expected
 
 
 @given(
-    table=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), min_size=1, max_size=3),
+    table=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 90)), min_size=1, max_size=7),
     smallest=st.integers(1, 20),
 )
-def test_suppression_keeps_totals_and_rows_of_two_small_cells(table, smallest):
-    before = np.array(table)
-    after = suppressed_counts(before, smallest)
-    assert (after.sum(1) == before.sum(1)).all()
-    both = small_cells(before, smallest).all(1)
-    assert (after[both] == before[both]).all()
-    for row in after[~both]:
-        # A small cell next to a zero stays small.
-        assert not small_cells(row, smallest).any() or row.sum() < smallest
+def test_merged_tables_have_no_small_cell_and_hide_every_one(table, smallest):
+    counts = np.array(table).T
+    names = [str(code) for code in range(len(table))]
+    merged = merged_categories(counts, names, smallest)
+    if merged is None:
+        assert small_cells(counts, smallest).any()
+        return
+    published, shown = merged
+    assert not small_cells(published, smallest).any()
+    assert (published.sum(1) == counts.sum(1)).all()
+    hidden = [names.index(name) for name in names if name not in shown]
+    for name, column in zip(shown, published.T, strict=True):
+        expected = counts[:, hidden].sum(1) if name == "the rest" else counts[:, int(name)]
+        assert (column == expected).all()
+    assert len(hidden) != 1
+    if hidden:
+        # Another category is left to compare with.
+        assert published[:, :-1].any()
 
 
 @pytest.mark.parametrize(

@@ -189,16 +189,44 @@ def test_small_tables_are_tested_exactly():
 
 
 def test_random_tables_reject_at_their_level():
-    runs = 300
+    runs, options = 300, {"smallest_cell": 1}
     ps = [
-        marginals_of(draw_flipset(150, seed, members=12), seed=seed).of("sector").p_value
+        marginals_of(draw_flipset(150, seed, members=12), seed=seed, **options).of("sector").p_value
         for seed in range(runs)
     ]
     assert np.sum(np.array(ps) <= 0.05) <= stats.binom.ppf(1 - 1e-4, runs, 0.05)
     assert np.sum(np.array(ps) <= 0.5) >= stats.binom.ppf(1e-4, runs, 0.4)
-    assert marginals_of(draw_flipset(150, 0, members=12)) == marginals_of(
-        draw_flipset(150, 0, members=12)
-    )
+    first, second = (marginals_of(draw_flipset(150, 0, members=12), **options) for _ in range(2))
+    assert first == second
+
+
+def test_merged_and_suppressed_tables_reject_at_their_level():
+    """H0 is true. Which cells are small depends on the data, but adjusted p-values stay valid."""
+    runs, rejected, suppressed = 600, np.zeros(2, int), 0
+    for seed in range(runs):
+        # About 12 of 40 members in trades, 8 in office and 4 at sea.
+        marginals = marginals_of(draw_flipset(600, seed, members=40), seed=seed)
+        sector = marginals.of("sector")
+        suppressed += sector.reason is not None
+        rejected[0] += sector.p_value is not None and sector.p_value <= 0.05
+        rejected[1] += any((v.adjusted_p_value or 1) <= 0.05 for v in marginals.variables)
+    assert suppressed < runs / 2
+    assert max(rejected) <= stats.binom.ppf(1 - 1e-4, runs, 0.05)
+    assert rejected[0] >= stats.binom.ppf(1e-4, runs, 0.02)
+
+
+def test_variables_that_are_shown_for_their_zero_are_corrected_for_the_others():
+    """Of many binaries with few members, only those with no member in a value are shown."""
+    rng = np.random.default_rng(4)
+    columns = Columns(features=tuple(Feature(name=f"b{i}", kind="binary") for i in range(200)))
+    features = (rng.random((3_000, 200)) < 0.3).astype(np.float32)
+    flipset = flipset_of(features, np.arange(3_000) < 12)
+    marginals: Any = flipset_marginals(flipset, "advantaged", columns)
+    shown = [v for v in marginals.variables if v.reason is None]
+    assert 0 < len(shown) < 20
+    # Uncorrected for the suppressed ones, each of them would count as a difference.
+    assert stats.false_discovery_control([v.p_value for v in shown]).max() <= 0.05
+    assert min(v.adjusted_p_value for v in shown) > 0.05
 
 
 @pytest.mark.parametrize(
@@ -231,6 +259,9 @@ def test_no_count_is_below_the_limit_and_totals_are_unchanged(n, share, smallest
     flipset = draw_flipset(n, seed, share=share, shift=shift)
     marginals = marginals_of(flipset, smallest_cell=smallest)
     for variable in marginals.variables:
+        if variable.reason is not None:
+            assert variable.bins == ()
+            continue
         if len(variable.bins) > 1:
             for counts in ([b.members for b in variable.bins], [b.others for b in variable.bins]):
                 assert all(count == 0 or count >= smallest for count in counts)
@@ -238,28 +269,44 @@ def test_no_count_is_below_the_limit_and_totals_are_unchanged(n, share, smallest
         assert sum(b.others for b in variable.bins) == marginals.others
 
 
-def test_a_small_count_of_two_values_is_suppressed():
+def test_a_variable_of_two_values_with_a_small_count_has_no_figures():
     flipset = draw_flipset(1_000, members=100)
-    flipset.features[:, 2] = np.arange(1_000) < 3
-    part_time = marginals_of(flipset).of("part_time")
-    assert (part_time.members, part_time.others) == (0.0, 0.0)
-    assert [(b.members, b.others) for b in part_time.bins] == [(100, 900), (0, 0)]
-    assert part_time.coarse
-    assert part_time.p_value < 0.01
-    assert "Counts below 10 are suppressed" in str(marginals_of(flipset))
-    flipset.features[:, 2] = np.arange(1_000) >= 3
-    assert marginals_of(flipset).of("part_time").members == 1.0
+    for rare in (np.arange(1_000) < 3, np.arange(1_000) >= 3):
+        flipset.features[:, 2] = rare
+        marginals = marginals_of(flipset)
+        part_time = marginals.of("part_time")
+        assert part_time.reason == "fewer than 10 members or others have one of its values"
+        assert (part_time.members, part_time.difference, part_time.p_value) == (None, None, None)
+        assert part_time.bins == ()
+        assert marginals.variables[-1] == part_time
+        assert f"Suppressed, as {part_time.reason}: part_time." in " ".join(str(marginals).split())
 
 
 def test_rare_categories_are_merged():
+    flipset = draw_flipset(1_000, members=100)
+    town = np.arange(1_000) % 4
+    # Three members and many others in office.
+    town[:100] = np.where(np.arange(100) < 3, 2, np.arange(100) % 2)
+    for code in range(3):
+        flipset.features[:, 3 + code] = town == code
+    sector = marginals_of(flipset).of("sector")
+    names = [b.name for b in sector.bins]
+    assert (names[-1], sector.coarse) == ("the rest", True)
+    merged = ~np.isin(np.array(("care", "trades", "office", "sea"))[town], names)
+    codes = np.where(merged, 9, town)
+    inside = flipset.members("advantaged")
+    table = [[np.sum(codes[x] == c) for c in np.unique(codes)] for x in (inside, ~inside)]
+    assert sector.p_value == pytest.approx(stats.chi2_contingency(table, correction=False).pvalue)
+    assert [b.members for b in sector.bins] == sorted(table[0], key=table[0].index)
+
+
+def test_two_rare_categories_leave_nothing_to_show():
     flipset = draw_flipset(1_000, members=100)
     flipset.features[:, 3:6] = 0
     flipset.features[:, 3] = np.arange(1_000) >= 8
     flipset.features[:4, 4] = 1
     sector = marginals_of(flipset).of("sector")
-    assert [b.name for b in sector.bins if b.members or b.others] == ["care"]
-    assert sector.difference is None
-    assert sector.p_value < 0.01
+    assert (sector.bins, sector.difference, sector.p_value) == ((), None, None)
 
 
 def test_ranges_have_rounded_limits():

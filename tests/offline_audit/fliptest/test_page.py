@@ -19,7 +19,7 @@ import pytest
 from benchmarks.__main__ import _scripts
 from monitor import World, decide, train_proxy_biased
 from offline_audit import AuditedModel, flip_test, permutation_test
-from offline_audit.maps import MAPS, validation
+from offline_audit.maps import MAPS, detectable
 from offline_audit.rendering import json_ready
 
 ROOT = Path(__file__).parents[3]
@@ -179,8 +179,16 @@ def test_defaults_and_limits_match_the_page():
     )
     limits = re.search(pattern, TEXT, re.DOTALL)
     assert limits is not None
-    expected = validation._KS, validation._REGRESSION, validation._AUC, validation._DISTANCE
+    expected = (
+        *(detectable.LARGEST_KS, detectable.LARGEST_REGRESSION),
+        *(detectable.LARGEST_AUC, detectable.LARGEST_DISTANCE),
+    )
     assert tuple(map(float, limits.groups())) == expected
+    pattern = r"a KS distance of ([\d.]+),\s+([\d.]+) of.*?AUC of ([\d.]+).*?and (\d) times"
+    required = re.search(pattern, TEXT[limits.end() :], re.DOTALL)
+    assert required is not None
+    bounds = detectable._KS, detectable._REGRESSION, detectable._AUC, detectable._DISTANCE
+    assert tuple(map(float, required.groups())) == bounds
 
 
 def test_every_map_is_on_the_page():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -257,3 +259,40 @@ def test_a_share_of_few_decisions_is_not_reported():
     assert few.of_favourable is None
     assert few.of_unfavourable is not None
     assert len([s for s in few.sentences() if s.startswith("Of the")]) == 1
+
+
+def shifted_groups(n):
+    rng = np.random.default_rng(7)
+    groups = np.repeat(["a", "b"], n)
+    features = (rng.normal(size=(2 * n, 2)) + 1.0 * (groups == "b")[:, None]).astype(np.float32)
+    options: Any = {"n_resamples": 19, "n_bootstrap": 5, "progress": False}
+    return flip_test(lambda rows: rows[:, 0] > 0.5, features, groups, **options)
+
+
+def test_a_map_that_is_not_shown_to_be_good_is_stated_alike_everywhere():
+    result = shifted_groups(150)
+    direction = result.direction("a", "b")
+    assert direction.validation is not None
+    statement = direction.validation.statement
+    assert statement.startswith("Map not validated: no check failed on 75 held-out people")
+    # The p-value tests whether features are the same in both groups; it remains.
+    assert direction.p_value is not None
+    assert statement in direction.warnings
+    shown = direction.to_dict()["validation"]
+    assert (shown["state"], shown["statement"]) == ("not shown", statement)
+    assert shown["detectable"]["ks"] == pytest.approx(direction.validation.detectable.ks)
+    for part in (direction, result):
+        for text in (str(part), html.unescape(part._repr_html_())):
+            assert statement in " ".join(text.split())
+    assert str(direction).count("Map not validated") == 1
+    named = [s for s in direction.sentences() if "one feature alone undoes" in s]
+    assert named
+    assert all("undoes (map not validated): " in sentence for sentence in named)
+
+
+def test_a_validated_map_has_no_caveat():
+    direction = shifted_groups(5_000).direction("a", "b")
+    assert direction.validation is not None
+    assert (direction.validation.state, direction.caveat) == ("validated", "")
+    assert not any("validated" in text for text in (*direction.warnings, *direction.sentences()))
+    assert direction.validation.statement in " ".join(str(direction).split())

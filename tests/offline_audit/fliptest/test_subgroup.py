@@ -14,7 +14,7 @@ from monitor.world.classifiers import in_biased_subgroup
 from offline_audit import AuditInputError, Columns
 from offline_audit.fliptest.flipset import SIDES, Flipset
 from offline_audit.fliptest.rules import Condition
-from offline_audit.fliptest.subgroup import name_subgroup
+from offline_audit.fliptest.subgroup import _largest_p_value, name_subgroup
 
 COLUMNS = Columns(
     features=(
@@ -85,8 +85,12 @@ def test_an_existing_rule_is_found_and_confirmed(rule):
     assert subgroup.rule == rule
     assert subgroup.confirmed
     assert (subgroup.holds(features, COLUMNS) == inside).all()
-    low, high = subgroup.interval
+    exact = subgroup_of(
+        flipset_of(features, chance < np.where(inside, 0.3, 0.01)), seed=3, smallest_cell=1
+    )
+    low, high = exact.interval
     assert low <= 0.29 <= high
+    assert subgroup.withheld is not None or subgroup.interval == exact.interval
 
 
 def test_both_halves_count_disjoint_people():
@@ -107,7 +111,7 @@ def test_both_halves_count_disjoint_people():
         [tested.inside - tested.flips_inside, tested.outside - tested.flips_outside],
     ]
     assert subgroup.p_value == stats.fisher_exact(table, alternative="greater").pvalue
-    assert not tested.coarse
+    assert subgroup.withheld is None
 
 
 def test_random_flips_are_confirmed_at_the_level():
@@ -189,20 +193,42 @@ def test_duplicates_only_have_no_rule():
     assert subgroup.reason == "no feature separates members from others"
 
 
-def test_small_counts_of_a_rule_are_suppressed():
+def flipset_with_few_outside(outside):
     features = draw_rows(4_000)
     inside = features[:, 2] == 1
-    outside = np.flatnonzero(~inside)[:6]
     flips = inside & (np.random.default_rng(0).random(4_000) < 0.3)
-    flips[outside] = True
-    subgroup = subgroup_of(flipset_of(features, flips))
+    flips[np.flatnonzero(~inside)[:outside]] = True
+    return flipset_of(features, flips)
+
+
+def test_counts_of_both_halves_are_withheld_if_one_is_small():
+    subgroup = subgroup_of(flipset_with_few_outside(6))
     assert subgroup.rule == "part_time = 1"
-    assert subgroup.fitted.flips_outside == subgroup.tested.flips_outside == 0
-    assert subgroup.fitted.coarse or subgroup.tested.coarse
-    assert "Counts below 10 are suppressed" in str(subgroup)
-    exact = subgroup_of(flipset_of(features, flips), smallest_cell=1)
+    assert subgroup.withheld == "fewer than 10 members outside the rule"
+    assert (subgroup.fitted, subgroup.tested, subgroup.interval) == (None, None, None)
+    printed = " ".join(str(subgroup).split())
+    assert f"Counts are suppressed, as there are {subgroup.withheld} in a half." in printed
+    assert "half inside" not in printed
+    exact = subgroup_of(flipset_with_few_outside(6), smallest_cell=1)
     assert exact.fitted.flips_outside + exact.tested.flips_outside == 6
-    assert exact.p_value == pytest.approx(subgroup.p_value)
+    assert exact.withheld is None
+    assert exact.p_value < subgroup.p_value < 1e-4
+    assert subgroup.confirmed
+
+
+def test_withheld_counts_do_not_change_the_p_value():
+    """The p-value is the largest that counts of 1 to 9 allow, whichever they are."""
+    tables = [np.array([[90 - few, few], [300, 900]]) for few in range(1, 10)]
+    p_values = [_largest_p_value(table, 10) for table in tables]
+    assert len(set(p_values)) == 1
+    assert p_values[0] == max(
+        stats.fisher_exact(table, alternative="greater").pvalue for table in tables
+    )
+    few_others = [np.array([[90, 60], [few, 400 - few]]) for few in (1, 4, 9)]
+    worst = stats.fisher_exact(few_others[-1], alternative="greater").pvalue
+    assert {_largest_p_value(table, 10) for table in few_others} == {worst}
+    shown = np.array([[90, 60], [0, 400]])
+    assert _largest_p_value(shown, 10) == stats.fisher_exact(shown, alternative="greater").pvalue
 
 
 def test_limits_are_rounded():

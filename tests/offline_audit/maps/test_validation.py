@@ -13,6 +13,7 @@ from sklearn.linear_model import LinearRegression
 from monitor import Feature, World
 from offline_audit import Columns, map_method
 from offline_audit.maps.columns import Scaling
+from offline_audit.maps.detectable import Detectable
 from offline_audit.maps.transport_map import COSTS, SQUARED_L2
 from offline_audit.maps.validation import validate_map
 from tests.offline_audit.maps.two_groups import MIXED, TWO, correlated, gaussians, mixed
@@ -232,3 +233,64 @@ def test_validation_is_reproducible_and_modifies_nothing():
     assert first == second
     assert np.array_equal(g.unseen, originals[0])
     assert np.array_equal(g.unseen_target, originals[1])
+
+
+def test_a_map_is_validated_only_if_the_rows_could_show_a_bad_one():
+    few, many = (validated("joint_quantile", gaussians(n, unseen=n), n) for n in (150, 3_000))
+    assert (few.state, few.passed) == ("not shown", True)
+    assert few.detectable.ks > 0.3
+    assert "no check failed on 150 held-out people, but they are too few" in few.statement
+    assert f"KS {few.detectable.ks:.3f} (required: 0.15)" in few.statement
+    assert "required" not in many.statement
+    assert many.state == "validated"
+    assert many.statement.startswith("Map validated on 3,000 held-out people.")
+    for result in (few, many):
+        assert f"Found in 80% of such samples: KS {result.detectable.ks:.3f}" in result.statement
+
+
+def test_a_failed_map_says_so_on_any_number_of_rows():
+    for n in (150, 3_000):
+        g = gaussians(n, unseen=n)
+        result = validate_map(
+            FunctionMap(lambda x: x), g.unseen[:n], g.unseen_target[:n], g.columns, SQUARED_L2
+        )
+        assert result.state == "failed"
+        assert result.statement.startswith(f"Map failed validation on {n:,} held-out people.")
+
+
+def test_detectable_deviations_are_solutions_of_their_equations():
+    rng = np.random.default_rng(0)
+    errors, costs = rng.normal(size=(400, 2)) ** 2, rng.exponential(size=300)
+    power: Any = Detectable.of(
+        ks_limit=0.2, rows=(500, 400), errors=errors, test_rows=200, costs=costs
+    )
+    assert power.ks == pytest.approx(0.2 + 0.842 * 0.5 * np.sqrt(1 / 500 + 1 / 400))
+    error = np.sqrt(power.auc * (1 - power.auc) / 200)
+    assert power.auc == pytest.approx(0.6 + (2.33 + 0.842) * error)
+    s, t = (errors.std(0) / np.sqrt(n) for n in (500, 400))
+    noise = np.sqrt((s * (1 + power.regression / errors.mean(0))) ** 2 + t**2)
+    assert power.regression == pytest.approx(max(0.2 + 4.842 * noise), rel=0.05)
+    assert (power.regression >= 0.2 + 4.842 * noise - 1e-9).all()
+    spread = power.distance * costs.std() / costs.mean() / np.sqrt(300)
+    assert power.distance - 0.842 * spread == pytest.approx(3.0)
+
+
+def test_too_few_rows_detect_no_change_of_dependence():
+    errors = np.random.default_rng(0).normal(size=(20, 1)) ** 2
+    power = Detectable.of(
+        ks_limit=0.4, rows=(20, 20), errors=errors, test_rows=5, costs=np.zeros(20)
+    )
+    assert power.regression is None
+    assert not power.sufficient
+    assert "squared error none (required: 1.2)" in str(power)
+
+
+def test_rare_columns_do_not_limit_the_power():
+    """A flag of 1% of the rows: its dependence concerns no more rows than the KS check allows."""
+    rng = np.random.default_rng(1)
+    columns = Columns(
+        features=(Feature(name="a", kind="numeric"), Feature(name="rare", kind="binary"))
+    )
+    rows = np.column_stack([rng.normal(size=6_000), rng.random(6_000) < 0.01]).astype(np.float32)
+    result = validate_map(FunctionMap(lambda x: x), rows[:3_000], rows[3_000:], columns, SQUARED_L2)
+    assert result.state == "validated"
