@@ -40,6 +40,7 @@ from offline_audit.maps.transport_map import MapMethod, SparseMethod
 from offline_audit.maps.validation import ValidatedMap, fit_validated
 from offline_audit.progress import Reporter
 from offline_audit.rendering import count, percent
+from offline_audit.units import effective_rows, unit_count
 from offline_audit.validation import require_alpha, require_whole
 
 __all__ = ["Options", "Pair", "checked_options", "pair_steps"]
@@ -195,14 +196,16 @@ class Pair:
 
     def _rate(self, index: int) -> float | None:
         rows = self.groups[index]
-        return float(rows.decisions.mean()) if len(rows) >= self.options.smallest_cell else None
+        return (
+            float(rows.decisions.mean()) if rows.n_units() >= self.options.smallest_cell else None
+        )
 
     def _too_few(self) -> str | None:
         least = self.options.smallest_group
         short = [
-            f"{name} has {count(len(rows), 'row')}"
+            f"{name} has {count(rows.n_units(), 'row' if rows.units is None else 'unit')}"
             for name, rows in zip(self.names, self.groups, strict=True)
-            if len(rows) < least
+            if rows.n_units() < least
         ]
         if not short:
             return None
@@ -221,6 +224,7 @@ class Pair:
             self.options.method,
             seed=self.options.seed,
             progress=tell,
+            units=(self.groups[source].units, self.groups[1 - source].units),
         )
 
     def _estimated(
@@ -256,8 +260,9 @@ class Pair:
         if not len(flipset):
             reason = "the model did not decide on any counterpart."
             return replace(blank, reason=reason, warnings=tuple(warnings))
+        rows = effective_rows(flipset.units, len(flipset))
         advantaged, disadvantaged, gross = (
-            share_estimate(share, None if errors is None else getattr(errors, name), len(flipset))
+            share_estimate(share, None if errors is None else getattr(errors, name), rows)
             for name, share in (
                 ("advantaged", flipset.share("advantaged")),
                 ("disadvantaged", flipset.share("disadvantaged")),
@@ -284,12 +289,13 @@ class Pair:
     ) -> ShareEstimate | None:
         """Share that changes of the decisions of one side; None if there are few of them."""
         decided = flipset.decisions == (side == "advantaged")
-        if decided.sum() < self.options.smallest_cell:
+        rows, units = int(decided.sum()), None if flipset.units is None else flipset.units[decided]
+        if unit_count(units, rows) < self.options.smallest_cell:
             return None
         error = None
         if errors is not None:
             error = errors.of_favourable if side == "advantaged" else errors.of_unfavourable
-        return share_estimate(flipset.share_of_decisions(side), error, int(decided.sum()))
+        return share_estimate(flipset.share_of_decisions(side), error, effective_rows(units, rows))
 
     def _untested(self) -> str | None:
         if self.options.n_resamples:
@@ -300,7 +306,7 @@ class Pair:
         """Smallest gross share that is detected with 80% power."""
         if not isinstance(self.options.method, SparseMethod):
             return None if errors is None else float(_DETECTABLE_ERRORS * errors.gross)
-        first, second = map(len, self.groups)
+        first, second = (rows.effective for rows in self.groups)
         return unseen_share(first, second, len(self.columns.variables))
 
     def _errors(
@@ -355,6 +361,7 @@ class Pair:
         if flipset is None:
             return direction
         cell, seed = self.options.smallest_cell, self.options.seed
+        flipset = flipset.one_per_unit(seed)
         scale = self._scaling.scale
         return replace(
             direction,

@@ -10,12 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitor.bundle.manifest import BundleSpec, Feature, OneHotGroup
+from offline_audit.duplicates import duplicate_warning
 from offline_audit.errors import AuditInputError
 from offline_audit.groups import require_names, require_two_groups, to_codes
-from offline_audit.maps.columns import Columns, Variable
+from offline_audit.maps.columns import Columns, Variable, category_codes
 from offline_audit.maps.transport_map import Features
 from offline_audit.rendering import are, count
-from offline_audit.validation import UNKNOWN, binary, require_length
+from offline_audit.units import require_one_group
+from offline_audit.validation import UNKNOWN, binary, require_length, unit_codes
 
 __all__ = [
     "LARGEST",
@@ -214,6 +216,16 @@ def _require_kind(values: Features, variable: Variable) -> None:
         )
 
 
+def _values(table: FeatureTable) -> list[NDArray[Any]]:
+    """Values of each variable, one code per category, `[n]` each."""
+    return [
+        category_codes(table.features, variable)
+        if variable.kind == "category"
+        else table.features[:, variable.columns[0]]
+        for variable in table.columns.variables
+    ]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
     """Features with groups, and labels if the criterion needs them.
@@ -223,6 +235,7 @@ class Sample:
         groups: Names of the groups, sorted.
         codes: Index of each row's group; -1 if unknown, `[n]`.
         labels: 0 or 1, and -1 if unknown, `[n]`; None if the criterion does not use labels.
+        units: Unit of each row, `[n]`; None if each row is its own unit.
         table: Features of the rows.
         warnings: Number of excluded rows, and odd names.
     """
@@ -231,15 +244,19 @@ class Sample:
     groups: tuple[str, ...]
     codes: NDArray[np.int64]
     labels: NDArray[np.int64] | None
+    units: NDArray[np.int64] | None
     table: FeatureTable
     warnings: tuple[str, ...]
 
     @classmethod
-    def read(cls, table: FeatureTable, groups: Any, labels: Any, *, needs_labels: bool) -> Sample:
-        """Validate groups and labels.
+    def read(
+        cls, table: FeatureTable, groups: Any, labels: Any, units: Any, *, needs_labels: bool
+    ) -> Sample:
+        """Validate groups, labels and units.
 
         Raises:
-            AuditInputError: Lengths differ, a value is invalid, or there are fewer than two groups.
+            AuditInputError: Lengths differ, a value is invalid, there are fewer than two groups, or
+                a unit has rows in several groups.
         """
         if isinstance(groups, Mapping):
             if len(groups) != 1:
@@ -256,8 +273,17 @@ class Sample:
         if needs_labels and labels is None:
             raise AuditInputError("labels: required for every criterion except statistical_parity")
         known_labels = None if labels is None else binary(labels, "labels")
+        owners = None if units is None else unit_codes(units)
         lengths = {"features": len(table.features), f"groups of {attribute}": len(codes)}
-        require_length(lengths | ({} if known_labels is None else {"labels": len(known_labels)}))
+        optional = {"labels": known_labels, "units": owners}
+        require_length(lengths | {k: len(v) for k, v in optional.items() if v is not None})
+        if owners is not None:
+            require_one_group(owners, codes, str(attribute))
+        else:
+            outcomes = [] if known_labels is None else [known_labels]
+            columns = [*_values(table), codes, *outcomes]
+            warning = duplicate_warning(columns, "Pass `units`, the person of each row.")
+            warnings += [] if warning is None else [warning]
         if not needs_labels:
             known_labels = None
         if n := int((codes == UNKNOWN).sum()):
@@ -270,6 +296,7 @@ class Sample:
             groups=names,
             codes=codes,
             labels=known_labels,
+            units=owners,
             table=table,
             warnings=tuple(warnings),
         )

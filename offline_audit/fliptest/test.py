@@ -44,6 +44,7 @@ def flip_test(
     features: Any,
     groups: ArrayLike | Mapping[str, ArrayLike],
     labels: ArrayLike | None = None,
+    units: ArrayLike | None = None,
     *,
     columns: ColumnSpec | None = None,
     criterion: Criterion = "statistical_parity",
@@ -79,6 +80,8 @@ def flip_test(
             data frame are taken by name; besides them it may have protected attributes and labels.
         groups: Group of each row, or {attribute: groups}.
         labels: True outcomes, 1 the favourable one, for criteria other than statistical parity.
+        units: Person of each row, where people occur more than once. Units are permuted and
+            resampled as a whole; features and subgroups are explained by one row of each.
         columns: Description of the columns: a manifest, `Columns` or names; see `read_features`.
         criterion: `equal_opportunity` and `equalized_odds` transport rows within their label.
         reference: Group that all others are compared with; None compares every pair.
@@ -108,7 +111,7 @@ def flip_test(
     if isinstance(model, Bundle | Path | str):
         model = model if isinstance(model, Bundle) else Bundle.read(model)
         columns = model.manifest if columns is None else columns
-    table = _table(model, features, columns, (groups, labels))
+    table = _table(model, features, columns, (groups, labels, units))
     options = checked_options(
         criterion=criterion,
         method=map_method(map, cost),
@@ -123,7 +126,7 @@ def flip_test(
         explain=explain,
         seed=seed,
     )
-    sample = Sample.read(table, groups, labels, needs_labels=options.labels != (None,))
+    sample = Sample.read(table, groups, labels, units, needs_labels=options.labels != (None,))
     if options.reference is not None and options.reference not in sample.groups:
         raise AuditInputError(
             f"reference: no group {options.reference!r} of {sample.attribute}; there are: "
@@ -173,7 +176,7 @@ def _table(
         model: The audited model.
         features: Data frame or array.
         columns: Description of the columns.
-        others: Groups and labels, whose columns the frame may have, too.
+        others: Groups, labels and units, whose columns the frame may have, too.
     """
     manifest = None if not isinstance(model, AuditedModel | Bundle) else model.manifest
     if manifest is None or not hasattr(features, "iloc"):
@@ -293,7 +296,8 @@ def _decided_rows(
     sample: Sample, rows: NDArray[np.intp], decisions: NDArray[np.int8]
 ) -> DecidedRows:
     decided = rows[decisions[rows] >= 0]
-    return DecidedRows.of(sample.table.features[decided], decisions[decided] == 1)
+    units = None if sample.units is None else sample.units[decided]
+    return DecidedRows.of(sample.table.features[decided], decisions[decided] == 1, units)
 
 
 def _incomplete(direction: FlipDirection) -> FlipDirection:

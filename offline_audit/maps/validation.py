@@ -26,10 +26,13 @@ from offline_audit.maps.transport_map import (
     TransportMap,
     one_counterpart,
 )
+from offline_audit.units import UnitRows, effective_rows
 
 __all__ = ["MapValidation", "ValidatedMap", "VariableFit", "fit_validated", "validate_map"]
 
 Float = NDArray[np.float64]
+# Unit of each row of one group, `[n]`; None if each row is its own unit.
+Units = NDArray[np.int64] | None
 # Largest deviations of a map that passes, in addition to sampling error.
 _KS, _REGRESSION, _AUC, _DISTANCE = 0.05, 0.2, 0.6, 3.0
 _LEVEL = 0.01
@@ -90,6 +93,7 @@ def validate_map(
     cost: Cost,
     *,
     seed: int = 0,
+    units: tuple[Units, Units] = (None, None),
 ) -> MapValidation:
     """Compare transported rows with rows of the target.
 
@@ -100,12 +104,15 @@ def validate_map(
         columns: Description of the columns.
         cost: Transport cost of a pair.
         seed: Seed of the samples and splits.
+        units: Units of the source rows and of the target rows.
     """
     rng = np.random.default_rng(seed)
     transported = one_counterpart(fitted, source)
     scaling = Scaling.of(source, target, columns)
+    sizes = len(transported), len(target)
+    effective = effective_rows(units[0], sizes[0]), effective_rows(units[1], sizes[1])
     regression, noise = _regression(
-        scaling.scaled(transported), scaling.scaled(target), columns, rng
+        scaling.scaled(transported), scaling.scaled(target), columns, rng, effective
     )
     fits = tuple(
         VariableFit(
@@ -115,12 +122,12 @@ def validate_map(
         )
         for variable in columns.variables
     )
-    auc, error = _classifier_auc(transported, target, rng)
+    auc, error = _classifier_auc(transported, target, rng, units)
     distance, exact = _distances(transported, source, target, scaling, cost, rng)
-    sizes = len(transported), len(target)
     # Bonferroni over the variables, with the effective size of a two-sample test.
     level = _LEVEL / len(columns.variables)
-    limit = _KS + float(stats.kstwo.isf(level, max(round(math.prod(sizes) / sum(sizes)), 1)))
+    harmonic = max(round(math.prod(effective) / sum(effective)), 1)
+    limit = _KS + float(stats.kstwo.isf(level, harmonic))
     failures = [
         f"{fit.name} has a different distribution than in the target group (KS {fit.ks:.3f}, limit "
         f"{limit:.3f})"
@@ -169,7 +176,11 @@ def _ks(transported: Features, target: Features, variable: Variable) -> float:
 
 
 def _regression(
-    transported: Float, target: Float, columns: Columns, rng: np.random.Generator
+    transported: Float,
+    target: Float,
+    columns: Columns,
+    rng: np.random.Generator,
+    effective: tuple[float, float],
 ) -> tuple[Float, Float]:
     """Difference of mean squared errors, and its standard error, of each column, `[d]` each.
 
@@ -188,9 +199,7 @@ def _regression(
         transported_error += ((transported - mean) @ weights) ** 2 / 2
         target_error[test] = ((target[test] - mean) @ weights) ** 2
     variance = np.maximum(target.var(0), 1e-9)
-    noise = np.sqrt(
-        transported_error.var(0) / len(transported_error) + target_error.var(0) / len(target_error)
-    )
+    noise = np.sqrt(transported_error.var(0) / effective[0] + target_error.var(0) / effective[1])
     return (transported_error.mean(0) - target_error.mean(0)) / variance, noise / variance
 
 
@@ -212,15 +221,23 @@ def _residual_weights(rows: Float, columns: Columns) -> Float:
 
 
 def _classifier_auc(
-    transported: Features, target: Features, rng: np.random.Generator
+    transported: Features,
+    target: Features,
+    rng: np.random.Generator,
+    units: tuple[Units, Units],
 ) -> tuple[float, float]:
     """AUC of a classifier on held-out rows, and its standard error."""
     n = min(len(transported), len(target), _CLASSIFIER_ROWS)
-    both = np.concatenate(
-        [rows[rng.choice(len(rows), n, replace=False)] for rows in (transported, target)]
-    )
+    samples = [rng.choice(len(rows), n, replace=False) for rows in (transported, target)]
+    both = np.concatenate([transported[samples[0]], target[samples[1]]])
     labels = np.repeat([0, 1], n)
-    order = rng.permutation(2 * n)
+    order, share = rng.permutation(2 * n), 1.0
+    if units[0] is not None and units[1] is not None:
+        sampled = np.concatenate([units[0][samples[0]], units[1][samples[1]]])
+        share = effective_rows(sampled, 2 * n) / (2 * n)
+        # Sorted by unit in random order: copies of a row must not be in both parts.
+        owners = UnitRows.of(sampled)
+        order = owners.rows(rng.permutation(len(owners)))
     train, test = order[:n], order[n:]
     # With one class only, an AUC is not defined.
     if len(np.unique(labels[train])) < 2 or len(np.unique(labels[test])) < 2:
@@ -230,7 +247,7 @@ def _classifier_auc(
     auc = float(roc_auc_score(labels[test], model.predict_proba(both[test])[:, 1]))
     ones = int(labels[test].sum())
     # Upper bound of the variance of an AUC (Birnbaum and Klose 1957).
-    return auc, math.sqrt(max(auc * (1 - auc), 1e-6) / max(min(ones, n - ones), 1))
+    return auc, math.sqrt(max(auc * (1 - auc), 1e-6) / max(min(ones, n - ones) * share, 1))
 
 
 def _distances(
@@ -285,6 +302,7 @@ def fit_validated(
     *,
     seed: int,
     progress: Progress,
+    units: tuple[Units, Units] = (None, None),
 ) -> ValidatedMap:
     """Fit to one half of each group, validate on the other; fit to all rows if that is fast.
 
@@ -295,17 +313,32 @@ def fit_validated(
         method: Method that fits the map.
         seed: Seed of the random generator.
         progress: Called during long fits.
+        units: Units of the source rows and of the target rows; a unit is not divided.
     """
-    source_fit, source_test = _halves(len(source), seed)
-    target_fit, target_test = _halves(len(target), seed)
+    source_fit, source_test = _halves(len(source), units[0], seed)
+    target_fit, target_test = _halves(len(target), units[1], seed)
     half = method.fit(source[source_fit], target[target_fit], columns, seed=seed, progress=progress)
     validation = validate_map(
-        half, source[source_test], target[target_test], columns, method.cost, seed=seed
+        half,
+        source[source_test],
+        target[target_test],
+        columns,
+        method.cost,
+        seed=seed,
+        units=(
+            None if units[0] is None else units[0][source_test],
+            None if units[1] is None else units[1][target_test],
+        ),
     )
     fitted = method.fit(source, target, columns, seed=seed) if method.quick else half
     return ValidatedMap(map=fitted, validation=validation)
 
 
-def _halves(n: int, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    order = np.random.default_rng([seed, n]).permutation(n)
-    return np.sort(order[: n // 2]), np.sort(order[n // 2 :])
+def _halves(n: int, units: Units, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    rng = np.random.default_rng([seed, n])
+    if units is None:
+        order = rng.permutation(n)
+        return np.sort(order[: n // 2]), np.sort(order[n // 2 :])
+    owners = UnitRows.of(units)
+    first, second = np.array_split(rng.permutation(len(owners)), 2)
+    return np.sort(owners.rows(first)), np.sort(owners.rows(second))

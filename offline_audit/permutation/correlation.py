@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from offline_audit.duplicates import duplicate_warning
 from offline_audit.intervals import Interval
 from offline_audit.permutation.estimates import (
     SMALLEST_UNITS,
@@ -84,6 +85,7 @@ def correlation_test(
     )
     x, y = finite(attribute_values, attribute), finite(values, of)
     n = require_length({attribute: len(x), of: len(y)})
+    copies = duplicate_warning([x, y], "Keep one row per person.")
     u, v = _standardized(x), _standardized(y)
     reason, test, rho, interval, error = None, None, None, None, None
     if u is None or v is None:
@@ -135,7 +137,7 @@ def correlation_test(
         smallest_count=float(n),
         required_count=SMALLEST_UNITS,
         binning_error=0.0,
-        warnings=_outlier_warnings({attribute: u, of: v}),
+        warnings=(*_outlier_warnings({attribute: u, of: v}), *filter(None, [copies])),
         seed=seed,
     )
 
