@@ -20,8 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["duplicate_warning", "joined_codes", "surplus_copies"]
+__all__ = ["UNITS_REMEDY", "duplicate_warning", "joined_codes", "surplus_copies"]
 
+# What to do about copies.
+UNITS_REMEDY = "Pass `units`, the person of each row; in a log, record `evenhand_subject`."
 # Pairs beyond chance per row from which copies change the variance of a share by 5%.
 _SMALLEST_SURPLUS = 0.025
 # Identical pairs up to this multiple of what chance explains are not evidence: in dependent columns

@@ -11,7 +11,7 @@ from offline_audit.errors import AuditInputError
 from offline_audit.rendering import count
 from offline_audit.validation import UNKNOWN
 
-__all__ = ["UnitRows", "effective_rows", "require_one_group", "unit_count"]
+__all__ = ["UnitRows", "effective_rows", "require_one_group", "split_units", "unit_count"]
 
 
 def require_one_group(units: NDArray[np.integer], codes: NDArray[np.integer], name: str) -> None:
@@ -25,19 +25,23 @@ def require_one_group(units: NDArray[np.integer], codes: NDArray[np.integer], na
     Raises:
         AuditInputError: A unit has rows in several groups.
     """
-    known = codes != UNKNOWN
-    if not known.any():
-        return
-    lowest = np.full(int(units.max()) + 1, int(codes.max()) + 1, dtype=np.int64)
-    highest = np.full(len(lowest), UNKNOWN, dtype=np.int64)
-    np.minimum.at(lowest, units[known], codes[known])
-    np.maximum.at(highest, units[known], codes[known])
-    several = int(np.count_nonzero(lowest < highest))
-    if several:
+    if several := len(split_units(units, codes)):
         raise AuditInputError(
             f"units: {count(several, 'unit')} with rows in more than one group of {name}; all rows "
             "of a unit must be in the same group: correct the groups or exclude those rows"
         )
+
+
+def split_units(units: NDArray[np.integer], codes: NDArray[np.integer]) -> NDArray[np.intp]:
+    """Units with rows in several known groups; arguments as of `require_one_group`."""
+    known = codes != UNKNOWN
+    if not known.any():
+        return np.empty(0, np.intp)
+    lowest = np.full(int(units.max()) + 1, int(codes.max()) + 1, dtype=np.int64)
+    highest = np.full(len(lowest), UNKNOWN, dtype=np.int64)
+    np.minimum.at(lowest, units[known], codes[known])
+    np.maximum.at(highest, units[known], codes[known])
+    return np.flatnonzero(lowest < highest)
 
 
 def unit_count(units: NDArray[np.integer] | None, rows: int) -> int:

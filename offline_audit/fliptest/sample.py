@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitor.bundle.manifest import BundleSpec, Feature, OneHotGroup
-from offline_audit.duplicates import duplicate_warning
+from offline_audit.duplicates import UNITS_REMEDY, duplicate_warning
 from offline_audit.errors import AuditInputError
 from offline_audit.groups import require_names, require_two_groups, to_codes
 from offline_audit.maps.columns import Columns, Variable, category_codes
@@ -282,7 +282,7 @@ class Sample:
         else:
             outcomes = [] if known_labels is None else [known_labels]
             columns = [*_values(table), codes, *outcomes]
-            warning = duplicate_warning(columns, "Pass `units`, the person of each row.")
+            warning = duplicate_warning(columns, UNITS_REMEDY)
             warnings += [] if warning is None else [warning]
         if not needs_labels:
             known_labels = None

@@ -151,6 +151,7 @@ def _findings_of_rows(
         rows.features,
         {rows.attribute: rows.groups},
         labels=None if CRITERIA[criterion] == (None,) else rows.labels,
+        units=rows.units,
         columns=manifest,
         max_rows=_MAX_ROWS_OF_FILE,
         **options,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from offline_audit.duplicates import duplicate_warning, joined_codes
+from offline_audit.duplicates import UNITS_REMEDY, duplicate_warning, joined_codes
 from offline_audit.errors import AuditInputError
 from offline_audit.groups import By, Crossing, requested_crossings, to_codes
 from offline_audit.permutation.metrics import UNKNOWN_INDEX, Metric
@@ -31,8 +31,6 @@ __all__ = ["RowSource", "Rows", "rows_of"]
 Int = NDArray[np.int64]
 Int8 = NDArray[np.int8]
 Float = NDArray[np.float64]
-
-_REMEDY = "Pass `units`, the person of each row."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +122,7 @@ def rows_of(
     elif rows.scores is not None:
         joined = joined_codes([attribute.codes for attribute in attributes.values()])
         columns = [rows.scores, rows.label_index, rows.decision_index, joined]
-        warning = duplicate_warning(columns, _REMEDY)
+        warning = duplicate_warning(columns, UNITS_REMEDY)
         warnings += [] if warning is None else [warning]
     return Rows(crossings=crossings, **arrays, warnings=tuple(warnings))
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from offline_audit.criteria import CRITERIA, Criterion, check_criterion, needs_labels
-from offline_audit.duplicates import duplicate_warning, joined_codes
+from offline_audit.duplicates import UNITS_REMEDY, duplicate_warning, joined_codes
 from offline_audit.errors import AuditInputError
 from offline_audit.groups import require_names, to_codes
 from offline_audit.rendering import are, count, some
@@ -114,7 +114,7 @@ class Sample:
             joined = joined_codes([attribute.codes for attribute in attributes])
             columns: list[NDArray[Any]] = [checked_distances, decision_codes, joined]
             columns += [] if label_codes is None else [label_codes]
-            warning = duplicate_warning(columns, "Pass `units`, the person of each row.")
+            warning = duplicate_warning(columns, UNITS_REMEDY)
             warnings += [] if warning is None else [warning]
         return cls(
             decisions=decision_codes,
