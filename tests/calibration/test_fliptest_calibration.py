@@ -119,7 +119,7 @@ def test_the_default_map_does_not_reject_too_often():
     assert 1 <= rejected <= bounds(200, LEVEL)[1]
 
 
-@pytest.mark.parametrize(("name", "simulations"), [("gaussian", 300), ("joint_quantile", 12)])
+@pytest.mark.parametrize(("name", "simulations"), [("gaussian", 300), ("joint_quantile", 8)])
 def test_copied_rows_are_rejected_in_five_percent_of_simulations_with_units(name, simulations):
     draw = partial(copied_rows, with_units=True)
     assert rejections(name, simulations, n=40, draw=draw) <= bounds(simulations, LEVEL)[1]
