@@ -51,7 +51,8 @@ class Share(NamedTuple):
 class Waiting(NamedTuple):
     """A request, or a piece of a large one, that waits for its batch to run.
 
-    `raw` are its rows of raw inputs, `[n, r]`; None if it has encoded features.
+    `raw` are its rows of raw inputs, `[n, r]`; None if it has encoded features. `subject` is the
+    client's id of the person that they are about; empty if it is unknown.
     """
 
     request_id: str
@@ -60,6 +61,7 @@ class Waiting(NamedTuple):
     since: float
     future: asyncio.Future[Share]
     raw: Raw | None = None
+    subject: str = ""
 
 
 class Batcher:
@@ -93,7 +95,12 @@ class Batcher:
         self._next: asyncio.Handle | None = None
 
     async def submit(
-        self, request_id: str, features: Features, first_row: int = 0, raw: Raw | None = None
+        self,
+        request_id: str,
+        features: Features,
+        first_row: int = 0,
+        raw: Raw | None = None,
+        subject: str = "",
     ) -> Share:
         """Result of a request's rows, `[n, d]`, once their batch has run.
 
@@ -102,18 +109,20 @@ class Batcher:
             features: Rows of the request.
             first_row: Index of the first of them in the request.
             raw: Their raw inputs, `[n, r]`, for the log.
+            subject: The person that they are about, for the log; empty if unknown.
 
         Raises:
             OverloadedError: The request has waited for too long.
             PredictionError: The classifier fails on it.
         """
         if len(features) > self._max_rows:
-            return await self._in_pieces(request_id, features, raw)
+            return await self._in_pieces(request_id, features, raw, subject)
         future: asyncio.Future[Share] = self._loop.create_future()
         if self._rows + len(features) > self._max_rows:
             self._dispatch()
         since = time.monotonic()
-        self._waiting.append(Waiting(request_id, first_row, features, since, future, raw))
+        waiting = Waiting(request_id, first_row, features, since, future, raw, subject)
+        self._waiting.append(waiting)
         self._rows += len(features)
         if self._rows >= self._max_rows:
             self._dispatch()
@@ -145,13 +154,15 @@ class Batcher:
         else:
             self._dispatch()
 
-    async def _in_pieces(self, request_id: str, features: Features, raw: Raw | None) -> Share:
+    async def _in_pieces(
+        self, request_id: str, features: Features, raw: Raw | None, subject: str
+    ) -> Share:
         """A request larger than a batch: other requests run between its pieces."""
         pieces = []
         for start in range(0, len(features), self._max_rows):
             rows = features[start : start + self._max_rows]
             part_raw = None if raw is None else raw[start : start + self._max_rows]
-            part = await self.submit(request_id, rows, start, part_raw)
+            part = await self.submit(request_id, rows, start, part_raw, subject)
             pieces.append(part.result.rows(part.start, part.stop))
             # A piece that fills a batch runs at once: let the loop serve others in between.
             await asyncio.sleep(0)

@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from monitor.errors import BadRequestError, EvenhandError
 from monitor.frames import encoded_rows, is_table, raw_tensors
+from monitor.request import SUBJECT_PARAMETER
 from monitor.wire import open_inference_pb2 as wire
 from monitor.wire import open_inference_pb2_grpc as services
 
@@ -128,10 +129,12 @@ class _Endpoint:
         self.requested = [self.output_name, *further] if further else []
         self.attributes = json.loads(metadata.properties.get("protected_attributes", "[]"))
 
-    def request(self, features: Rows, request_id: str) -> wire.ModelInferRequest:
+    def request(self, features: Rows, request_id: str, subject: str) -> wire.ModelInferRequest:
         request = wire.ModelInferRequest(
             model_name=self.model, model_version=self.version, id=request_id
         )
+        if subject:
+            request.parameters[SUBJECT_PARAMETER].string_param = subject
         if self.raw_inputs and is_table(features):
             for name, datatype, rows, data in raw_tensors(features, self.raw_inputs):
                 request.inputs.add(name=name, datatype=datatype, shape=[rows])
@@ -204,12 +207,13 @@ class Client:
         self._stub = services.GRPCInferenceServiceStub(self._channel)  # type: ignore[no-untyped-call]
         self._endpoint = _Endpoint(model, version, timeout)
 
-    def predict(self, features: Rows, *, request_id: str = "") -> Predictions:
+    def predict(self, features: Rows, *, request_id: str = "", subject: str = "") -> Predictions:
         """Predictions for rows `[n, d]`, with verdicts and signals if the endpoint returns them.
 
         The rows may be a table with a column per feature, or per raw input if the model has raw
         inputs, in any order: a data frame of pandas or polars, a pyarrow table, or a mapping of
-        columns. None and NaN are missing.
+        columns. None and NaN are missing. `subject` is your id of the person that all rows are
+        about; a sidecar that records subjects keeps a pseudonym of it, for audits.
 
         Raises:
             BadRequestError: The columns of a table are not the inputs of the model.
@@ -221,7 +225,7 @@ class Client:
                 endpoint.read_metadata(
                     self._stub.ModelMetadata(endpoint.metadata_request, timeout=timeout)
                 )
-            request = endpoint.request(features, request_id)
+            request = endpoint.request(features, request_id, subject)
             return endpoint.predictions(self._stub.ModelInfer(request, timeout=timeout))
         except grpc.RpcError as error:
             raise _refusal(error) from None
@@ -252,7 +256,9 @@ class AsyncClient:
         self._stub = services.GRPCInferenceServiceStub(self._channel)  # type: ignore[no-untyped-call]
         self._endpoint = _Endpoint(model, version, timeout)
 
-    async def predict(self, features: Rows, *, request_id: str = "") -> Predictions:
+    async def predict(
+        self, features: Rows, *, request_id: str = "", subject: str = ""
+    ) -> Predictions:
         """Predictions for rows `[n, d]` or a table, as of `Client.predict`.
 
         Raises:
@@ -265,7 +271,7 @@ class AsyncClient:
                 endpoint.read_metadata(
                     await self._stub.ModelMetadata(endpoint.metadata_request, timeout=timeout)
                 )
-            request = endpoint.request(features, request_id)
+            request = endpoint.request(features, request_id, subject)
             return endpoint.predictions(await self._stub.ModelInfer(request, timeout=timeout))
         except grpc.RpcError as error:
             raise _refusal(error) from None

@@ -136,8 +136,9 @@ def _explain(detail: Any) -> str:
         return (
             f"{'.'.join(location)}: no such field{_guess(location[-1], _siblings(location, known))}"
         )
-    if len(location) == 1 and detail["type"] == "value_error":
-        return f"{location[0]}: {detail['ctx']['error']}"
+    if len(location) <= 1 and detail["type"] == "value_error":
+        # A rule between parts has no location.
+        return "".join(f"{part}: " for part in location) + str(detail["ctx"]["error"])
     if field is None:
         return f"{'.'.join(location)}: must be a mapping of fields, not {_kind(detail['input'])}"
     if len(location) > 3:

@@ -100,7 +100,9 @@ class Pipeline:
             features, raw = self._codec.decode(request.inputs)
             request_id = self._ids.assign(request.id)
             # Of the whole batch: score, apply policy and log (`_process`) …
-            share = await self._batcher.submit(request_id, features, raw=raw)
+            share = await self._batcher.submit(
+                request_id, features, raw=raw, subject=request.subject
+            )
             # … and `_update_statistics` once its responses have left.
             return self._responses.build(request, request_id, share)
         finally:

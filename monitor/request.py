@@ -11,17 +11,24 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from monitor.errors import BadRequestError
+
 __all__ = [
     "MAX_ID_LENGTH",
+    "SUBJECT_PARAMETER",
     "InferRequest",
     "InferResponse",
     "InputTensor",
     "OutputTensor",
     "RequestIds",
+    "checked_subject",
 ]
 
 # A longer id does not fit into an exemplar of a metric.
 MAX_ID_LENGTH = 100
+# Request parameter with the person that all rows of a request are about.
+SUBJECT_PARAMETER = "evenhand_subject"
+_MAX_SUBJECT_LENGTH = 200
 _REMEMBERED_IDS = 100_000
 
 
@@ -72,6 +79,7 @@ class InferRequest(NamedTuple):
         id: The client's own id of the request; may be empty.
         inputs: Input tensors.
         outputs: Names of the requested outputs; empty for the classifier's own.
+        subject: The client's id of the person; empty if it sent none. Recorded as a pseudonym only.
     """
 
     model: str
@@ -79,6 +87,7 @@ class InferRequest(NamedTuple):
     id: str
     inputs: Sequence[InputTensor]
     outputs: Sequence[str] = ()
+    subject: str = ""
 
 
 class InferResponse(NamedTuple):
@@ -93,6 +102,20 @@ class InferResponse(NamedTuple):
     id: str
     outputs: Sequence[OutputTensor]
     parameters: Mapping[str, str]
+
+
+def checked_subject(value: object) -> str:
+    """The subject of a request, from its parameter.
+
+    Raises:
+        BadRequestError: It is not a short text; the message does not contain it.
+    """
+    if isinstance(value, str) and 0 < len(value) <= _MAX_SUBJECT_LENGTH and value.isprintable():
+        return value
+    raise BadRequestError(
+        f"parameter {SUBJECT_PARAMETER!r} must be a text of 1 to {_MAX_SUBJECT_LENGTH} printable "
+        "characters"
+    )
 
 
 class RequestIds:

@@ -330,3 +330,15 @@ class Config(Settings):
     outcomes: OutcomesConfig = OutcomesConfig()
     retention: RetentionConfig = RetentionConfig()
     log: LogConfig = LogConfig()
+
+    @model_validator(mode="after")
+    def _subjects_need_a_key_and_both_logs(self) -> Self:
+        needed = {
+            "outcomes.path": self.outcomes.path,
+            "traffic.path": self.traffic.path,
+            "traffic.key_path": self.traffic.key_path,
+        }
+        missing = [name for name, value in needed.items() if value is None]
+        if self.outcomes.subjects and missing:
+            raise ValueError(f"outcomes.subjects needs {' and '.join(missing)}")
+        return self

@@ -25,6 +25,7 @@ __all__ = [
     "FORMAT",
     "METADATA_KEY",
     "SIGNALS",
+    "SUBJECT",
     "FeatureColumn",
     "TrafficColumns",
     "Treatment",
@@ -36,6 +37,8 @@ __all__ = [
 ]
 
 FORMAT = 1
+# Column of outcomes with the pseudonym of the person that a row is about.
+SUBJECT = "evenhand_subject"
 # Whether a request had encoded features instead of raw inputs, which are null then.
 ENCODED_REQUEST = "encoded_request"
 # Key of the JSON in the metadata of every Parquet file that describes its columns.
@@ -186,11 +189,11 @@ def group_column(attribute: str) -> str:
     return f"group_{attribute}"
 
 
-def outcome_schema(attributes: tuple[str, ...]) -> pa.Schema:
-    """Arrow schema of outcomes; the label and the groups may be null.
+def outcome_schema(attributes: tuple[str, ...], *, subjects: bool = False) -> pa.Schema:
+    """Arrow schema of outcomes; the label, the groups and the subject may be null.
 
     Of several outcomes of a row, the latest by `observed_at` counts. `source` is rpc, rest, file or
-    feature.
+    feature: groups and subjects from the request itself.
     """
     return pa.schema(
         [
@@ -198,6 +201,7 @@ def outcome_schema(attributes: tuple[str, ...]) -> pa.Schema:
             ("row", pa.int32()),
             ("label", pa.int8()),
             *((group_column(attribute), WORD) for attribute in attributes),
+            *([(SUBJECT, pa.string())] if subjects else []),
             ("observed_at", TIME),
             ("received_at", TIME),
             ("source", WORD),

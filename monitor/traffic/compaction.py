@@ -102,9 +102,10 @@ def _partitions(segment: Segment) -> Iterator[tuple[str, pa.Schema, Iterator[pa.
             yield folder, schema, tables
     else:
         attributes = tuple(about["attributes"])
-        schema = with_metadata(outcome_schema(attributes), about)
+        subjects = about.get("subjects", False)
+        schema = with_metadata(outcome_schema(attributes, subjects=subjects), about)
         for day, records in days(segment.records):
-            table = outcome_table(records, attributes)
+            table = outcome_table(records, attributes, subjects=subjects)
             yield f"model={about['model']}/date={day}", schema, iter((table,))
 
 

@@ -24,6 +24,7 @@ from monitor.traffic.outcomes import (
     Refusal,
     Source,
     payload,
+    with_subjects,
 )
 from monitor.traffic.privacy import FeatureGuard, Pseudonyms, treatments
 from monitor.traffic.records import TrafficEncoder
@@ -67,7 +68,9 @@ class OutcomeLog:
         about = {
             **_file_metadata(bundle, "outcomes", self._pseudonyms),
             "attributes": {a.name: list(a.recorded_groups) for a in manifest.protected_attributes},
+            "subjects": settings.subjects,
         }
+        self._subjects = settings.subjects
         self.spool = Spool(
             local_store,
             local_store
@@ -91,7 +94,7 @@ class OutcomeLog:
         self._protected_features = ProtectedFeatures(manifest)
         self._bounded = (
             BoundedAppender(self.spool.appender, seconds)
-            if seconds and self._protected_features
+            if seconds and (self._protected_features or self._subjects)
             else None
         )
         self._writer = self._bounded or self.spool.appender
@@ -138,13 +141,13 @@ class OutcomeLog:
             raise NotReadyError("outcomes cannot be recorded now; send them again later")
         return len(valid), refusals
 
-    def record_protected_features(
-        self, batch: Sequence[Waiting], features: NDArray[np.float32]
-    ) -> None:
-        """Record the groups that are features, from the features `[n, d]` of a batch."""
-        if not self._protected_features:
-            return
-        outcomes = self._protected_features.outcomes(batch, features)
+    def record_requests(self, batch: Sequence[Waiting], features: NDArray[np.float32]) -> None:
+        """Record the groups that are features `[n, d]`, and the subjects, of a batch."""
+        outcomes: list[Outcome] = []
+        if self._protected_features:
+            outcomes = self._protected_features.outcomes(batch, features)
+        if self._subjects:
+            outcomes = with_subjects(outcomes, batch)
         if outcomes:
             now = dt.datetime.now(dt.UTC)
             data = payload(outcomes, self._pseudonyms, "feature", now)
@@ -156,8 +159,8 @@ class OutcomeLog:
         """Number of lost outcomes, by cause."""
         return self._writer.lost + self.spool.found_lost
 
-    def lose_protected_features(self, rows: int) -> None:
-        """Count groups that could not be recorded as lost."""
+    def lose_requests(self, rows: int) -> None:
+        """Count groups and subjects that could not be recorded as lost."""
         self._writer.lose("fault", rows)
 
     def stop(self, seconds: float) -> None:
@@ -225,11 +228,11 @@ class TrafficLog:
             _LOG.error("predictions were not logged: %s", without_values(error))
         try:
             if self._outcomes is not None:
-                self._outcomes.record_protected_features(batch, features)
+                self._outcomes.record_requests(batch, features)
         except Exception as error:  # noqa: BLE001 - the response is sent in any case
             assert self._outcomes is not None
-            self._outcomes.lose_protected_features(len(features))
-            _LOG.error("protected groups were not logged: %s", without_values(error))
+            self._outcomes.lose_requests(len(features))
+            _LOG.error("protected groups or subjects were not logged: %s", without_values(error))
 
     @property
     def lost(self) -> Counter[Cause]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -33,6 +33,7 @@ __all__ = [
     "days",
     "outcome_table",
     "payload",
+    "with_subjects",
 ]
 
 Source = Literal["rpc", "rest", "file", "feature"]
@@ -56,6 +57,8 @@ class Outcome:
         label: True class, 0 or 1; None if unknown.
         groups: Known groups by protected attribute.
         observed_at: Time of observation; None for the time of arrival.
+        subject: The client's id of the person; empty if unknown. Only requests for predictions have
+            it, and only its pseudonym is written.
     """
 
     request_id: str
@@ -63,6 +66,7 @@ class Outcome:
     label: int | None = None
     groups: Mapping[str, str] = field(default_factory=dict)
     observed_at: dt.datetime | None = None
+    subject: str = ""
 
 
 class OutcomeCheck:
@@ -182,6 +186,18 @@ class ProtectedFeatures:
         return [None if code < 0 else groups[code] for code in codes.tolist()]
 
 
+def with_subjects(outcomes: Sequence[Outcome], batch: Sequence[Waiting]) -> list[Outcome]:
+    """Outcomes of a batch with the subjects of its requests; others are added for their rows."""
+    by_row = {(outcome.request_id, outcome.row): outcome for outcome in outcomes}
+    for waiting in batch:
+        if waiting.subject:
+            for row in range(waiting.first_row, waiting.first_row + len(waiting.features)):
+                known = by_row.get((waiting.request_id, row))
+                known = known or Outcome(request_id=waiting.request_id, row=row)
+                by_row[waiting.request_id, row] = replace(known, subject=waiting.subject)
+    return list(by_row.values())
+
+
 def payload(
     outcomes: Sequence[Outcome], pseudonyms: Pseudonyms, source: Source, now: dt.datetime
 ) -> bytes:
@@ -194,23 +210,27 @@ def payload(
             outcome.label,
             dict(outcome.groups),
             arrived if outcome.observed_at is None else _microseconds(outcome.observed_at),
+            *([pseudonyms.of_subject(outcome.subject)] if outcome.subject else []),
         ]
         for outcome in outcomes
     ]
     return json.dumps([source, arrived, lines]).encode()
 
 
-def outcome_table(records: Records, attributes: Sequence[str]) -> pa.Table:
-    """Table of some records."""
-    columns: list[list[object]] = [[] for _ in range(6 + len(attributes))]
+def outcome_table(
+    records: Records, attributes: Sequence[str], *, subjects: bool = False
+) -> pa.Table:
+    """Table of some records; with the pseudonyms of their subjects if these were recorded."""
+    schema = outcome_schema(tuple(attributes), subjects=subjects)
+    columns: list[list[object]] = [[] for _ in schema]
     for record in records:
         source, arrived, lines = json.loads(bytes(record.payload))
-        for request_id, row, label, groups, observed in lines:
+        for request_id, row, label, groups, observed, *subject in lines:
             known = [groups.get(attribute) for attribute in attributes]
+            known += [subject[0] if subject else None] if subjects else []
             values = (request_id, row, label, *known, observed, arrived, source)
             for column, value in zip(columns, values, strict=True):
                 column.append(value)
-    schema = outcome_schema(tuple(attributes))
     return pa.table(
         [
             pa.array(values, pa.int64()).cast(TIME) if kind.type == TIME

@@ -68,6 +68,11 @@ class Pseudonyms:
         """Name of a request in the log."""
         return request_id if self._key is None else self._hash(request_id.encode(), 16)
 
+    def of_subject(self, subject: str) -> str:
+        """Name of a person in the outcomes, which differs from that of a request with this id."""
+        assert self._key is not None, "the config requires a key for subjects"
+        return self._hash(b"subject\0" + subject.encode(), 16)
+
     def of_value(self, feature: str, value: float) -> int:
         """Keyed hash of a feature's value."""
         # Adding 0.0 turns -0.0 into 0.0.

@@ -116,6 +116,12 @@ class OutcomesConfig(Settings):
         description="Disk quota of everything in `path`. When it is reached, outcomes are "
         "rejected.",
     )
+    subjects: bool = Field(
+        default=False,
+        description="Whether a keyed pseudonym of the person behind a request is recorded, from "
+        "the request parameter `evenhand_subject`. Requires `outcomes.path`, `traffic.path` and "
+        "`traffic.key_path`.",
+    )
 
 
 class RetentionConfig(Settings):

@@ -9,7 +9,13 @@ from google.protobuf.message import DecodeError
 
 from monitor.codec import MAX_TENSORS
 from monitor.errors import BadRequestError
-from monitor.request import InferRequest, InferResponse, InputTensor
+from monitor.request import (
+    SUBJECT_PARAMETER,
+    InferRequest,
+    InferResponse,
+    InputTensor,
+    checked_subject,
+)
 from monitor.wire.open_inference_pb2 import ModelInferRequest, ModelInferResponse
 
 __all__ = ["parsed", "read_request", "write_response"]
@@ -60,8 +66,16 @@ def read_request(data: bytes) -> tuple[InferRequest, bool]:
         id=message.id,
         inputs=inputs,
         outputs=[output.name for output in message.outputs],
+        subject=_subject(message),
     )
     return request, bool(raw)
+
+
+def _subject(message: ModelInferRequest) -> str:
+    if SUBJECT_PARAMETER not in message.parameters:
+        return ""
+    # A parameter of another type has an empty text.
+    return checked_subject(message.parameters[SUBJECT_PARAMETER].string_param)
 
 
 def _raw_inputs(request: ModelInferRequest, raw: Sequence[bytes]) -> list[InputTensor]:

@@ -12,7 +12,14 @@ from pydantic_core import to_json
 from monitor.codec import DATATYPES, MAX_TENSORS
 from monitor.drift.wording import group_names
 from monitor.errors import BadRequestError, TooLargeError
-from monitor.request import InferRequest, InferResponse, InputTensor, OutputTensor
+from monitor.request import (
+    SUBJECT_PARAMETER,
+    InferRequest,
+    InferResponse,
+    InputTensor,
+    OutputTensor,
+    checked_subject,
+)
 
 if TYPE_CHECKING:
     from monitor.drift.alarms import Alarm
@@ -184,13 +191,15 @@ def read_request(
         inputs.append(InputTensor(tensor.name, tensor.datatype, tensor.shape, data))
     if len(binary):
         raise BadRequestError(f"{len(binary)} bytes after the JSON belong to no input")
-    outputs = parsed.outputs or []
+    outputs, parameters = parsed.outputs or [], parsed.parameters or {}
+    subject = parameters.get(SUBJECT_PARAMETER)
     request = InferRequest(
         model=model,
         version=version,
         id=parsed.id,
         inputs=inputs,
         outputs=[output.name for output in outputs],
+        subject="" if subject is None else checked_subject(subject),
     )
     by_default = _flag(parsed.parameters, "binary_data_output", otherwise=False)
     binary_outputs = {

@@ -19,6 +19,7 @@ from offline_audit.maps.transport_map import (
     duplicate_codes,
 )
 from offline_audit.rendering import count, some
+from offline_audit.units import UnitRows, effective_rows, unit_count
 
 __all__ = [
     "SIDES",
@@ -59,12 +60,14 @@ class Flipset:
         counterparts: Counterparts of each row, `[e, n, d]`.
         decisions: Whether each row has the favourable decision, bool `[n]`.
         counterpart_decisions: Whether each counterpart has it, bool `[e, n]`.
+        units: Unit of each row, `[n]`; None if each row is its own unit.
     """
 
     features: Features
     counterparts: Features
     decisions: NDArray[np.bool_]
     counterpart_decisions: NDArray[np.bool_]
+    units: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.features)
@@ -108,6 +111,18 @@ class Flipset:
         """
         return self.share("advantaged") - self.share("disadvantaged")
 
+    def one_per_unit(self, seed: int) -> Flipset:
+        """One row of each unit, drawn at random, so that rows are independent people."""
+        if self.units is None:
+            return self
+        rows = UnitRows.of(self.units).one_each(np.random.default_rng(seed))
+        return Flipset(
+            features=self.features[rows],
+            counterparts=self.counterparts[:, rows],
+            decisions=self.decisions[rows],
+            counterpart_decisions=self.counterpart_decisions[:, rows],
+        )
+
 
 class DecisionModel(Protocol):
     """A model that returns 1 for the favourable decision, 0 for the other, -1 if it fails."""
@@ -127,16 +142,23 @@ class DecidedRows:
         duplicates: One code per row, equal for rows with equal features; None if few rows are
             duplicates.
         grid: Values that counterparts may have.
+        units: Unit of each row, `[n]`; None if each row is its own unit.
     """
 
     features: Features
     decisions: NDArray[np.bool_]
     duplicates: NDArray[np.intp] | None = None
     grid: Grid = field(default_factory=Grid)
+    units: NDArray[np.int64] | None = None
 
     @classmethod
     def of(
-        cls, features: Features, decisions: NDArray[np.bool_], *, grid: Grid | None = None
+        cls,
+        features: Features,
+        decisions: NDArray[np.bool_],
+        units: NDArray[np.int64] | None = None,
+        *,
+        grid: Grid | None = None,
     ) -> DecidedRows:
         """Rows with their duplicates detected; without a grid, any value may be a counterpart's."""
         return cls(
@@ -144,6 +166,7 @@ class DecidedRows:
             decisions=decisions,
             duplicates=duplicate_codes(features),
             grid=Grid() if grid is None else grid,
+            units=units,
         )
 
     @property
@@ -165,7 +188,19 @@ class DecidedRows:
             decisions=self.decisions[rows],
             duplicates=None if self.duplicates is None else self.duplicates[rows],
             grid=self.grid,
+            units=None if self.units is None else self.units[rows],
         )
+
+    def n_units(self, rows: NDArray[np.bool_] | None = None) -> int:
+        """Number of units, with any of these rows, bool `[n]`; each row may be its own unit."""
+        chosen = np.ones(len(self), bool) if rows is None else rows
+        units = None if self.units is None else self.units[chosen]
+        return unit_count(units, int(np.count_nonzero(chosen)))
+
+    @property
+    def effective(self) -> float:
+        """Effective number of independent rows; see `effective_rows`."""
+        return effective_rows(self.units, len(self))
 
 
 def counterparts_of(
@@ -193,6 +228,7 @@ def counterparts_of(
         counterparts=transported,
         decisions=rows.decisions,
         counterpart_decisions=decisions == 1,
+        units=rows.units,
     )
     return flipset, int(np.count_nonzero(~complete))
 
@@ -307,8 +343,8 @@ def support_warnings(
             if unshared.all():
                 separating.append(variable.name)
             elif unshared.any():
-                n = int(unshared.sum())
-                many = f"fewer than {smallest_cell} rows" if n < smallest_cell else count(n, "row")
+                n, of = source.n_units(unshared), "row" if source.units is None else "unit"
+                many = f"fewer than {smallest_cell} {of}s" if n < smallest_cell else count(n, of)
                 warnings.append(
                     f"{names[0]}: {many} with a category of {variable.name} that does not occur "
                     f"in {names[1]}; the data do not determine their counterparts."

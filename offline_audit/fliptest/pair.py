@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
-from offline_audit.criteria import CRITERIA, Criterion
-from offline_audit.errors import AuditInputError
 from offline_audit.fliptest.flipset import (
     SIDES,
     DecidedRows,
@@ -21,6 +18,7 @@ from offline_audit.fliptest.flipset import (
     support_warnings,
 )
 from offline_audit.fliptest.marginals import flipset_marginals
+from offline_audit.fliptest.options import Options, pair_steps
 from offline_audit.fliptest.other_attributes import attribute_changes, with_undone_flips
 from offline_audit.fliptest.resampling import (
     ShareEstimate,
@@ -35,90 +33,15 @@ from offline_audit.fliptest.resampling import (
 from offline_audit.fliptest.result import FlipDirection
 from offline_audit.fliptest.subgroup import name_subgroup
 from offline_audit.fliptest.transparency import transparency_report
-from offline_audit.groups import word_of
 from offline_audit.maps.columns import Columns, Scaling
-from offline_audit.maps.transport_map import MapMethod
-from offline_audit.maps.validation import ValidatedMap, fit_validated
+from offline_audit.maps.validated_map import ValidatedMap, fit_validated
 from offline_audit.progress import Reporter
 from offline_audit.rendering import count, percent
-from offline_audit.validation import require_alpha, require_whole
+from offline_audit.units import effective_rows, unit_count
 
-__all__ = ["Options", "Pair", "checked_options", "pair_steps"]
+__all__ = ["Pair"]
 
 Two = tuple[FlipDirection, FlipDirection]
-
-# Steps of a pair besides its refits: fitting, deciding, identification, explanation.
-_STEPS = 4
-# Defaults, for maps that are quick to fit.
-_REFITS = {"n_resamples": 499, "n_bootstrap": 100}
-# Smallest value of every option that is a whole number.
-_LEAST = {
-    "n_counterparts": 1,
-    "n_resamples": 0,
-    "n_bootstrap": 0,
-    "max_rows": 1,
-    "smallest_group": 10,
-    "smallest_cell": 1,
-    "seed": 0,
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """Validated options of a FlipTest; see `flip_test`."""
-
-    criterion: Criterion
-    method: MapMethod
-    reference: str | None
-    n_counterparts: int
-    n_resamples: int
-    n_bootstrap: int
-    alpha: float
-    max_rows: int
-    smallest_group: int
-    smallest_cell: int
-    explain: bool
-    seed: int
-    # Attribute by variable that holds it.
-    others: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def labels(self) -> tuple[int | None, ...]:
-        """Labels within which rows are transported; None for rows of any label."""
-        return CRITERIA[self.criterion]
-
-
-def checked_options(
-    *, criterion: Any, method: MapMethod, reference: Any, alpha: Any, explain: bool, **integers: Any
-) -> Options:
-    """Validate options and fill in defaults: slow maps are not refitted unless requested.
-
-    Raises:
-        AuditInputError: An option is invalid.
-    """
-    if not any(criterion == name for name in CRITERIA):
-        raise AuditInputError(
-            f"criterion: unknown criterion {criterion!r}; use one of {', '.join(CRITERIA)}"
-        )
-    for name, default in _REFITS.items():
-        if integers[name] is None:
-            integers[name] = default if method.quick else 0
-    whole: dict[str, Any] = {
-        name: require_whole(name, value, _LEAST[name]) for name, value in integers.items()
-    }
-    return Options(
-        criterion=criterion,
-        method=method,
-        reference=None if reference is None else word_of(reference),
-        alpha=require_alpha(alpha),
-        explain=bool(explain),
-        **whole,
-    )
-
-
-def pair_steps(options: Options) -> int:
-    """Number of progress steps of one pair."""
-    return _STEPS + options.n_resamples + options.n_bootstrap
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,14 +125,16 @@ class Pair:
 
     def _rate(self, index: int) -> float | None:
         rows = self.groups[index]
-        return float(rows.decisions.mean()) if len(rows) >= self.options.smallest_cell else None
+        return (
+            float(rows.decisions.mean()) if rows.n_units() >= self.options.smallest_cell else None
+        )
 
     def _too_few(self) -> str | None:
         least = self.options.smallest_group
         short = [
-            f"{name} has {count(len(rows), 'row')}"
+            f"{name} has {count(rows.n_units(), 'row' if rows.units is None else 'unit')}"
             for name, rows in zip(self.names, self.groups, strict=True)
-            if len(rows) < least
+            if rows.n_units() < least
         ]
         if not short:
             return None
@@ -229,6 +154,7 @@ class Pair:
             grid=self.groups[source].grid,
             seed=self.options.seed,
             progress=tell,
+            units=(self.groups[source].units, self.groups[1 - source].units),
         )
 
     def _estimated(
@@ -266,8 +192,9 @@ class Pair:
         if not len(flipset):
             reason = "the model did not decide on any counterpart."
             return replace(blank, reason=reason, warnings=tuple(warnings))
+        rows = effective_rows(flipset.units, len(flipset))
         advantaged, disadvantaged, gross = (
-            share_estimate(share, None if errors is None else getattr(errors, name), len(flipset))
+            share_estimate(share, None if errors is None else getattr(errors, name), rows)
             for name, share in (
                 ("advantaged", flipset.share("advantaged")),
                 ("disadvantaged", flipset.share("disadvantaged")),
@@ -294,12 +221,13 @@ class Pair:
     ) -> ShareEstimate | None:
         """Share that changes of the decisions of one side; None if there are few of them."""
         decided = flipset.decisions == (side == "advantaged")
-        if decided.sum() < self.options.smallest_cell:
+        rows, units = int(decided.sum()), None if flipset.units is None else flipset.units[decided]
+        if unit_count(units, rows) < self.options.smallest_cell:
             return None
         error = None
         if errors is not None:
             error = errors.of_favourable if side == "advantaged" else errors.of_unfavourable
-        return share_estimate(flipset.share_of_decisions(side), error, int(decided.sum()))
+        return share_estimate(flipset.share_of_decisions(side), error, effective_rows(units, rows))
 
     def _untested(self) -> str | None:
         if self.options.n_resamples:
@@ -343,7 +271,8 @@ class Pair:
             seed=self.options.seed,
             tick=reporter.step,
         )
-        sizes, variables = tuple(map(len, self.groups)), len(self.columns.variables)
+        sizes = tuple(rows.effective for rows in self.groups)
+        variables = len(self.columns.variables)
         first, second = (
             direction
             if direction.flipset is None
@@ -372,6 +301,7 @@ class Pair:
         if flipset is None:
             return direction
         cell, seed = self.options.smallest_cell, self.options.seed
+        flipset = flipset.one_per_unit(seed)
         scale = self._scaling.scale
         transparency = {
             side: transparency_report(

@@ -7,6 +7,8 @@ FlipTest compares the observed share with it: (b + 1) / (B + 1), where b of B pe
 least as many decisions.
 
 Standard errors: rows of both groups are drawn with replacement and the maps are fitted again.
+
+If rows belong to units, such as people with several rows, units are permuted and drawn as a whole.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from offline_audit.maps.quantile import FAMILY_LEVEL
 from offline_audit.maps.transport_map import MapMethod, SparseMethod, TransportMap
 from offline_audit.power import Detectable, possible
 from offline_audit.rendering import percent
+from offline_audit.units import UnitRows, effective_rows
 
 __all__ = [
     "NullSizes",
@@ -146,7 +149,7 @@ def null_and_p_value(
         grid=first.grid,
     )
     rng = np.random.default_rng(seed)
-    labels = np.arange(len(rows)) < len(first)
+    labels, unit_of = _labels_by_unit(first, second)
     # Sparse methods know without a fit when the map is the identity, so that nothing flips.
     is_identity = (
         method.identity_check(rows.map_features, columns)
@@ -154,11 +157,11 @@ def null_and_p_value(
         else None
     )
     # The observed labels are treated as every permutation is.
-    if is_identity is not None and is_identity(labels):
+    if is_identity is not None and is_identity(labels[unit_of]):
         observed = 0.0, 0.0
     shares = np.zeros((n_resamples, 2))
     for number in range(n_resamples):
-        permuted = rng.permutation(labels)
+        permuted = rng.permutation(labels)[unit_of]
         if is_identity is None or not is_identity(permuted):
             groups = rows.take(np.flatnonzero(permuted)), rows.take(np.flatnonzero(~permuted))
             for direction, (source, target) in enumerate((groups, groups[::-1])):
@@ -168,6 +171,18 @@ def null_and_p_value(
                 shares[number, direction] = gross_share(source, fitted, model, _COUNTERPARTS)
         tick()
     return _with_p_value(shares[:, 0], observed[0]), _with_p_value(shares[:, 1], observed[1])
+
+
+def _labels_by_unit(
+    first: DecidedRows, second: DecidedRows
+) -> tuple[NDArray[np.bool_], NDArray[np.intp] | slice]:
+    """Whether each unit is in the first group, `[u]`, and the unit of each row, `[n]`."""
+    in_first = np.arange(len(first) + len(second)) < len(first)
+    if first.units is None or second.units is None:
+        return in_first, slice(None)
+    both = np.concatenate([first.units, second.units])
+    _, row, unit_of = np.unique(both, return_index=True, return_inverse=True)
+    return in_first[row], unit_of
 
 
 def _with_p_value(shares: Float, observed: float) -> NullSizes:
@@ -194,8 +209,9 @@ def bootstrap(
 ) -> tuple[StandardErrors, StandardErrors]:
     """Standard errors of both directions' shares.
 
-    Large groups are drawn in smaller samples, and the standard deviation is scaled by the root
-    of the ratio of sizes. A sparse method keeps the selection of columns of the fitted map.
+    Large groups are drawn in smaller samples, of whole units, and the standard deviation is scaled
+    by the root of the ratio of sizes. A sparse method keeps the selection of columns of the fitted
+    map.
 
     Args:
         first: Rows of the first group.
@@ -213,10 +229,11 @@ def bootstrap(
     fraction = min(1.0, _MAX_ROWS / max(map(len, groups)))
     sizes = [max(math.ceil(fraction * len(group)), min(len(group), _MIN_ROWS)) for group in groups]
     shares = np.zeros((2, n_bootstrap, len(fields(StandardErrors))))
+    units = [None if group.units is None else UnitRows.of(group.units) for group in groups]
     for number in range(n_bootstrap):
         resample = [
-            group.take(rng.integers(len(group), size=size))
-            for group, size in zip(groups, sizes, strict=True)
+            group.take(_drawn(group, unit_rows, size, rng))
+            for group, unit_rows, size in zip(groups, units, sizes, strict=True)
         ]
         for direction, (source, target) in enumerate((resample, resample[::-1])):
             refitted = _refit(method, fitted[direction], source, target, columns, seed + number)
@@ -239,6 +256,15 @@ def bootstrap(
     return forward, backward
 
 
+def _drawn(
+    group: DecidedRows, units: UnitRows | None, size: int, rng: np.random.Generator
+) -> NDArray[np.intp]:
+    """Indices of about `size` rows, drawn with replacement by unit."""
+    if units is None:
+        return rng.integers(len(group), size=size)
+    return units.rows(rng.integers(len(units), size=math.ceil(size / len(group) * len(units))))
+
+
 def _refit(
     method: MapMethod,
     fitted: TransportMap,
@@ -253,14 +279,14 @@ def _refit(
 
 
 def share_interval(
-    share: float, error: float | None, rows: int, confidence_level: float
+    share: float, error: float | None, rows: float, confidence_level: float
 ) -> Interval:
     """Wilson's interval of a share, with the effective number of rows that has this error.
 
     Args:
         share: Estimate.
         error: Its standard error; None for that of independent rows.
-        rows: Number of rows.
+        rows: Number of rows, or the effective number if they belong to units.
         confidence_level: Confidence level.
     """
     variance = share * (1 - share)
@@ -272,7 +298,7 @@ def share_interval(
     return min(low, share), max(high, share)
 
 
-def share_estimate(value: float, error: float | None, rows: int) -> ShareEstimate:
+def share_estimate(value: float, error: float | None, rows: float) -> ShareEstimate:
     """Share with its interval; see `share_interval`."""
     interval = share_interval(value, error, rows, _CONFIDENCE_LEVEL)
     return ShareEstimate(value=value, interval=interval)
@@ -282,7 +308,8 @@ def net_estimate(flipset: Flipset, errors: StandardErrors | None) -> ShareEstima
     """Advantaged minus disadvantaged share with its normal interval."""
     gross, net = flipset.gross, flipset.net
     # Variance of a variable that is 1, 0 or -1: E[X²] - E[X]².
-    error = math.sqrt(max(gross - net**2, 0.0) / len(flipset)) if errors is None else errors.net
+    variance = max(gross - net**2, 0.0) / effective_rows(flipset.units, len(flipset))
+    error = math.sqrt(variance) if errors is None else errors.net
     half = float(stats.norm.ppf((1 + _CONFIDENCE_LEVEL) / 2)) * error
     return ShareEstimate(value=net, interval=(max(net - half, -1.0), min(net + half, 1.0)))
 
@@ -296,7 +323,8 @@ def rate_mismatch(flipset: Flipset, target: DecidedRows) -> str | None:
     transported = float(flipset.counterpart_decisions.mean())
     rate = float(target.decisions.mean())
     pooled = (transported + rate) / 2
-    noise = math.sqrt(pooled * (1 - pooled) * (1 / len(flipset) + 1 / len(target)))
+    sizes = effective_rows(flipset.units, len(flipset)), target.effective
+    noise = math.sqrt(pooled * (1 - pooled) * (1 / sizes[0] + 1 / sizes[1]))
     if abs(transported - rate) <= _MAX_RATE_DIFFERENCE + 3 * noise:
         return None
     return (
@@ -307,7 +335,7 @@ def rate_mismatch(flipset: Flipset, target: DecidedRows) -> str | None:
 
 def detectable_shares(
     flipset: Flipset,
-    sizes: tuple[int, ...],
+    sizes: tuple[float, ...],
     variables: int,
     method: MapMethod,
     errors: StandardErrors | None,
@@ -321,7 +349,7 @@ def detectable_shares(
 
     Args:
         flipset: Flips of the source.
-        sizes: Number of rows of both groups.
+        sizes: Effective numbers of rows of both groups.
         variables: Number of variables.
         method: Map method.
         errors: Standard errors of the shares; None without refits.
@@ -339,15 +367,15 @@ def detectable_shares(
     return possible((-share, share), unfavourable, 0.0, 1.0)
 
 
-def unseen_share(first: int, second: int, variables: int) -> float:
+def unseen_share(first: float, second: float, variables: int) -> float:
     """Largest share that may flip through a variable whose difference the map does not detect.
 
     The largest Kolmogorov-Smirnov distance that a test at the level of one variable misses with
     a probability above 20%, for groups of these sizes.
 
     Args:
-        first: Number of rows of the first group.
-        second: Number of rows of the second group.
+        first: Number of rows of the first group, or the effective number if they belong to units.
+        second: The same of the second group.
         variables: Number of variables that share the family-wise level.
     """
     harmonic = round(first * second / (first + second))

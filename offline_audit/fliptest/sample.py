@@ -11,14 +11,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from monitor.bundle.manifest import BundleSpec, Feature, OneHotGroup
 from offline_audit.coverage import Unknowns
+from offline_audit.duplicates import UNITS_REMEDY, duplicate_warning
 from offline_audit.errors import AuditInputError
 from offline_audit.fliptest.label_counts import validated_counts
 from offline_audit.groups import require_names, require_two_groups, to_codes
-from offline_audit.maps.columns import Columns, Variable
+from offline_audit.maps.columns import Columns, Variable, category_codes
 from offline_audit.maps.grid import Grid
 from offline_audit.maps.transport_map import Features
 from offline_audit.rendering import are, count
-from offline_audit.validation import UNKNOWN, binary, require_length
+from offline_audit.units import require_one_group
+from offline_audit.validation import UNKNOWN, binary, require_length, unit_codes
 
 __all__ = [
     "LARGEST",
@@ -240,6 +242,16 @@ def _require_kind(values: Features, variable: Variable) -> None:
         )
 
 
+def _values(table: FeatureTable) -> list[NDArray[Any]]:
+    """Values of each variable, one code per category, `[n]` each."""
+    return [
+        category_codes(table.features, variable)
+        if variable.kind == "category"
+        else table.features[:, variable.columns[0]]
+        for variable in table.columns.variables
+    ]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
     """Features with groups, and labels if the criterion needs them.
@@ -249,6 +261,7 @@ class Sample:
         groups: Names of the groups, sorted.
         codes: Index of each row's group; -1 if unknown, `[n]`.
         labels: 0 or 1, and -1 if unknown, `[n]`; None if the criterion does not use labels.
+        units: Unit of each row, `[n]`; None if each row is its own unit.
         table: Features of the rows.
         warnings: Number of excluded rows, and odd names.
         label_counts: Rows of each group by label and decision, `[3, 3]` (favourable is 1, unknown
@@ -259,6 +272,7 @@ class Sample:
     groups: tuple[str, ...]
     codes: NDArray[np.int64]
     labels: NDArray[np.int64] | None
+    units: NDArray[np.int64] | None
     table: FeatureTable
     warnings: tuple[str, ...]
     label_counts: Mapping[str, NDArray[np.int64]] | None = None
@@ -269,14 +283,16 @@ class Sample:
         table: FeatureTable,
         groups: Any,
         labels: Any,
+        units: Any,
         *,
         needs_labels: bool,
         label_counts: Mapping[str, ArrayLike] | None = None,
     ) -> Sample:
-        """Validate groups and labels.
+        """Validate groups, labels and units.
 
         Raises:
-            AuditInputError: Lengths differ, a value is invalid, or there are fewer than two groups.
+            AuditInputError: Lengths differ, a value is invalid, there are fewer than two groups, or
+                a unit has rows in several groups.
         """
         if isinstance(groups, Mapping):
             if len(groups) != 1:
@@ -293,8 +309,17 @@ class Sample:
         if needs_labels and labels is None:
             raise AuditInputError("labels: required for every criterion except statistical_parity")
         known_labels = None if labels is None else binary(labels, "labels")
+        owners = None if units is None else unit_codes(units)
         lengths = {"features": len(table.features), f"groups of {attribute}": len(codes)}
-        require_length(lengths | ({} if known_labels is None else {"labels": len(known_labels)}))
+        optional = {"labels": known_labels, "units": owners}
+        require_length(lengths | {k: len(v) for k, v in optional.items() if v is not None})
+        if owners is not None:
+            require_one_group(owners, codes, str(attribute))
+        else:
+            outcomes = [] if known_labels is None else [known_labels]
+            columns = [*_values(table), codes, *outcomes]
+            warning = duplicate_warning(columns, UNITS_REMEDY)
+            warnings += [] if warning is None else [warning]
         if not needs_labels:
             known_labels = None
         if n := int((codes == UNKNOWN).sum()):
@@ -307,6 +332,7 @@ class Sample:
             groups=names,
             codes=codes,
             labels=known_labels,
+            units=owners,
             table=table,
             warnings=tuple(warnings),
             label_counts=None if label_counts is None else validated_counts(label_counts, names),

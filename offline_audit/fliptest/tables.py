@@ -15,7 +15,7 @@ from pyarrow import parquet as pq
 
 from monitor.bundle import BundleSpec, ProtectedAttribute
 from monitor.bundle.encoding import Encoding, EncodingError
-from monitor.traffic.columns import TrafficColumns, group_column
+from monitor.traffic.columns import SUBJECT, TrafficColumns, group_column
 from monitor.traffic.raw_columns import encoded_rows
 from offline_audit.coverage import Unknowns
 from offline_audit.errors import AuditInputError, UnknownColumnError
@@ -23,6 +23,8 @@ from offline_audit.fliptest.sample import LARGEST, fits_kind
 from offline_audit.maps.columns import Columns
 from offline_audit.maps.transport_map import Features
 from offline_audit.rendering import are, count, some
+from offline_audit.validation import UNKNOWN
+from offline_audit.window.subjects import Subjects, with_one_group
 from offline_audit.window.window import Window
 
 __all__ = ["TableRows", "rows_of_file", "rows_of_window"]
@@ -38,6 +40,7 @@ class TableRows:
         groups: Name of each row's group, `[n]`.
         labels: 1 for the favourable label, 0 for the other, NaN if unknown, `[n]`.
         unknown: Numbers of all rows of unknown group and without a label.
+        units: Person of each row, `[n]`; None if the table does not name people.
         warnings: Number of excluded rows, and sampling.
         label_counts: Rows of each group by label and decision, `[3, 3]`, of the whole window; None
             for a file, whose decisions are not known.
@@ -48,6 +51,7 @@ class TableRows:
     groups: NDArray[np.object_]
     labels: NDArray[np.float64]
     unknown: Unknowns
+    units: NDArray[np.int64] | None
     warnings: tuple[str, ...]
     label_counts: Mapping[str, NDArray[np.int64]] | None = None
 
@@ -207,6 +211,16 @@ def _read(
     features = np.where(incomplete[:, None], 0.0, np.column_stack(columns))
     invalid = ~incomplete & ~_fitting(features, manifest)
     chosen = ~incomplete & ~invalid & np.array([group is not None for group in groups], bool)
+    units: NDArray[np.int64] | None = None
+    unit_warnings: tuple[str, ...] = ()
+    if SUBJECT in table.column_names:
+        subjects = Subjects()
+        subjects.add(table.filter(pa.array(chosen))[SUBJECT])
+        units = subjects.units
+        _, codes = np.unique(groups[chosen].astype(str), return_inverse=True)
+        codes, split = with_one_group(units, codes)
+        units, unit_warnings = units[codes != UNKNOWN], (*subjects.warnings, *split)
+        chosen[np.flatnonzero(chosen)[codes == UNKNOWN]] = False
     labels = np.full(len(groups), np.nan)
     if "label" in table.column_names:
         labels = _numbers(table["label"], "label")
@@ -226,7 +240,11 @@ def _read(
             groups={attribute: sum(group is None for group in groups)},
             labels=int(np.isnan(labels).sum()) if "label" in table.column_names else None,
         ),
-        warnings=tuple(f"{count(n, 'row')} {why} {are(n)} excluded." for n, why in counts if n),
+        units=units,
+        warnings=(
+            *(f"{count(n, 'row')} {why} {are(n)} excluded." for n, why in counts if n),
+            *unit_warnings,
+        ),
     )
 
 

@@ -25,8 +25,9 @@ from offline_audit.errors import (
 from offline_audit.fliptest.flipset import DecidedRows, DecisionModel
 from offline_audit.fliptest.frames import read_frame
 from offline_audit.fliptest.label_counts import unidentified
+from offline_audit.fliptest.options import Options, checked_options, pair_steps
 from offline_audit.fliptest.other_attributes import other_attributes
-from offline_audit.fliptest.pair import Options, Pair, checked_options, pair_steps
+from offline_audit.fliptest.pair import Pair
 from offline_audit.fliptest.result import FlipDirection, FlipTestResult
 from offline_audit.fliptest.sample import ColumnSpec, FeatureTable, Sample, read_array
 from offline_audit.maps import MapMethod, map_method
@@ -46,6 +47,7 @@ def flip_test(
     features: Any,
     groups: ArrayLike | Mapping[str, ArrayLike],
     labels: ArrayLike | None = None,
+    units: ArrayLike | None = None,
     *,
     columns: ColumnSpec | None = None,
     protected: Collection[str] | None = None,
@@ -83,6 +85,8 @@ def flip_test(
             data frame are taken by name; besides them it may have protected attributes and labels.
         groups: Group of each row, or {attribute: groups}.
         labels: True outcomes, 1 the favourable one, for criteria other than statistical parity.
+        units: Person of each row, where people occur more than once. Units are permuted and
+            resampled as a whole; features and subgroups are explained by one row of each.
         columns: Description of the columns: a manifest, `Columns` or names; see `read_features`.
         protected: Features, or groups of one-hot columns, that are other protected attributes. The
             result says how many rows a map transports to another value of them. None: those of the
@@ -118,7 +122,7 @@ def flip_test(
     if isinstance(model, Bundle | Path | str):
         model = model if isinstance(model, Bundle) else Bundle.read(model)
         columns = model.manifest if columns is None else columns
-    table = _table(model, features, columns, (groups, labels))
+    table = _table(model, features, columns, (groups, labels, units))
     options = checked_options(
         criterion=criterion,
         method=map_method(map, cost),
@@ -137,6 +141,7 @@ def flip_test(
         table,
         groups,
         labels,
+        units,
         needs_labels=options.labels != (None,),
         label_counts=label_counts,
     )
@@ -194,7 +199,7 @@ def _table(
         model: The audited model.
         features: Data frame or array.
         columns: Description of the columns.
-        others: Groups and labels, whose columns the frame may have, too.
+        others: Groups, labels and units, whose columns the frame may have, too.
     """
     manifest = _manifest(model)
     if manifest is None or not hasattr(features, "iloc"):
@@ -332,7 +337,8 @@ def _decided_rows(
 ) -> DecidedRows:
     decided = rows[decisions[rows] >= 0]
     table = sample.table
-    return DecidedRows.of(table.features[decided], decisions[decided] == 1, grid=table.grid)
+    units = None if sample.units is None else sample.units[decided]
+    return DecidedRows.of(table.features[decided], decisions[decided] == 1, units, grid=table.grid)
 
 
 def _incomplete(direction: FlipDirection) -> FlipDirection:

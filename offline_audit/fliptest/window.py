@@ -153,6 +153,7 @@ def _findings_of_rows(
         rows.features,
         {rows.attribute: rows.groups},
         labels=None if CRITERIA[criterion] == (None,) else rows.labels,
+        units=rows.units,
         columns=manifest,
         label_counts=rows.label_counts,
         max_rows=_MAX_ROWS_OF_FILE,

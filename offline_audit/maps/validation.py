@@ -30,27 +30,26 @@ from offline_audit.maps.detectable import (
     REGRESSION_ERRORS,
     Detectable,
 )
-from offline_audit.maps.grid import Grid, GridMap
 from offline_audit.maps.transport_map import (
     Cost,
     Features,
-    MapMethod,
-    Progress,
     TransportMap,
     one_counterpart,
 )
+from offline_audit.units import UnitRows, effective_rows
 
 __all__ = [
     "MapState",
     "MapValidation",
-    "ValidatedMap",
+    "Units",
     "VariableFit",
-    "fit_validated",
     "validate_map",
 ]
 
 Float = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+# Unit of each row of one group, `[n]`; None if each row is its own unit.
+Units = NDArray[np.int64] | None
 _LEVEL = 0.01
 # Largest numbers of rows per group for the classifier and for exact transport.
 _CLASSIFIER_ROWS, _EXACT_ROWS = 10_000, 1_000
@@ -140,6 +139,7 @@ def validate_map(
     cost: Cost,
     *,
     seed: int = 0,
+    units: tuple[Units, Units] = (None, None),
 ) -> MapValidation:
     """Compare transported rows with rows of the target.
 
@@ -150,12 +150,15 @@ def validate_map(
         columns: Description of the columns.
         cost: Transport cost of a pair.
         seed: Seed of the samples and splits.
+        units: Units of the source rows and of the target rows.
     """
     rng = np.random.default_rng(seed)
     transported = one_counterpart(fitted, source)
     scaling = Scaling.of(source, target, columns)
+    sizes = len(transported), len(target)
+    effective = effective_rows(units[0], sizes[0]), effective_rows(units[1], sizes[1])
     regression, noise, target_errors = _regression(
-        scaling.scaled(transported), scaling.scaled(target), columns, rng
+        scaling.scaled(transported), scaling.scaled(target), columns, rng, effective
     )
     fits = tuple(
         VariableFit(
@@ -165,14 +168,13 @@ def validate_map(
         )
         for variable in columns.variables
     )
-    auc, error, test_rows = _classifier_auc(transported, target, rng)
+    auc, error, test_rows = _classifier_auc(transported, target, rng, units)
     costs, exact = _costs(transported, source, target, scaling, cost, rng)
     distance = float(costs.mean())
-    sizes = len(transported), len(target)
     # Bonferroni over the variables, with the effective size of a two-sample test.
     level = _LEVEL / len(columns.variables)
-    effective_rows = math.prod(sizes) / sum(sizes)
-    limit = LARGEST_KS + float(stats.kstwo.isf(level, max(round(effective_rows), 1)))
+    harmonic = max(round(math.prod(effective) / sum(effective)), 1)
+    limit = LARGEST_KS + float(stats.kstwo.isf(level, harmonic))
     failures = [
         f"{fit.name} has a different distribution than in the target group (KS {fit.ks:.3f}, limit "
         f"{limit:.3f})"
@@ -207,7 +209,7 @@ def validate_map(
         exact_distance=exact,
         detectable=Detectable.of(
             ks_limit=limit,
-            rows=sizes,
+            rows=(round(effective[0]), round(effective[1])),
             errors=target_errors[:, _varies(target)],
             test_rows=test_rows,
             costs=costs,
@@ -231,7 +233,11 @@ def _ks(transported: Features, target: Features, variable: Variable) -> float:
 
 
 def _regression(
-    transported: Float, target: Float, columns: Columns, rng: np.random.Generator
+    transported: Float,
+    target: Float,
+    columns: Columns,
+    rng: np.random.Generator,
+    effective: tuple[float, float],
 ) -> tuple[Float, Float, Float]:
     """Difference of mean squared errors, its standard error, and the errors of the target rows.
 
@@ -251,9 +257,7 @@ def _regression(
         transported_error += ((transported - mean) @ weights) ** 2 / 2
         target_error[test] = ((target[test] - mean) @ weights) ** 2
     variance = np.maximum(target.var(0), 1e-9)
-    noise = np.sqrt(
-        transported_error.var(0) / len(transported_error) + target_error.var(0) / len(target_error)
-    )
+    noise = np.sqrt(transported_error.var(0) / effective[0] + target_error.var(0) / effective[1])
     difference = transported_error.mean(0) - target_error.mean(0)
     return difference / variance, noise / variance, target_error / variance
 
@@ -286,15 +290,23 @@ def _varies(rows: Features) -> Bools:
 
 
 def _classifier_auc(
-    transported: Features, target: Features, rng: np.random.Generator
+    transported: Features,
+    target: Features,
+    rng: np.random.Generator,
+    units: tuple[Units, Units],
 ) -> tuple[float, float, int]:
     """AUC of a classifier on held-out rows, its standard error, and their number by class."""
     n = min(len(transported), len(target), _CLASSIFIER_ROWS)
-    both = np.concatenate(
-        [rows[rng.choice(len(rows), n, replace=False)] for rows in (transported, target)]
-    )
+    samples = [rng.choice(len(rows), n, replace=False) for rows in (transported, target)]
+    both = np.concatenate([transported[samples[0]], target[samples[1]]])
     labels = np.repeat([0, 1], n)
-    order = rng.permutation(2 * n)
+    order, share = rng.permutation(2 * n), 1.0
+    if units[0] is not None and units[1] is not None:
+        sampled = np.concatenate([units[0][samples[0]], units[1][samples[1]]])
+        share = effective_rows(sampled, 2 * n) / (2 * n)
+        # Sorted by unit in random order: copies of a row must not be in both parts.
+        owners = UnitRows.of(sampled)
+        order = owners.rows(rng.permutation(len(owners)))
     train, test = order[:n], order[n:]
     # With one class only, an AUC is not defined.
     if len(np.unique(labels[train])) < 2 or len(np.unique(labels[test])) < 2:
@@ -303,7 +315,7 @@ def _classifier_auc(
     model.fit(both[train], labels[train])
     auc = float(roc_auc_score(labels[test], model.predict_proba(both[test])[:, 1]))
     ones = int(labels[test].sum())
-    rows = max(min(ones, n - ones), 1)
+    rows = max(round(min(ones, n - ones) * share), 1)
     # Upper bound of the variance of an AUC (Birnbaum and Klose 1957).
     return auc, math.sqrt(max(auc * (1 - auc), 1e-6) / rows), rows
 
@@ -324,73 +336,3 @@ def _costs(
     mass = np.full(n, 1 / n)
     exact = float(ot.emd2(mass, mass, cost.pairwise(sources, targets), numItermax=2_000_000))
     return cost.matched(sources, scaling.scaled(transported[sample])), exact
-
-
-# Failed checks that a reason lists.
-_LISTED = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ValidatedMap:
-    """A map and its validation, whatever its result.
-
-    Attributes:
-        map: The map, fitted to all rows, or to one half if the method is slow.
-        validation: Validation of the map fitted to one half, on the other half.
-    """
-
-    map: TransportMap
-    validation: MapValidation
-
-    @property
-    def rejection(self) -> str | None:
-        """Why the map cannot be used, with the first failed checks; None if it passed."""
-        failures = self.validation.failures
-        if not failures:
-            return None
-        more = f"; and {len(failures) - _LISTED} more" if len(failures) > _LISTED else ""
-        return f"the map failed validation: {'; '.join(failures[:_LISTED])}{more}."
-
-
-def fit_validated(
-    source: Features,
-    target: Features,
-    columns: Columns,
-    method: MapMethod,
-    *,
-    grid: Grid,
-    seed: int,
-    progress: Progress,
-) -> ValidatedMap:
-    """Fit to one half of each group, validate on the other; fit to all rows if that is fast.
-
-    Args:
-        source: Rows of the source group, `[n, d]`.
-        target: Rows of the target group, `[m, d]`.
-        columns: Description of the columns.
-        method: Method that fits the map, to features in float32.
-        grid: Values that counterparts may have; the map is validated with counterparts on it.
-        seed: Seed of the random generator.
-        progress: Called during long fits.
-    """
-    rounded, rounded_target = (rows.astype(np.float32, copy=False) for rows in (source, target))
-    source_fit, source_test = _halves(len(source), seed)
-    target_fit, target_test = _halves(len(target), seed)
-    half = method.fit(
-        rounded[source_fit], rounded_target[target_fit], columns, seed=seed, progress=progress
-    )
-    validation = validate_map(
-        GridMap(map=half, grid=grid),
-        source[source_test],
-        target[target_test],
-        columns,
-        method.cost,
-        seed=seed,
-    )
-    fitted = method.fit(rounded, rounded_target, columns, seed=seed) if method.quick else half
-    return ValidatedMap(map=fitted, validation=validation)
-
-
-def _halves(n: int, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    order = np.random.default_rng([seed, n]).permutation(n)
-    return np.sort(order[: n // 2]), np.sort(order[n // 2 :])

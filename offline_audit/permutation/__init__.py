@@ -4,12 +4,13 @@ test ─► rows or counts (sources) ─► compare_ratio, auc_test, custom ─�
 (ratio_test), else from random permutations (permutations) ─► result
 """
 
+from offline_audit.permutation.comparisons import Comparisons
 from offline_audit.permutation.correlation import correlation_test
 from offline_audit.permutation.counts import ScoreCounts, TableCounts
 from offline_audit.permutation.estimates import GroupEstimate
 from offline_audit.permutation.impact import SelectionRow
 from offline_audit.permutation.metrics import METRICS, GroupRows
-from offline_audit.permutation.result import Comparison, Comparisons
+from offline_audit.permutation.result import Comparison
 from offline_audit.permutation.selection import SelectionTable, scoring_table, selection_table
 from offline_audit.permutation.test import permutation_test
 

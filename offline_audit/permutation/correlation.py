@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from offline_audit.coverage import Unknowns
+from offline_audit.duplicates import duplicate_warning
 from offline_audit.intervals import Interval
 from offline_audit.permutation.estimates import (
     SMALLEST_UNITS,
@@ -93,6 +94,7 @@ def correlation_test(
     )
     x, y = finite(attribute_values, attribute), finite(values, of)
     n = require_length({attribute: len(x), of: len(y)})
+    copies = duplicate_warning([x, y], "Keep one row per person.")
     u, v = _standardized(x), _standardized(y)
     options = PermutationOptions(
         alternative=alternative,
@@ -146,7 +148,7 @@ def correlation_test(
         required_count=SMALLEST_UNITS,
         binning_error=0.0,
         missing=Missing(unknown=Unknowns(rows=n, groups={attribute: 0})),
-        warnings=_outlier_warnings({attribute: u, of: v}),
+        warnings=(*_outlier_warnings({attribute: u, of: v}), *filter(None, [copies])),
         seed=seed,
     )
 

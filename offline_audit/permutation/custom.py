@@ -19,6 +19,7 @@ from offline_audit.permutation.metrics import CustomMetric, GroupRows
 from offline_audit.permutation.permutations import PermutationOptions, p_value_from_resamples
 from offline_audit.permutation.power import detectable_shifts
 from offline_audit.permutation.rows import Rows
+from offline_audit.validation import UNKNOWN
 
 __all__ = ["compare_custom"]
 
@@ -45,7 +46,7 @@ def compare_custom(
     2 (n_resamples + bootstrap samples) times and not their product. Units are resampled and
     permuted as a whole.
     """
-    run = _CustomRun(metric, rows)
+    run = _CustomRun(metric, rows, codes)
     indices = [np.flatnonzero(np.isin(codes, groups)) for groups in members]
     units = [run.units_of(part) for part in indices]
     estimates = [run.value(part) for part in indices]
@@ -104,11 +105,12 @@ def compare_custom(
 class _CustomRun:
     """The function, applied to rows of chosen units."""
 
-    def __init__(self, metric: CustomMetric, rows: Rows) -> None:
+    def __init__(self, metric: CustomMetric, rows: Rows, codes: Int) -> None:
         self.metric, self.rows = metric, rows
         if rows.units is not None:
-            self.order = np.argsort(rows.units, kind="stable")
-            sizes = np.bincount(rows.units)
+            known = np.flatnonzero(codes != UNKNOWN)
+            self.order = known[np.argsort(rows.units[known], kind="stable")]
+            sizes = np.bincount(rows.units[known], minlength=int(rows.units.max()) + 1)
             self.starts = np.concatenate([[0], np.cumsum(sizes)])
 
     def units_of(self, indices: Int) -> Int:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from offline_audit.duplicates import UNITS_REMEDY, duplicate_warning, joined_codes
 from offline_audit.errors import AuditInputError
 from offline_audit.groups import By, Crossing, requested_crossings, to_codes
 from offline_audit.permutation.metrics import UNKNOWN_INDEX, Metric
@@ -22,6 +23,7 @@ from offline_audit.permutation.sources import (
     require_expected,
 )
 from offline_audit.rendering import count
+from offline_audit.units import require_one_group
 from offline_audit.validation import UNKNOWN, binary, finite, require_length, unit_codes
 
 __all__ = ["RowSource", "Rows", "rows_of"]
@@ -29,9 +31,6 @@ __all__ = ["RowSource", "Rows", "rows_of"]
 Int = NDArray[np.int64]
 Int8 = NDArray[np.int8]
 Float = NDArray[np.float64]
-
-# A share of duplicate rows above this suggests that `units` are missing.
-_DUPLICATE_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,49 +117,18 @@ def rows_of(
     crossings = tuple(requested_crossings(attributes, by))
     rows = Rows(crossings=crossings, **arrays, warnings=())
     if rows.units is not None:
-        _require_one_group(rows)
+        for crossing in crossings:
+            require_one_group(rows.units, crossing.codes, crossing.attribute)
     elif rows.scores is not None:
-        warnings += _duplicate_warnings(rows)
+        joined = joined_codes([attribute.codes for attribute in attributes.values()])
+        columns = [rows.scores, rows.label_index, rows.decision_index, joined]
+        warning = duplicate_warning(columns, UNITS_REMEDY)
+        warnings += [] if warning is None else [warning]
     return Rows(crossings=crossings, **arrays, warnings=tuple(warnings))
 
 
 def _binary_codes(values: Any, name: str) -> Int8:
     return binary(values, name).astype(np.int8)
-
-
-def _require_one_group(rows: Rows) -> None:
-    assert rows.units is not None
-    for crossing in rows.crossings:
-        lowest = np.full(int(rows.units.max()) + 1, len(crossing.names))
-        highest = np.full(len(lowest), -1)
-        np.minimum.at(lowest, rows.units, crossing.codes)
-        np.maximum.at(highest, rows.units, crossing.codes)
-        split = int(np.count_nonzero(lowest != highest))
-        if split:
-            raise AuditInputError(
-                f"units: {count(split, 'unit')} with rows in more than one group of "
-                f"{crossing.attribute}; all rows of a unit must be in the same group"
-            )
-
-
-def _duplicate_warnings(rows: Rows) -> list[str]:
-    """Warn if most rows duplicate another one: probably requests about the same person."""
-    assert rows.scores is not None
-    codes = [crossing.codes for crossing in rows.crossings]
-    # Scores with few distinct values repeat by themselves.
-    _, index, times = np.unique(rows.scores, return_inverse=True, return_counts=True)
-    if len(times) < rows.n / 20 or len(times) == rows.n:
-        return []
-    columns = np.stack([index, rows.label_index, rows.decision_index, *codes])
-    distinct = np.unique(columns, axis=1).shape[1]
-    if 1 - distinct / rows.n <= _DUPLICATE_SHARE:
-        return []
-    share = 100 * (1 - distinct / rows.n)
-    warning = (
-        f"{share:.0f}% of the rows duplicate another row in score, label, decision and group. If "
-        "they belong to the same people, pass `units`; otherwise p-values are too small."
-    )
-    return [warning]
 
 
 class RowSource(TableSource):
@@ -185,7 +153,8 @@ class RowSource(TableSource):
         if metric.kind == "rate" and rows.units is None:
             return super().tally(index, metric, exchange)
         label, decision, codes = rows.label_index, rows.decision_index, rows.crossings[index].codes
-        counted = metric.counted[label, decision].astype(np.float64)
+        # Of a unit, only rows with a known group count.
+        counted = (metric.counted[label, decision] & (codes != UNKNOWN)).astype(np.float64)
         a: Float
         if metric.kind == "rate":
             a = counted * metric.hit[label, decision]
@@ -197,7 +166,9 @@ class RowSource(TableSource):
             return Tally.of_entries(a, counted, label, codes, weight, exchange)
         units = int(rows.units.max()) + 1
         first = np.zeros(units, dtype=np.int64)
-        first[rows.units] = np.arange(rows.n)
+        # Rows without a group come first, so that the group of the last row is known if any is.
+        order = np.argsort(codes != UNKNOWN, kind="stable")
+        first[rows.units[order]] = order
         if exchange == "within outcome":
             _require_one_label(rows.units, label, units)
         summed, size = (

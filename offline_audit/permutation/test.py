@@ -13,6 +13,7 @@ from offline_audit.errors import AuditInputError
 from offline_audit.groups import By
 from offline_audit.permutation.auc_test import compare_auc
 from offline_audit.permutation.compare_ratio import compare_ratio
+from offline_audit.permutation.comparisons import Comparisons
 from offline_audit.permutation.counts import ScoreCounts, ScoreSource, TableCounts
 from offline_audit.permutation.custom import compare_custom
 from offline_audit.permutation.estimates import ComparisonEstimate
@@ -29,7 +30,7 @@ from offline_audit.permutation.permutations import (
     PermutationOptions,
     require_options,
 )
-from offline_audit.permutation.result import Comparison, Comparisons
+from offline_audit.permutation.result import Comparison
 from offline_audit.permutation.rows import Rows, RowSource, rows_of
 from offline_audit.permutation.sources import (
     ExpectedGroups,

@@ -1,4 +1,4 @@
-"""Findings of the permutation test for a window, from its counts; no row is read."""
+"""Findings of the permutation test for a window: from its counts, or rows if it names people."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from offline_audit.permutation.metrics import FAVOURABLE, METRICS, Metric, metri
 from offline_audit.permutation.result import Comparison
 from offline_audit.permutation.sources import Reference
 from offline_audit.permutation.test import permutation_test
+from offline_audit.permutation.window_rows import WindowRows, copies_warning
 from offline_audit.progress import Progress, reporting
 from offline_audit.window.counts import Cell, ScoreBars, ScoreHistogram
 from offline_audit.window.provenance import WindowFacts
@@ -43,7 +44,8 @@ def findings(
     """Compare the groups of a window by metrics, without correction for many tests.
 
     The favourable decision and the favourable label count as positive. Rates are tested on counts,
-    means and AUC on scores in 1,000 bins; crossed attributes on rates only.
+    means and AUC on scores in 1,000 bins; crossed attributes on rates only. If the log records the
+    people behind requests, rows are read instead, and those of a person are permuted together.
 
     Args:
         window: Window with outcomes, which contain the groups.
@@ -69,6 +71,9 @@ def findings(
     facts = window.facts
     references = _references(reference, crossings, window)
     counts = window.counts(crossings)
+    attributes = sorted({name for crossing in crossings for name in crossing})
+    rows = WindowRows.read(window, attributes, facts) if window.has_subjects else None
+    copies = copies_warning(window, attributes) if rows is None else ()
     rates = [metric for metric in requested if metric.kind == "rate"]
     scored = [metric for metric in requested if metric.kind != "rate"]
     results: list[Finding] = []
@@ -79,7 +84,7 @@ def findings(
             cells = [_with_positive_favourable(c, facts) for c in counts.of(*crossing).cells]
             name = crossed_name(crossing)
             test = _CrossingTest(
-                crossing, tuple(cells), references.get(name), alpha, n_resamples, seed
+                crossing, tuple(cells), references.get(name), alpha, n_resamples, seed, rows, copies
             )
             table = TableCounts.from_cells(cells) if cells else None
             for metric in rates:
@@ -106,14 +111,20 @@ class _CrossingTest:
     alpha: float
     n_resamples: int
     seed: int
+    rows: WindowRows | None
+    warnings: tuple[str, ...]
 
     def findings(self, metric: Metric, counts: TableCounts | ScoreCounts | None) -> list[Finding]:
         """Findings of one metric, or one finding with the reason why it is not tested."""
         reason = _untestable(metric, self.crossing, self.cells)
         if reason is not None or counts is None:
             return [self._not_tested(metric, reason or "The window is empty.")]
+        data: dict[str, Any] = {"counts": counts}
+        warnings = self.warnings
+        if self.rows is not None:
+            data, warnings = self.rows.arguments(self.crossing, metric)
         comparisons = permutation_test(
-            counts=counts,
+            **data,
             metrics=metric.name,
             reference=self.reference,
             alpha=self.alpha,
@@ -121,9 +132,9 @@ class _CrossingTest:
             seed=self.seed,
             progress=False,
         )
-        return list(map(self._finding, comparisons))
+        return [self._finding(comparison, warnings) for comparison in comparisons]
 
-    def _finding(self, comparison: Comparison) -> Finding:
+    def _finding(self, comparison: Comparison, warnings: tuple[str, ...]) -> Finding:
         metric, effect = METRICS[comparison.metric], comparison.effect
         assert comparison.other is not None, "a window has no continuous attribute"
         groups = comparison.group, comparison.other
@@ -153,7 +164,11 @@ class _CrossingTest:
             alpha=self.alpha,
             smallest_detectable_effect=comparison.smallest_detectable_effect,
             reason=comparison.reason,
-            warnings=(*comparison.warnings, *filter(None, [comparison.disagreement])),
+            warnings=(
+                *comparison.warnings,
+                *filter(None, [comparison.disagreement]),
+                *warnings,
+            ),
             seed=comparison.seed,
             evidence=comparison.to_dict(),
         )

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from offline_audit.criteria import CRITERIA, Criterion, check_criterion, needs_labels
+from offline_audit.duplicates import UNITS_REMEDY, duplicate_warning, joined_codes
 from offline_audit.errors import AuditInputError
 from offline_audit.groups import require_names, to_codes
 from offline_audit.rendering import are, count, some
+from offline_audit.units import require_one_group
 from offline_audit.validation import (
     UNKNOWN,
     binary,
@@ -115,7 +117,13 @@ class Sample:
         require_length(lengths | {k: len(v) for k, v in optional.items() if v is not None})
         if person_codes is not None:
             for attribute in attributes:
-                _require_one_group(person_codes, attribute)
+                require_one_group(person_codes, attribute.codes, attribute.name)
+        else:
+            joined = joined_codes([attribute.codes for attribute in attributes])
+            columns: list[NDArray[Any]] = [checked_distances, decision_codes, joined]
+            columns += [] if label_codes is None else [label_codes]
+            warning = duplicate_warning(columns, UNITS_REMEDY)
+            warnings += [] if warning is None else [warning]
         return cls(
             decisions=decision_codes,
             distances=checked_distances,
@@ -140,24 +148,6 @@ def _expected(
         if isinstance(groups, str | bytes):
             raise AuditInputError("expected_groups: pass a list of names, not a single name")
     return expected
-
-
-def _require_one_group(units: NDArray[np.intp], attribute: Attribute) -> None:
-    """Check that no person has rows in two groups of an attribute."""
-    known = attribute.codes >= 0
-    if not known.any():
-        return
-    persons, codes = units[known], attribute.codes[known]
-    lowest = np.full(int(persons.max()) + 1, len(attribute.groups), dtype=np.int32)
-    highest = np.full(len(lowest), UNKNOWN, dtype=np.int32)
-    np.minimum.at(lowest, persons, codes)
-    np.maximum.at(highest, persons, codes)
-    several = int(np.count_nonzero(lowest < highest))
-    if several:
-        raise AuditInputError(
-            f"units: {count(several, 'unit')} with rows in more than one group of "
-            f"{attribute.name}; correct the groups or exclude those rows"
-        )
 
 
 def _decisions(values: ArrayLike) -> NDArray[np.int8]:

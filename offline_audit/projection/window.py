@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import compute as pc
 
-from monitor.traffic.columns import group_column
+from monitor.traffic.columns import SUBJECT, group_column
 from offline_audit.coverage import Unknowns
 from offline_audit.criteria import CRITERIA, Criterion
 from offline_audit.finding import Finding
@@ -28,6 +29,7 @@ from offline_audit.projection.test import projection_test
 from offline_audit.rendering import are, count
 from offline_audit.validation import UNKNOWN
 from offline_audit.window.provenance import WindowFacts
+from offline_audit.window.subjects import Subjects, with_one_group
 from offline_audit.window.window import Window
 
 __all__ = ["findings"]
@@ -102,6 +104,8 @@ class _Rows:
         groups: Groups of each attribute.
         excluded: Number of predictions without a decision or a distance.
         unknown: Numbers of predictions of unknown group and without a label, excluded ones too.
+        units: Person of each row, `[n]`; None if the log does not record people.
+        unit_warnings: How many rows have no known person.
     """
 
     decisions: NDArray[np.int8]
@@ -110,6 +114,8 @@ class _Rows:
     groups: dict[str, Crossing]
     excluded: int
     unknown: Unknowns
+    units: NDArray[np.int64] | None = None
+    unit_warnings: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, window: Window, attributes: Sequence[str], facts: WindowFacts) -> _Rows:
@@ -117,9 +123,12 @@ class _Rows:
         group_columns = [group_column(attribute) for attribute in attributes]
         columns = ["decision", "boundary_distance", "label", *group_columns]
         parts: list[list[NDArray[np.generic]]] = [[] for _ in columns]
-        total = 0
-        for batch in window.batches(columns, _BATCH):
+        total, subjects = 0, Subjects() if window.has_subjects else None
+        wanted = columns if subjects is None else [*columns, SUBJECT]
+        for batch in window.batches(wanted, _BATCH):
             total += len(batch)
+            if subjects is not None:
+                subjects.add(batch.filter(_testable(batch))[SUBJECT])
             for part, values in zip(parts, _arrays(batch, attributes, window, facts), strict=True):
                 part.append(values)
         joined = [np.concatenate(part) if part else np.empty(0) for part in parts]
@@ -137,6 +146,8 @@ class _Rows:
                 for name, part in zip(attributes, codes, strict=True)
             },
             excluded=total - len(decisions),
+            units=None if subjects is None else subjects.units,
+            unit_warnings=() if subjects is None else subjects.warnings,
             unknown=_unknowns(window, attributes),
         )
 
@@ -166,8 +177,7 @@ def _arrays(
     batch: pa.RecordBatch, attributes: Sequence[str], window: Window, facts: WindowFacts
 ) -> Iterator[NDArray[np.generic]]:
     """Decisions, distances, labels and group codes of rows with a decision and a distance."""
-    known = pc.and_(pc.is_valid(batch["decision"]), pc.is_valid(batch["boundary_distance"]))
-    rows = batch.filter(known)
+    rows = batch.filter(_testable(batch))
     decisions, labels = (
         pc.fill_null(rows[name].cast(pa.int8()), UNKNOWN).to_numpy(zero_copy_only=False)
         for name in ("decision", "label")
@@ -183,6 +193,11 @@ def _arrays(
         yield pc.fill_null(codes, UNKNOWN).to_numpy(zero_copy_only=False).astype(np.int16)
 
 
+def _testable(batch: pa.RecordBatch) -> pa.Array:
+    """Rows with a decision and a distance."""
+    return pc.and_(pc.is_valid(batch["decision"]), pc.is_valid(batch["boundary_distance"]))
+
+
 def _test(
     rows: _Rows,
     requested: Sequence[tuple[str, ...]],
@@ -194,6 +209,12 @@ def _test(
 ) -> Finding:
     """The finding of one test: of one attribute or crossing, or of several jointly."""
     crossings = [rows.crossing(attributes) for attributes in requested]
+    warnings = rows.unit_warnings
+    if rows.units is not None:
+        for index, crossing in enumerate(crossings):
+            codes, own = with_one_group(rows.units, crossing.codes)
+            crossings[index] = dataclasses.replace(crossing, codes=codes)
+            warnings += own
     attributes = tuple(dict.fromkeys(name for names in requested for name in names))
     reason = _untestable(rows, crossings, criterion)
     result = None
@@ -203,11 +224,13 @@ def _test(
             decisions=rows.decisions,
             distances=rows.distances,
             labels=None if criterion == "statistical_parity" else rows.labels,
+            units=rows.units,
             criterion=criterion,
             tolerance=tolerance,
             seed=seed,
         )
-    return _finding(result, rows, attributes, criterion, reason, alpha=alpha, seed=seed)
+    finding = _finding(result, rows, attributes, criterion, reason, alpha=alpha, seed=seed)
+    return dataclasses.replace(finding, warnings=(*finding.warnings, *warnings))
 
 
 def _untestable(rows: _Rows, crossings: Sequence[Crossing], criterion: Criterion) -> str | None:

@@ -17,7 +17,7 @@ import ibis.expr.datatypes as types
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from monitor.traffic.columns import TrafficColumns, group_column, outcome_schema
+from monitor.traffic.columns import SUBJECT, TrafficColumns, group_column, outcome_schema
 from offline_audit.errors import EngineError
 from offline_audit.window.engine import Engine
 from offline_audit.window.files import Span
@@ -78,9 +78,24 @@ class JoinedLog:
         return ["label", *self.group_columns.values()]
 
     @cached_property
+    def has_subjects(self) -> bool:
+        """Whether a file of outcomes names the people behind requests, by pseudonyms."""
+        files = () if self.outcome_files is None else self.outcome_files.files
+        return any(SUBJECT in file.schema.names for file in files)
+
+    @property
+    def joined_fields(self) -> list[str]:
+        """Columns that a window joins: the fields, and the subject if it is recorded."""
+        return [*self.fields, *([SUBJECT] if self.has_subjects else [])]
+
+    @cached_property
     def traffic_schema(self) -> MergedSchema:
         """Columns of the log."""
-        reserved = {field.casefold() for field in self.fields} | {"version", _STRATUM_ROWS, DIGEST}
+        reserved = {field.casefold() for field in self.joined_fields} | {
+            "version",
+            _STRATUM_ROWS,
+            DIGEST,
+        }
         return merge_schemas(self.traffic_files.files, _required_columns(), frozenset(reserved))
 
     @cached_property
@@ -126,7 +141,7 @@ class JoinedLog:
 
     def _text_values(self, field: str) -> list[str] | None:
         """Sorted distinct values of a text field; None for numbers, or if the engine needs none."""
-        if field == "label" or not self._engine.needs_words:
+        if field in ("label", SUBJECT) or not self._engine.needs_words:
             return None
         if field not in self._known_text_values:
             values = self._engine.fetch(self.outcomes.select(field).distinct())[field]
@@ -187,6 +202,9 @@ def outcomes_per_prediction(outcomes: Any, fields: Sequence[str]) -> Any:
 
 def _latest(engine: Engine, outcomes: Any, field: str, words: Sequence[str] | None) -> Any:
     value = outcomes[field]
+    if field == SUBJECT:
+        # A request has one subject. An id that a client used twice may have two: any one of them.
+        return value.max()
     order = engine.order(outcomes.observed_at, outcomes.received_at, value, words)
     return _max_by(value.type(), order.type())(value, order, where=value.notnull())
 

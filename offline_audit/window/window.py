@@ -146,6 +146,11 @@ class Window:
         return self._log.attributes
 
     @property
+    def has_subjects(self) -> bool:
+        """Whether `table` has pseudonyms of the people behind requests, `evenhand_subject`."""
+        return self._log.has_subjects
+
+    @property
     def tests(self) -> tuple[Finding, ...]:
         """Tests with a p-value that audits ran on this window so far; a repeated test counts once.
 
@@ -161,8 +166,8 @@ class Window:
 
     @cached_property
     def table(self) -> Any:
-        """Ibis table of all columns of the log, `version`, `label` and `group_…`."""
-        return self._log.joined(self._log.rows.columns, self._log.fields)
+        """Ibis table of all columns of the log, `version`, `label`, `group_…`, and the subject."""
+        return self._log.joined(self._log.rows.columns, self._log.joined_fields)
 
     @cached_property
     def provenance(self) -> Provenance:
@@ -321,7 +326,7 @@ class Window:
 
     def _split(self, names: Sequence[str]) -> tuple[list[str], list[str]]:
         """Columns that come from outcomes, and columns that come from the log."""
-        fields = [name for name in names if name in self._log.fields]
+        fields = [name for name in names if name in self._log.joined_fields]
         return fields, [name for name in names if name not in fields]
 
     def _group_counts(

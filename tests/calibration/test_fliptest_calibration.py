@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,9 +30,9 @@ def no_progress():
     """Progress callback that does nothing."""
 
 
-def group(rows):
+def group(rows, units=None):
     rows = rows.astype(np.float32)
-    return DecidedRows.of(rows, LinearRule().decide(rows) == 1)
+    return DecidedRows.of(rows, LinearRule().decide(rows) == 1, units)
 
 
 def bounds(simulations, rate):
@@ -61,12 +62,26 @@ def fixed_map(method, first, second):
     return Fixed(method.fit(pooled, pooled, COLUMNS))
 
 
-def rejections(name, simulations, *, n, null=unchanged):
+def single_rows(rng, n):
+    """Two equal groups of n people with one row each."""
+    return [group(rows) for rows in rng.normal(size=(2, n, 2))]
+
+
+def copied_rows(rng, n, *, with_units):
+    """Two equal groups of n people with three to five identical rows each."""
+    groups = []
+    for number, rows in enumerate(rng.normal(size=(2, n, 2))):
+        units = np.repeat(np.arange(n), rng.integers(3, 6, n))
+        groups.append(group(rows[units], units + number * n if with_units else None))
+    return groups
+
+
+def rejections(name, simulations, *, n, null=unchanged, draw=single_rows):
     """Number of simulations of equal groups that are rejected at 5%."""
     rng = np.random.default_rng(7)
     rejected = 0
     for number in range(simulations):
-        first, second = (group(rows) for rows in rng.normal(size=(2, n, 2)))
+        first, second = draw(rng, n)
         method = map_method(name)
         fitted = method.fit(first.features, second.features, COLUMNS, seed=number)
         flipset, _ = counterparts_of(first, fitted, LinearRule(), 8)
@@ -102,6 +117,45 @@ def test_the_default_map_does_not_reject_too_often():
     rejected = rejections("joint_quantile", 200, n=120)
     # The map tests features at a joint level of 5%, and Kolmogorov's test is conservative.
     assert 1 <= rejected <= bounds(200, LEVEL)[1]
+
+
+@pytest.mark.parametrize(("name", "simulations"), [("gaussian", 300), ("joint_quantile", 8)])
+def test_copied_rows_are_rejected_in_five_percent_of_simulations_with_units(name, simulations):
+    draw = partial(copied_rows, with_units=True)
+    assert rejections(name, simulations, n=40, draw=draw) <= bounds(simulations, LEVEL)[1]
+
+
+@pytest.mark.parametrize(("name", "simulations"), [("gaussian", 100), ("joint_quantile", 12)])
+def test_copied_rows_without_units_are_rejected_too_often(name, simulations):
+    draw = partial(copied_rows, with_units=False)
+    assert rejections(name, simulations, n=40, draw=draw) > bounds(simulations, LEVEL)[1]
+
+
+@pytest.mark.parametrize("draw", [single_rows, partial(copied_rows, with_units=True)])
+def test_standard_errors_of_copied_rows_are_those_of_people(draw):
+    """The deviation of estimates over simulations, within four of its standard errors."""
+    rng, method, results = np.random.default_rng(13), map_method("gaussian"), []
+    for number in range(60):
+        first, second = draw(rng, 150)
+        forward = method.fit(first.features, second.features, COLUMNS)
+        backward = method.fit(second.features, first.features, COLUMNS)
+        flipset, _ = counterparts_of(first, forward, LinearRule(), 1)
+        errors, _ = bootstrap(
+            first,
+            second,
+            (forward, backward),
+            method,
+            COLUMNS,
+            LinearRule(),
+            n_bootstrap=20,
+            seed=number,
+            tick=no_progress,
+        )
+        results.append((flipset.net, errors.net))
+    shares, errors = np.array(results).T
+    wider = stats.t.ppf(0.975, 19) / stats.norm.ppf(0.975)
+    # The standard deviation of 60 values has an error of 9%.
+    assert errors.mean() == pytest.approx(wider * shares.std(ddof=1), rel=4 * 0.09)
 
 
 def flipped(rng, n, m):

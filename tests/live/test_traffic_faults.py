@@ -326,7 +326,7 @@ def test_a_failure_to_record_groups_does_not_lose_traffic(uncompiled, tmp_path, 
         raise ValueError("something of a person")
 
     async def use(server, client):
-        monkeypatch.setattr(server._traffic._outcomes, "record_protected_features", fail)
+        monkeypatch.setattr(server._traffic._outcomes, "record_requests", fail)
         expected = await send_requests(client, 5)
         assert not server._traffic.lost
         return expected

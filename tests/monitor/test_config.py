@@ -74,6 +74,10 @@ def test_a_config_cannot_be_changed():
         ("bundle: {probe_rows: " + "9" * 5000 + "}", "is not allowed"),
         ("compute: {threads: yes}", "compute.threads: 'yes' is not allowed"),
         ("bundle: {path: ''}", "bundle.path: '' is not allowed; it must be a path"),
+        (
+            "outcomes: {path: /o, subjects: true}",
+            ": outcomes.subjects needs traffic.path and traffic.key_path",
+        ),
     ],
 )
 def test_an_error_in_a_file_names_the_field_the_value_and_the_allowed_values(file, text, message):

@@ -155,7 +155,25 @@ def test_many_duplicates_without_units_give_a_warning():
     result = permutation_test(
         metrics="auc", groups=groups[rows], labels=labels[rows], scores=scores[rows], n_resamples=99
     )
-    assert any("pass `units`" in warning for warning in result.warnings)
+    assert any("Pass `units`" in warning for warning in result.warnings)
     assert not permutation_test(
         metrics="auc", groups=groups, labels=labels, scores=scores, n_resamples=99
     ).warnings
+
+
+@pytest.mark.parametrize("metric", ["mean_score", lambda group: float(group.scores.mean())])
+def test_rows_of_a_unit_without_a_group_do_not_count(metric):
+    groups, _, scores = sample(300, 6)
+    units = np.repeat(np.arange(300), 2)
+    partly = np.repeat(groups, 2).astype(object)
+    partly[1::2] = None
+    known = permutation_test(metrics=metric, groups=groups, scores=scores, n_resamples=99)[0]
+    mixed = permutation_test(
+        metrics=metric,
+        groups=partly,
+        scores=np.stack([scores, np.ones(300)], axis=1).ravel(),
+        units=units,
+        n_resamples=99,
+    )[0]
+    assert mixed.effect == pytest.approx(known.effect)
+    assert mixed.group.counted == known.group.counted
