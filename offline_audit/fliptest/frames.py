@@ -11,9 +11,12 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
+from monitor.bundle.encoding import Encoding, EncodingError
 from monitor.bundle.manifest import BundleSpec, Feature
+from monitor.traffic.raw_columns import encoded_rows
 from offline_audit.errors import AuditInputError
 from offline_audit.fliptest.sample import (
     ColumnSpec,
@@ -31,7 +34,7 @@ from offline_audit.maps.transport_map import Features
 from offline_audit.rendering import count
 from offline_audit.validation import is_missing, ordered_columns
 
-__all__ = ["read_frame"]
+__all__ = ["read_frame", "read_raw_frame"]
 
 # A column with more distinct values holds names or ids, not categories.
 _MAX_CATEGORIES = 200
@@ -68,6 +71,39 @@ def read_frame(
         if values.dtype.kind in "iu" and exact(values) is None:
             raise inexact(name)
     return read_array(np.column_stack([*columns.values()]), spec)
+
+
+def read_raw_frame(
+    frame: Any, manifest: BundleSpec, ignored: Collection[str] = ()
+) -> FeatureTable | None:
+    """Encode a data frame of the raw inputs of a bundle; None if it does not have them.
+
+    Args:
+        frame: Data frame with a column per raw input.
+        manifest: Manifest of the bundle.
+        ignored: Further columns that the frame may have.
+
+    Raises:
+        AuditInputError: Another column is unknown to the manifest, a column has neither numbers nor
+            text, or the bundle refuses a value.
+    """
+    encoding = Encoding.of(manifest)
+    present = {str(column) for column in frame.columns}
+    if encoding is None or not present.issuperset(encoding.names):
+        return None
+    chosen = frame[ordered_columns(frame, encoding.names, ignored)]
+    try:
+        table = pa.Table.from_pandas(chosen, preserve_index=False)
+        features = encoded_rows(table.rename_columns(encoding.names), encoding, encoding.names)
+    except EncodingError as error:
+        raise AuditInputError(
+            f"features: input {error.name!r} {error.reason} in {count(error.rows, 'row')}; the "
+            "bundle refuses such rows: exclude them"
+        ) from None
+    except (pa.ArrowException, TypeError, ValueError):
+        # Arrow's message may quote a value.
+        raise AuditInputError("features: a raw input is not a column of numbers or text") from None
+    return read_array(features, manifest)
 
 
 def _encoded(frame: Any) -> FeatureTable:

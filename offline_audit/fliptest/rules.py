@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from monitor.bundle.encoding import number_before
 from offline_audit.fliptest.counts import round_to, spread_of
 from offline_audit.maps.columns import Columns, Variable, category_codes
 from offline_audit.maps.transport_map import Features
+
+if TYPE_CHECKING:
+    from monitor.bundle.inputs import Step
 
 __all__ = ["Condition", "Rule", "all_hold", "best_rule"]
 
@@ -33,6 +37,8 @@ class Condition:
         variable: Name of the variable.
         low: Smallest value; None without a lower limit.
         high: Upper limit, itself excluded; None without an upper limit.
+        given: Both limits as numbers before their encoding, rounded; None without an encoding.
+        encoded: Whether the limits are shown as encoded, because their encoding reverses the order.
         among: Allowed categories, "0" or "1" of a binary; empty for a number.
         without: Excluded categories.
     """
@@ -40,6 +46,8 @@ class Condition:
     variable: str
     low: float | None = None
     high: float | None = None
+    given: tuple[float | None, float | None] | None = None
+    encoded: bool = False
     among: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
 
@@ -66,10 +74,25 @@ class Condition:
             return f"{self.variable} is {' or '.join(self.among)}"
         if self.among:
             return f"{self.variable} is not {' or '.join(self.without)}"
-        if self.low is not None and self.high is not None:
-            return f"{self.low:,.12g} ≤ {self.variable} < {self.high:,.12g}"
-        limit = f"< {self.high:,.12g}" if self.low is None else f"≥ {self.low:,.12g}"
-        return f"{self.variable} {limit}"
+        low, high = (self.low, self.high) if self.given is None else self.given
+        name = f"{self.variable} (encoded)" if self.encoded else self.variable
+        if low is not None and high is not None:
+            return f"{low:,.12g} ≤ {name} < {high:,.12g}"
+        limit = f"< {high:,.12g}" if low is None else f"≥ {low:,.12g}"
+        return f"{name} {limit}"
+
+    def in_given_units(self, steps: Sequence[Step]) -> Condition:
+        """The condition with its limits as numbers before some steps, which people know."""
+        if not steps:
+            return self
+        limits = [
+            None if limit is None else number_before(limit, steps)
+            for limit in (self.low, self.high)
+        ]
+        if [limit is None for limit in limits] != [self.low is None, self.high is None]:
+            return replace(self, encoded=True)
+        low, high = (None if limit is None else float(f"{limit:.4g}") for limit in limits)
+        return replace(self, given=(low, high))
 
 
 Rule = tuple[Condition, ...]
@@ -143,7 +166,8 @@ def best_rule(
         longer = len(rule) - max(len(best), 1)
         if gain > best_gain + _MARGIN * longer and min(inside.sum(), (~inside).sum()) >= smallest:
             best, best_gain = rule, gain
-    return best
+    steps = {variable.name: variable.steps for variable in columns.variables}
+    return tuple(condition.in_given_units(steps[condition.variable]) for condition in best)
 
 
 def _branches(

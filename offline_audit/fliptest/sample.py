@@ -130,7 +130,7 @@ def _columns_of(encoded: Features, spec: ColumnSpec | None) -> Columns:
     if width == 0:
         raise AuditInputError("features: the table has no columns")
     if isinstance(spec, BundleSpec):
-        spec = Columns(features=spec.features, one_hot_groups=spec.one_hot_groups)
+        spec = Columns.of_manifest(spec)
     names = _names(spec) or [f"x{index}" for index in range(width)]
     if len(names) != width:
         raise AuditInputError(f"columns: {len(names)} are described, but the table has {width}")

@@ -275,9 +275,7 @@ def _encoded(
 
 def _fitting(features: Features, manifest: BundleSpec) -> NDArray[np.bool_]:
     """Rows whose values their kinds allow; a log may have others, on which the model decided."""
-    variables = Columns(
-        features=manifest.features, one_hot_groups=manifest.one_hot_groups
-    ).variables
+    variables = Columns.of_manifest(manifest).variables
     masks = [fits_kind(features[:, list(v.columns)], v) for v in variables]
     return np.asarray(np.logical_and.reduce(masks))
 

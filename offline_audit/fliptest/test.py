@@ -23,7 +23,7 @@ from offline_audit.errors import (
     OfflineAuditError,
 )
 from offline_audit.fliptest.flipset import DecidedRows, DecisionModel
-from offline_audit.fliptest.frames import read_frame
+from offline_audit.fliptest.frames import read_frame, read_raw_frame
 from offline_audit.fliptest.label_counts import unidentified
 from offline_audit.fliptest.options import Options, checked_options, pair_steps
 from offline_audit.fliptest.other_attributes import other_attributes
@@ -193,7 +193,7 @@ def _table(
     columns: ColumnSpec | None,
     others: Iterable[Any],
 ) -> FeatureTable:
-    """The table of features; a data frame has the columns that the model's manifest names.
+    """The table of features; a data frame has the features, or raw inputs, of a bundle by name.
 
     Args:
         model: The audited model.
@@ -208,6 +208,11 @@ def _table(
     for values in others:
         names = values if isinstance(values, Mapping) else [getattr(values, "name", None)]
         ignored |= set(map(str, names))
+    raw = None
+    if columns is None or columns is manifest:
+        raw = read_raw_frame(features, manifest, ignored)
+    if raw is not None:
+        return raw
     table = read_features(features, manifest if columns is None else columns, ignored)
     if table.columns.names != tuple(feature.name for feature in manifest.features):
         raise AuditInputError(

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from monitor.bundle.features import Feature, OneHotGroup
+
+if TYPE_CHECKING:
+    from monitor.bundle.inputs import Step
+    from monitor.bundle.manifest import BundleSpec
 
 __all__ = ["Columns", "Features", "Scaling", "Variable", "category_codes"]
 
@@ -30,6 +34,7 @@ class Variable:
         categories: Names of the categories in the order of the columns; a dropped category comes
             last.
         dropped: Whether one category has no column, so that all columns may be 0.
+        steps: Operations that wrote the column from a raw number; empty if there are none.
     """
 
     name: str
@@ -37,6 +42,7 @@ class Variable:
     columns: tuple[int, ...]
     categories: tuple[str, ...] = ()
     dropped: bool = False
+    steps: tuple[Step, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,10 +52,22 @@ class Columns:
     Attributes:
         features: Name and kind of each column, in order.
         one_hot_groups: Groups of columns that encode one category.
+        steps: Operations that wrote a column from a raw number, by column.
     """
 
     features: tuple[Feature, ...]
     one_hot_groups: tuple[OneHotGroup, ...] = ()
+    steps: Mapping[str, tuple[Step, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of_manifest(cls, manifest: BundleSpec) -> Columns:
+        """The columns of a bundle's classifier."""
+        numbers = [raw for raw in manifest.inputs if raw.kind == "number"]
+        return cls(
+            features=manifest.features,
+            one_hot_groups=manifest.one_hot_groups,
+            steps={raw.columns[0]: raw.steps for raw in numbers if raw.steps},
+        )
 
     @classmethod
     def numeric(cls, names: Sequence[str]) -> Columns:
@@ -69,7 +87,12 @@ class Columns:
         """Variables in the order of their first columns."""
         column_of = {name: column for column, name in enumerate(self.names)}
         variables = [
-            Variable(name=feature.name, kind=feature.kind, columns=(column_of[feature.name],))
+            Variable(
+                name=feature.name,
+                kind=feature.kind,
+                columns=(column_of[feature.name],),
+                steps=self.steps.get(feature.name, ()),
+            )
             for feature in self.features
             if feature.kind != "onehot"
         ]

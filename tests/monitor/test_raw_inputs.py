@@ -12,16 +12,20 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from monitor import AsyncClient, Bundle, fit, read_data
+from monitor import AsyncClient, Bundle, Feature, fit, read_data
+from monitor.bundle.inputs import Step
 from monitor.client import EndpointError
 from monitor.errors import BadRequestError, ConfigError, TrafficError
 from monitor.server import Server
 from monitor.traffic.features import read_logged_features
 from monitor.traffic.privacy import treatments
 from monitor.traffic.settings import FeatureTreatment
-from offline_audit import Window, audit_window
+from offline_audit import Window, audit_window, flip_test
+from offline_audit.errors import AuditInputError
+from offline_audit.fliptest.rules import best_rule
 from offline_audit.fliptest.tables import rows_of_file, rows_of_window
 from offline_audit.fliptest.window import findings as flip_findings
+from offline_audit.maps.columns import Columns
 from tests.raw_people import (
     Applications,
     applications,
@@ -146,7 +150,7 @@ def test_a_table_with_other_columns_is_refused_with_their_names(fitted):
                 await client.predict(frame.drop(columns="age"))
             with pytest.raises(BadRequestError, match="no input 'extra'"):
                 await client.predict(frame.assign(extra=1))
-            with pytest.raises(BadRequestError, match="'age' has an element that is not a number"):
+            with pytest.raises(BadRequestError, match="'age': the value of row 0 is not a number"):
                 await client.predict(frame.assign(age="x"))
             with pytest.raises(EndpointError, match="shape"):
                 await client.predict(np.zeros((2, 3)))
@@ -268,3 +272,35 @@ def test_a_treatment_that_does_not_fit_an_input_is_refused(fitted, features, mes
     with pytest.raises(ConfigError) as raised:
         treatments(Bundle.read(fitted.bundle).manifest, treated)
     assert message in str(raised.value)
+
+
+def test_flip_test_takes_a_raw_frame_and_names_subgroups_in_the_units_of_people(fitted):
+    frame = PEOPLE.frame()
+    options: dict[str, Any] = {"n_resamples": 0, "n_bootstrap": 0, "progress": False}
+    bundle = Bundle.read(fitted.bundle)
+    raw = flip_test(bundle, frame, {"sex": frame["sex"]}, **options)
+    rows = encoded(fitted.transformer, frame)
+    same = flip_test(bundle, rows, {"sex": frame["sex"]}, **options)
+    assert [d.gross for d in raw.directions] == [d.gross for d in same.directions]
+    with pytest.raises(AuditInputError, match="no feature other"):
+        flip_test(bundle, frame.assign(other=1), {"sex": frame["sex"]}, **options)
+    refused = frame.assign(sex=["none", *frame["sex"][1:]])
+    with pytest.raises(AuditInputError, match="'sex' is not one of its categories in 1 row"):
+        flip_test(bundle, refused, {"sex": frame["sex"]}, **options)
+
+
+def test_limits_of_a_rule_are_those_of_the_raw_number():
+    steps = [Step(function="log1p"), Step(subtract=3.0), Step(divide=0.5)]
+    features = np.linspace(-2, 2, 4_000)[:, None]
+    columns = Columns(features=(Feature(name="age", kind="numeric"),), steps={"age": tuple(steps)})
+    members = features[:, 0] >= 1.0
+    (condition,) = best_rule(features, members, columns, smallest=10, most=1, seed=0)
+    # exp(1.0 · 0.5 + 3) − 1
+    assert str(condition) == "age ≥ 32.12"
+    assert condition.holds(features, columns).sum() == members.sum()
+    reversed_order = [Step(multiply=-1.0)]
+    columns = Columns(
+        features=(Feature(name="age", kind="numeric"),), steps={"age": tuple(reversed_order)}
+    )
+    (condition,) = best_rule(features, members, columns, smallest=10, most=1, seed=0)
+    assert str(condition) == "age (encoded) ≥ 1"
