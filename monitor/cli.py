@@ -21,7 +21,7 @@ _COMMANDS = {
         "Fit and audit a bundle for a classifier.",
     ),
     "serve": ("monitor.commands.serve:serve", "Serve a classifier, and score every prediction."),
-    "bundle": ("monitor.commands.bundle:bundle", "Inspect, verify or compile a bundle."),
+    "bundle": ("monitor.commands.bundle:bundle", "Inspect, verify, compile or update a bundle."),
     "log": (
         "monitor.commands.log:log",
         "Inspect or compact a log, import outcomes, expire files, erase requests.",

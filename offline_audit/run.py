@@ -73,6 +73,12 @@ def audit_window(
     """
     require_alpha(alpha)
     options = _options(audits)
+    of_windows = [name for name in options if name != "fliptest"]
+    if of_windows and not isinstance(window, Window):
+        raise AuditInputError(
+            f"window: {of_windows[0]} needs a Window; open one by Window.read(log, outcomes). Only "
+            "fliptest reads a file or a table"
+        )
     findings: list[Finding] = []
     earlier = window.tests if isinstance(window, Window) else ()
     versions = {package: version(package) for package in ("evenhand", "numpy", "scipy")}

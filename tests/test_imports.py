@@ -63,6 +63,7 @@ ONLY_IN = {
         "offline_audit.finding",
         "offline_audit.fliptest.figures",
         "offline_audit.fliptest.result",
+        "offline_audit.permutation.comparisons",
         "offline_audit.permutation.result",
         "offline_audit.permutation.selection",
         "offline_audit.plots",

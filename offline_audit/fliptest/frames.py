@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from monitor.bundle.encoding import Encoding, EncodingError
 from monitor.bundle.manifest import BundleSpec, Feature
-from monitor.traffic.raw_columns import encoded_rows
+from monitor.traffic.raw_columns import encoded_rows, raw_column
 from offline_audit.errors import AuditInputError
 from offline_audit.fliptest.sample import (
     ColumnSpec,
@@ -34,10 +34,12 @@ from offline_audit.maps.transport_map import Features
 from offline_audit.rendering import count
 from offline_audit.validation import is_missing, ordered_columns
 
-__all__ = ["read_frame", "read_raw_frame"]
+__all__ = ["encode_raw", "read_frame", "read_raw_frame"]
 
 # A column with more distinct values holds names or ids, not categories.
 _MAX_CATEGORIES = 200
+# Share of rows outside the range of the fit above which they cannot be raw.
+_MOST_OUTSIDE = 0.5
 
 
 def read_frame(
@@ -84,26 +86,69 @@ def read_raw_frame(
         ignored: Further columns that the frame may have.
 
     Raises:
-        AuditInputError: Another column is unknown to the manifest, a column has neither numbers nor
+        AuditInputError: A column is missing, unknown to the manifest, or has neither numbers nor
             text, or the bundle refuses a value.
     """
     encoding = Encoding.of(manifest)
     present = {str(column) for column in frame.columns}
-    if encoding is None or not present.issuperset(encoding.names):
+    # Raw inputs may have the names of features.
+    own = set() if encoding is None else {*encoding.names} - {f.name for f in manifest.features}
+    if encoding is None or not (present.issuperset(encoding.names) or present & own):
         return None
     chosen = frame[ordered_columns(frame, encoding.names, ignored)]
     try:
         table = pa.Table.from_pandas(chosen, preserve_index=False)
-        features = encoded_rows(table.rename_columns(encoding.names), encoding, encoding.names)
+    except (pa.ArrowException, TypeError, ValueError):
+        # Arrow's message may quote a value.
+        raise AuditInputError("features: a column has values of several types") from None
+    table = table.rename_columns(encoding.names)
+    return read_array(encode_raw(table, encoding, manifest, encoding.names), manifest)
+
+
+def encode_raw(
+    table: pa.Table, encoding: Encoding, manifest: BundleSpec, names: Sequence[str | None]
+) -> NDArray[np.float32]:
+    """Features `[n, d]` of a table of raw inputs.
+
+    Args:
+        table: The table.
+        encoding: Encoding of the bundle.
+        manifest: Manifest of the bundle.
+        names: Column of every raw input; None for one that the table does not have.
+
+    Raises:
+        AuditInputError: A column has neither numbers nor text, the bundle refuses a value, or the
+            rows are encoded already.
+    """
+    for index, name in enumerate(names):
+        if name is None:
+            continue
+        try:
+            raw_column(table[name], encoding, index)
+        except pa.ArrowException:
+            raise AuditInputError(
+                f"features: input {encoding.names[index]!r} is a {encoding.inputs[index].kind} in "
+                f"the bundle, but its column holds {table[name].type}"
+            ) from None
+    try:
+        features = encoded_rows(table, encoding, names)
     except EncodingError as error:
         raise AuditInputError(
             f"features: input {error.name!r} {error.reason} in {count(error.rows, 'row')}; the "
-            "bundle refuses such rows: exclude them"
+            "bundle refuses such rows: exclude them, or use the bundle that was deployed"
         ) from None
-    except (pa.ArrowException, TypeError, ValueError):
-        # Arrow's message may quote a value.
-        raise AuditInputError("features: a raw input is not a column of numbers or text") from None
-    return read_array(features, manifest)
+    for index, feature in enumerate(manifest.features):
+        if feature.low is None or feature.high is None or encoding.input_of(index) not in names:
+            continue
+        values = features[:, index]
+        outside = (values < feature.low) | (values > feature.high)
+        if outside.mean() > _MOST_OUTSIDE:
+            raise AuditInputError(
+                f"features: most values of {encoding.input_of(index)!r} are outside the range of "
+                "the fit after their encoding; if the rows are encoded already, pass an array "
+                "[n, d] in the order of the manifest"
+            )
+    return features
 
 
 def _encoded(frame: Any) -> FeatureTable:

@@ -14,11 +14,11 @@ from pyarrow import csv
 from pyarrow import parquet as pq
 
 from monitor.bundle import BundleSpec, ProtectedAttribute
-from monitor.bundle.encoding import Encoding, EncodingError
+from monitor.bundle.encoding import Encoding
 from monitor.traffic.columns import SUBJECT, TrafficColumns, group_column
-from monitor.traffic.raw_columns import encoded_rows
 from offline_audit.coverage import Unknowns
 from offline_audit.errors import AuditInputError, UnknownColumnError
+from offline_audit.fliptest.frames import encode_raw
 from offline_audit.fliptest.sample import LARGEST, fits_kind
 from offline_audit.maps.columns import Columns
 from offline_audit.maps.transport_map import Features
@@ -146,8 +146,12 @@ def rows_of_file(
     if manifest.inputs and _has_raw_inputs(table, manifest):
         present = {r.name: r.name for r in manifest.inputs if r.name in table.column_names}
         return _read(table, manifest, attribute, present, favourable)
-    if missing := [name for name in names if name not in table.column_names]:
-        raise AuditInputError(f"features missing from the file: {some(missing)}")
+    missing, what = [name for name in names if name not in table.column_names], "features"
+    raw = {r.name for r in manifest.inputs}
+    if missing and (raw - {f.name for f in manifest.features}) & {*table.column_names}:
+        missing, what = sorted(raw - manifest.protected_inputs - {*table.column_names}), "inputs"
+    if missing:
+        raise AuditInputError(f"{what} missing from the file: {some(missing)}")
     return _read(table, manifest, attribute, {name: name for name in names}, favourable)
 
 
@@ -257,15 +261,7 @@ def _encoded(
         raw.name in names or raw.name in manifest.protected_inputs for raw in encoding.inputs
     ):
         return {}
-    try:
-        features = encoded_rows(table, encoding, [names.get(name) for name in encoding.names])
-    except EncodingError as error:
-        raise AuditInputError(
-            f"raw input {error.name!r} {error.reason} in {count(error.rows, 'row')}; the bundle "
-            "refuses such rows: exclude them, or use the bundle that was deployed"
-        ) from None
-    except pa.ArrowException:
-        raise AuditInputError("a raw input is not a column of numbers or text") from None
+    features = encode_raw(table, encoding, manifest, [names.get(name) for name in encoding.names])
     return {
         feature.name: features[:, index].astype(np.float64)
         for index, feature in enumerate(manifest.features)

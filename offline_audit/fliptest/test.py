@@ -265,8 +265,8 @@ def _audited_model(
             )
         if table.columns.one_hot_groups and not table.is_array:
             raise AuditInputError(
-                "features: a bundle or an AuditedModel takes encoded columns, not text; "
-                "encode them as the bundle's manifest lists, or pass a function"
+                "features: this model takes encoded columns, not text; encode them as its "
+                "manifest lists, or pass a function"
             )
         return AuditedModel.of(model)
     if table.is_array:

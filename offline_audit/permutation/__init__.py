@@ -1,7 +1,8 @@
 """Permutation tests: does a metric differ between protected groups by more than chance explains?
 
 test ─► rows or counts (sources) ─► compare_ratio, auc_test, custom ─► p-value: exact for rates
-(ratio_test), else from random permutations (permutations) ─► result
+(ratio_test), else from random permutations (permutations) ─► unknown (p holds for all that unknown
+labels and groups leave open) ─► result; power (smallest detectable effects)
 """
 
 from offline_audit.permutation.comparisons import Comparisons

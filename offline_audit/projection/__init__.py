@@ -4,7 +4,8 @@ Modules in the order of the computation:
 
 test ─► sample (arrays, options) ─► partition (strata, tested groups), cells (cost curves)
 ─► fair_change (the statistic) ─► gaps (rates, covariance, intervals) ─► limiting_law, p_value
-─► explanation ─► result
+─► unknown (p holds for all that unknown labels and groups leave open) ─► power (smallest detectable
+effects), explanation ─► result
 
 `window` applies the test to a window of the traffic log. Distances to the decision boundary are in
 `boundary`, `distances` and `network_distances`, which requires torch.

@@ -248,7 +248,7 @@ def validate_options(options: Options, sample: Sample) -> None:
         AuditInputError: An option is out of range, or contradicts another one.
     """
     check_criterion(options.criterion)
-    if options.law not in {"standardized", "curve", "kernel"}:
+    if options.law not in ("standardized", "curve", "kernel"):
         raise AuditInputError(
             f"law: unknown law {options.law!r}; use one of standardized, curve, kernel"
         )

@@ -34,7 +34,7 @@ def test_the_smallest_detectable_effect_is_detected_although_labels_are_missing(
     rng, fair = np.random.default_rng(10), Sides(rows=(2_000, 2_000), labels=0.7)
     comparisons = [permutation_test(counts=fair.counts(rng), metrics="tpr")[0] for _ in range(50)]
     effects = [c.smallest_detectable_effect for c in comparisons if c.determined]
-    effect = float(np.mean([e for e in effects if e is not None]))
+    effect = -float(np.mean([e[0] for e in effects if e is not None and e[0] is not None]))
     worse = Sides(rows=(2_000, 2_000), labels=0.7, tpr=(0.7 - effect, 0.7))
     tests = [permutation_test(counts=worse.counts(rng), metrics="tpr")[0] for _ in range(200)]
     assert np.mean([c.rejected for c in tests]) == pytest.approx(0.8, abs=4 * 0.4 / 200**0.5)

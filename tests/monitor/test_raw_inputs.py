@@ -11,21 +11,20 @@ import httpx
 import numpy as np
 import pyarrow as pa
 import pytest
+from sklearn.compose import ColumnTransformer
+from sklearn.preprocessing import StandardScaler
+from torch import nn
 
-from monitor import AsyncClient, Bundle, Feature, fit, read_data
-from monitor.bundle.inputs import Step
+from monitor import AsyncClient, Bundle, FitSpec, encoding_from_sklearn, fit, read_data
 from monitor.client import EndpointError
 from monitor.errors import BadRequestError, ConfigError, TrafficError
 from monitor.server import Server
 from monitor.traffic.features import read_logged_features
 from monitor.traffic.privacy import treatments
 from monitor.traffic.settings import FeatureTreatment
-from offline_audit import Window, audit_window, flip_test
-from offline_audit.errors import AuditInputError
-from offline_audit.fliptest.rules import best_rule
+from offline_audit import AuditInputError, Window, audit_window, flip_test
 from offline_audit.fliptest.tables import rows_of_file, rows_of_window
 from offline_audit.fliptest.window import findings as flip_findings
-from offline_audit.maps.columns import Columns
 from tests.raw_people import (
     Applications,
     applications,
@@ -36,6 +35,8 @@ from tests.raw_people import (
     write_csv,
 )
 from tests.serving import served
+
+pd: Any = pytest.importorskip("pandas")
 
 PEOPLE = applications(3_000, seed=1)
 SENT = applications(400, seed=2)
@@ -289,18 +290,42 @@ def test_flip_test_takes_a_raw_frame_and_names_subgroups_in_the_units_of_people(
         flip_test(bundle, refused, {"sex": frame["sex"]}, **options)
 
 
-def test_limits_of_a_rule_are_those_of_the_raw_number():
-    steps = [Step(function="log1p"), Step(subtract=3.0), Step(divide=0.5)]
-    features = np.linspace(-2, 2, 4_000)[:, None]
-    columns = Columns(features=(Feature(name="age", kind="numeric"),), steps={"age": tuple(steps)})
-    members = features[:, 0] >= 1.0
-    (condition,) = best_rule(features, members, columns, smallest=10, most=1, seed=0)
-    # exp(1.0 · 0.5 + 3) − 1
-    assert str(condition) == "age ≥ 32.12"
-    assert condition.holds(features, columns).sum() == members.sum()
-    reversed_order = [Step(multiply=-1.0)]
-    columns = Columns(
-        features=(Feature(name="age", kind="numeric"),), steps={"age": tuple(reversed_order)}
+def test_rows_that_are_encoded_already_are_not_encoded_again(tmp_path):
+    rng = np.random.default_rng(3)
+    raw = pd.DataFrame({"income": rng.lognormal(10, 0.4, 1_000), "age": rng.uniform(20, 70, 1_000)})
+    scaler = ColumnTransformer([("numbers", StandardScaler(), ["income", "age"])]).fit(raw)
+    sections = encoding_from_sklearn(scaler)
+    spec = FitSpec.model_validate(
+        {
+            "model": {"name": "loans", "version": "1"},
+            "classifier": {"output": "logit"},
+            "inputs": sections.inputs,
+            "columns": sections.columns,
+            "protected_attributes": [{"name": "sex", "column": "sex", "groups": ["man", "woman"]}],
+        }
     )
-    (condition,) = best_rule(features, members, columns, smallest=10, most=1, seed=0)
-    assert str(condition) == "age (encoded) ≥ 1"
+    sex = np.where(rng.random(1_000) < 0.5, "woman", "man")
+    data = read_data(raw.assign(sex=sex), spec)
+    bundle = fit(nn.Linear(2, 1), data, spec, tmp_path / "b", compiled=False, n_refits=0).bundle
+    options: dict[str, Any] = {"n_resamples": 0, "n_bootstrap": 0, "progress": False}
+    rows = scaler.transform(raw)
+    shares = [
+        [d.gross for d in flip_test(bundle, table, {"sex": sex}, **options).directions]
+        for table in (raw, rows)
+    ]
+    assert shares[0] == shares[1]
+    encoded_frame = pd.DataFrame(rows, columns=["income", "age"])
+    with pytest.raises(AuditInputError, match="'income' are outside the range of the fit after"):
+        flip_test(bundle, encoded_frame, {"sex": sex}, **options)
+    with pytest.raises(AuditInputError, match="input 'income' is a number in the bundle, but its"):
+        flip_test(bundle, raw.assign(income="much"), {"sex": sex}, **options)
+    table = pa.table({"income": rows[:, 0], "age": rows[:, 1], "sex": sex})
+    with pytest.raises(AuditInputError, match="if the rows are encoded already, pass an array"):
+        flip_findings(table, model=bundle, n_resamples=0, n_bootstrap=0, progress=False)
+
+
+def test_a_raw_frame_without_an_input_is_refused_with_the_name_of_the_input(fitted):
+    frame = PEOPLE.frame().drop(columns="employment")
+    with pytest.raises(AuditInputError, match="no column employment; the features") as raised:
+        flip_test(Bundle.read(fitted.bundle), frame, {"sex": frame["sex"]}, progress=False)
+    assert "income_missing" not in str(raised.value)

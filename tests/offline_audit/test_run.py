@@ -311,3 +311,9 @@ def test_findings_of_different_windows_or_corrections_are_not_corrected_together
     ):
         with pytest.raises(AuditInputError, match=f"together: findings differ in {name}"):
             found.together(different)
+
+
+@pytest.mark.parametrize("audit", ["permutation", "projection", "selection"])
+def test_a_file_is_refused_by_audits_that_need_a_window(audit):
+    with pytest.raises(AuditInputError, match=f"window: {audit} needs a Window; open one by"):
+        audit_window("raw.csv", audit)
