@@ -8,7 +8,8 @@ largest of these products is used: a dependence between columns makes others too
 
 Copies are then told from chance without a model of the data. In continuous columns nⱼ is 0, so any
 copies are evidence. Rows of few categories differ in one column as often as in none, so that copies
-among them are no evidence.
+among them are no evidence. A value that many rows of a continuous column share, such as a score
+that was clipped to 0, is a category of its own: rows that have it are left out.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ _FEW_PAIRS = 2.0
 # Columns whose pairs are used; more change little.
 _MOST_COLUMNS = 8
 _FEWEST_ROWS = 100
+# A column with at least this share of distinct values is continuous; a value in it that more rows
+# than this number, and than this share, have is not one of its measured values.
+_CONTINUOUS, _ATOM_ROWS, _ATOM_SHARE = 0.2, 20, 0.01
 
 
 def duplicate_warning(
@@ -68,7 +72,8 @@ def surplus_copies(columns: Sequence[NDArray[Any]]) -> tuple[float, float]:
     Args:
         columns: Columns of the rows, `[n]` each.
     """
-    codes = [np.unique(column, return_inverse=True)[1].reshape(-1) for column in columns]
+    ordinary = _without_atoms(columns)
+    codes = [np.unique(column[ordinary], return_inverse=True)[1].reshape(-1) for column in columns]
     # A constant column says nothing.
     codes = [code for code in codes if code.max(initial=0) > 0]
     if len(codes) < 2 or len(codes[0]) < _FEWEST_ROWS:
@@ -96,6 +101,17 @@ def surplus_copies(columns: Sequence[NDArray[Any]]) -> tuple[float, float]:
         if both > 0:
             expected = max(expected, but_one[j] * but_one[k] / both)
     return max(identical - _TOLERANCE * (expected + _FEW_PAIRS), 0.0) / n, copies
+
+
+def _without_atoms(columns: Sequence[NDArray[Any]]) -> NDArray[np.bool_]:
+    """Rows without values that many rows of a continuous column share, bool `[n]`."""
+    ordinary = np.ones(len(columns[0]) if columns else 0, bool)
+    for column in columns:
+        values, index, times = np.unique(column, return_inverse=True, return_counts=True)
+        if len(values) >= _CONTINUOUS * len(column):
+            most = max(_ATOM_ROWS, _ATOM_SHARE * len(column))
+            ordinary &= (times <= most)[index.reshape(-1)]
+    return ordinary
 
 
 def _pairs(values: NDArray[Any]) -> float:

@@ -153,7 +153,8 @@ def _notes(findings: Findings, guarantee: str) -> list[str]:
         notes.append(f"{count(len(others), 'more difference')}: print each finding.")
     corrected = findings.correction != "none"
     family = f", {family_text(findings)}" if corrected else ""
-    notes.append(f"α = {findings.alpha:g}{family}. {guarantee}")
+    if findings.tests:
+        notes.append(f"α = {findings.alpha:g}{family}. {guarantee}")
     if findings.earlier and corrected:
         notes.append(
             "Findings of earlier calls were corrected for fewer tests; `earlier.together(later)` "
@@ -208,7 +209,7 @@ def _power(findings: Findings) -> list[str]:
         )
     if blind:
         tests = count(blind, "test")
-        notes.append(f"{tests} without a difference cannot detect any in one of the directions.")
+        notes.append(f"{tests} without a difference cannot detect any in at least one direction.")
     return notes
 
 

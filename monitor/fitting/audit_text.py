@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from monitor.fitting.intervals import LOW, MODERATE, FlipShareInterval
 from monitor.fitting.pair_text import as_other, pair_lines, who_loses
@@ -35,7 +35,7 @@ def attribute_lines(name: str, audit: AttributeAudit) -> list[str]:
         *_who_loses(audit),
         *(headline + pairs if len(audit.groups) == 2 else pairs + headline),
         wrapped("Decisions", _decisions(audit)),
-        *([wrapped("Lower bound", _bound(name, audit.bound))] if audit.bound else []),
+        *([wrapped("Lower bound", _bound(name, audit.bound))] if _is_positive(audit.bound) else []),
         wrapped(
             "Likely flips",
             f"{audit.likely_flips:.1%} of decisions have a flip probability above one half.",
@@ -161,6 +161,11 @@ def _verdict(audit: AttributeAudit) -> str:
         f"Not enough rows to tell a low share (at most {LOW:.0%}) from a high one (above "
         f"{MODERATE:.0%}): {interval.rows:,} were used, about {interval.rows_needed:,} would do."
     )
+
+
+def _is_positive(bound: FlipShareBound | None) -> TypeGuard[FlipShareBound]:
+    """Whether a lower bound says anything."""
+    return bound is not None and bound.high > 0
 
 
 def _bound(name: str, bound: FlipShareBound) -> str:

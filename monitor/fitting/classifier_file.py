@@ -40,6 +40,13 @@ def classifier_file(
         if isinstance(classifier, Path | str):
             name = str(classifier)
             classifier = read_model_file(Path(classifier))
+        if not isinstance(classifier, bytes):
+            raise ClassifierError(
+                f"the classifier is a {type(classifier).__name__}; pass a torch module, or the "
+                "path or content of an exported one. `encoding_from_sklearn` writes the encoding "
+                "of a ColumnTransformer into the spec: see "
+                "docs/fit.md#what-to-do-with-the-model-that-i-have"
+            )
         exported = model_format(classifier, name) == "torch.export"
         if not coded:
             return "classifier.pt2" if exported else "classifier.pt", classifier

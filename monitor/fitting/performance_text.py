@@ -13,8 +13,8 @@ __all__ = ["classifier_lines"]
 
 _NO_LABEL = (
     "The spec has no `label`, so the order and scaling of the features could not be checked: a "
-    "classifier that gets wrong columns is noticed only if scores are saturated or hardly vary, "
-    "and otherwise looks fair."
+    "classifier that gets wrong columns is noticed only if scores are saturated or hardly vary. "
+    "Everything below, including who loses, may then be wrong."
 )
 _TO_CHECK = (
     "Check that the spec lists the features in the order of the classifier's input, that their "

@@ -91,9 +91,11 @@ def read_raw_frame(
     """
     encoding = Encoding.of(manifest)
     present = {str(column) for column in frame.columns}
-    # Raw inputs may have the names of features.
-    own = set() if encoding is None else {*encoding.names} - {f.name for f in manifest.features}
-    if encoding is None or not (present.issuperset(encoding.names) or present & own):
+    if encoding is None:
+        return None
+    # Raw inputs may have the names of features; the frame is of those of which it has more.
+    raw = len(present.intersection(encoding.names)) / len(encoding.names)
+    if raw < len(present.intersection(f.name for f in manifest.features)) / manifest.width:
         return None
     chosen = frame[ordered_columns(frame, encoding.names, ignored)]
     try:

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from offline_audit.coverage import known_decisions, one_decision_only
 from offline_audit.errors import AuditInputError
 from offline_audit.identification import GapRange
+from offline_audit.units import effective_rows
 from offline_audit.validation import UNKNOWN
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ def unidentified(
         all_known=one,
         unknown=nobody,
         tests=tests,
-        share_independent=min(_share_decided(sample, group, decisions) for group in groups),
+        share_independent=_share_independent(sample, groups)
+        * min(_share_decided(sample, group, decisions) for group in groups),
     )
     return gap.reason if gap.decisive else None, gap.warnings
 
@@ -99,6 +101,14 @@ def _label_table(sample: Sample, group: int, decisions: NDArray[np.int8]) -> NDA
         decided = np.bincount(decisions[rows][decisions[rows] >= 0], minlength=2)
         counts[index, :2] = decided * len(rows) / max(decided.sum(), 1)
     return np.rint(counts).astype(np.int64)
+
+
+def _share_independent(sample: Sample, groups: tuple[int, int]) -> float:
+    """Effective units per row of two groups; 1 if every row is its own unit."""
+    if sample.units is None:
+        return 1.0
+    units = sample.units[np.isin(sample.codes, groups)]
+    return effective_rows(units, len(units)) / len(units)
 
 
 def _share_decided(sample: Sample, group: int, decisions: NDArray[np.int8]) -> float:

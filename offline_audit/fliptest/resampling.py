@@ -33,6 +33,7 @@ from offline_audit.intervals import Interval, wilson
 from offline_audit.maps.columns import Columns
 from offline_audit.maps.quantile import FAMILY_LEVEL
 from offline_audit.maps.transport_map import MapMethod, SparseMethod, TransportMap
+from offline_audit.maps.validated_map import halves
 from offline_audit.power import Detectable, possible
 from offline_audit.rendering import percent
 from offline_audit.units import UnitRows, effective_rows
@@ -165,9 +166,7 @@ def null_and_p_value(
         if is_identity is None or not is_identity(permuted):
             groups = rows.take(np.flatnonzero(permuted)), rows.take(np.flatnonzero(~permuted))
             for direction, (source, target) in enumerate((groups, groups[::-1])):
-                fitted = method.fit(
-                    source.map_features, target.map_features, columns, seed=seed + number
-                )
+                fitted = _fit(method, source, target, columns, seed + number)
                 shares[number, direction] = gross_share(source, fitted, model, _COUNTERPARTS)
         tick()
     return _with_p_value(shares[:, 0], observed[0]), _with_p_value(shares[:, 1], observed[1])
@@ -275,6 +274,15 @@ def _refit(
 ) -> TransportMap:
     if isinstance(method, SparseMethod):
         return method.refit(fitted, source.map_features, target.map_features, columns, seed=seed)
+    return _fit(method, source, target, columns, seed)
+
+
+def _fit(
+    method: MapMethod, source: DecidedRows, target: DecidedRows, columns: Columns, seed: int
+) -> TransportMap:
+    """A map fitted as the observed one is: to a half of each group, unless the method is quick."""
+    if not method.quick:
+        source, target = (r.take(halves(len(r), r.units, seed)[0]) for r in (source, target))
     return method.fit(source.map_features, target.map_features, columns, seed=seed)
 
 

@@ -209,7 +209,7 @@ def _table(
         names = values if isinstance(values, Mapping) else [getattr(values, "name", None)]
         ignored |= set(map(str, names))
     raw = None
-    if columns is None or columns is manifest:
+    if columns is None or columns == manifest:
         raw = read_raw_frame(features, manifest, ignored)
     if raw is not None:
         return raw

@@ -13,7 +13,7 @@ from offline_audit.maps.transport_map import Features, MapMethod, Progress, Tran
 from offline_audit.maps.validation import MapValidation, Units, validate_map
 from offline_audit.units import UnitRows
 
-__all__ = ["ValidatedMap", "fit_validated"]
+__all__ = ["ValidatedMap", "fit_validated", "halves"]
 
 # Failed checks that a reason lists.
 _LISTED = 3
@@ -65,8 +65,8 @@ def fit_validated(
         units: Units of the source rows and of the target rows; a unit is not divided.
     """
     rounded, rounded_target = (rows.astype(np.float32, copy=False) for rows in (source, target))
-    source_fit, source_test = _halves(len(source), units[0], seed)
-    target_fit, target_test = _halves(len(target), units[1], seed)
+    source_fit, source_test = halves(len(source), units[0], seed)
+    target_fit, target_test = halves(len(target), units[1], seed)
     half = method.fit(
         rounded[source_fit], rounded_target[target_fit], columns, seed=seed, progress=progress
     )
@@ -86,7 +86,8 @@ def fit_validated(
     return ValidatedMap(map=fitted, validation=validation)
 
 
-def _halves(n: int, units: Units, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def halves(n: int, units: Units, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Rows of two random halves of n rows; a unit is not divided."""
     rng = np.random.default_rng([seed, n])
     if units is None:
         order = rng.permutation(n)

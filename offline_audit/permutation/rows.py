@@ -23,7 +23,7 @@ from offline_audit.permutation.sources import (
     require_expected,
 )
 from offline_audit.rendering import count
-from offline_audit.units import require_one_group
+from offline_audit.units import effective_rows, require_one_group
 from offline_audit.validation import UNKNOWN, binary, finite, require_length, unit_codes
 
 __all__ = ["RowSource", "Rows", "rows_of"]
@@ -145,7 +145,7 @@ class RowSource(TableSource):
         parts = {name: getattr(rows, name) for name in ("decisions", "labels", "scores", "units")}
         self.offers = frozenset(name for name, part in parts.items() if part is not None)
         if rows.units is not None:
-            self.share_independent = len(np.unique(rows.units)) / rows.n
+            self.share_independent = effective_rows(rows.units, rows.n) / rows.n
 
     def tally(self, index: int, metric: Metric, exchange: Exchange) -> Tally:
         """Units by type."""

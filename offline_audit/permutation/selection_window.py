@@ -7,17 +7,20 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from offline_audit.coverage import Unknowns
 from offline_audit.errors import AuditInputError
 from offline_audit.finding import Finding
 from offline_audit.groups import By, crossed_name, requested_attributes, too_few_groups
 from offline_audit.permutation.counts import TableCounts
 from offline_audit.permutation.impact import SelectionRow
-from offline_audit.permutation.metrics import FAVOURABLE
+from offline_audit.permutation.metrics import FAVOURABLE, METRICS
 from offline_audit.permutation.result import Comparison
 from offline_audit.permutation.selection import SelectionTable, table_of
 from offline_audit.permutation.sources import TableSource
 from offline_audit.permutation.test import permutation_test
+from offline_audit.permutation.window_rows import WindowRows, copies_warning
 from offline_audit.progress import Progress, reporting
 from offline_audit.rendering import are, compared, count
 from offline_audit.window.counts import Cell
@@ -56,7 +59,7 @@ def findings(
             share whose score for the favourable decision is above the median of the window; or
             both.
         alpha: Significance level.
-        seed: Not used; all permutations are enumerated.
+        seed: Seed of the permutations of people, if the log records them; others are enumerated.
         progress: Function that is called with the current task, the steps done and the total;
             True for a progress bar, False for none, None for a bar if stderr is a terminal.
 
@@ -69,6 +72,11 @@ def findings(
         raise AuditInputError(f"metrics: choose one or both of {', '.join(_RATES)}")
     crossings = requested_attributes(by, list(window.attributes))
     results: list[Finding] = []
+    attributes = sorted({name for crossing in crossings for name in crossing})
+    people = None
+    if window.has_subjects:
+        people = WindowRows.read(window, attributes, window.facts)
+    copies = () if people is not None else copies_warning(window, attributes)
     steps = len(requested) * len(crossings)
     with reporting(progress, steps) if steps else nullcontext() as reporter:
         for metric in requested:
@@ -77,7 +85,7 @@ def findings(
                 if reporter is not None:
                     reporter.doing(f"{metric} by {crossed_name(crossing)}")
                 own = [cell for cell in cells if cell.attributes == crossing]
-                test = _TableTest(metric, crossing, own, median, alpha, seed)
+                test = _TableTest(metric, crossing, own, median, people, copies, alpha, seed)
                 results += test.findings()
                 if reporter is not None:
                     reporter.step()
@@ -112,6 +120,8 @@ class _TableTest:
     crossing: tuple[str, ...]
     cells: list[Cell]
     median: float | None
+    people: WindowRows | None
+    copies: tuple[str, ...]
     alpha: float
     seed: int
 
@@ -140,7 +150,12 @@ class _TableTest:
         self, table: SelectionTable, row: SelectionRow, best: SelectionRow, tests: int
     ) -> Finding:
         names = str(row.group), str(best.group)
-        comparison = _compared(row, best, self.alpha, tests)
+        hidden = next((r for r in table.table if r.group is None), None)
+        own: tuple[str, ...] = self.copies
+        if self.people is None:
+            comparison = _compared(row, best, hidden, self.alpha, tests)
+        else:
+            comparison, own = self._of_people(self.people, names, tests)
         effect = comparison.effect
         direction = None
         if effect is not None:
@@ -159,6 +174,7 @@ class _TableTest:
             unknown=table.unknown,
             effect=effect,
             interval=comparison.interval,
+            range=comparison.missing.effect_range,
             unit="rate",
             direction=direction,
             disadvantaged=None if not effect else names[0] if effect < 0 else names[1],
@@ -169,10 +185,48 @@ class _TableTest:
             alpha=self.alpha,
             smallest_detectable_effect=comparison.smallest_detectable_effect,
             reason=comparison.reason,
-            warnings=(*table.warnings, *_excluded(table, row, self.crossing)),
+            warnings=(
+                *table.warnings,
+                *comparison.warnings,
+                *_excluded(table, row, self.crossing),
+                *own,
+            ),
             seed=self.seed,
             evidence=table.to_dict(),
         )
+
+    def _of_people(
+        self, people: WindowRows, names: tuple[str, str], tests: int
+    ) -> tuple[Comparison, tuple[str, ...]]:
+        """Test of two groups in which the rows of a person are taken together, and warnings."""
+        data, warnings = people.arguments(self.crossing, METRICS["selection_rate"])
+        (groups,) = data["groups"].values()
+        if self.median is not None:
+            above = people.scores > self.median
+            data["decisions"] = np.where(np.isnan(people.scores), np.nan, above)
+        # Named by their order, which is that of the comparison.
+        order = {names[0]: "1", names[1]: "2", None: None}
+        chosen = np.array([group in order for group in groups], bool)
+        data["groups"] = {self.attribute: [order[group] for group in groups[chosen]]}
+        data |= {name: data[name][chosen] for name in ("decisions", "units")}
+        comparison = permutation_test(
+            **{name: data[name] for name in ("groups", "decisions", "units")},
+            metrics="selection_rate",
+            alpha=self.alpha / tests,
+            confidence_level=1 - (1 - _CONFIDENCE) / tests,
+            seed=self.seed,
+            progress=False,
+        )[0]
+        rows = (
+            "Rows of one person are taken together in p-value and interval of the difference; the "
+            "interval of the impact ratio counts rows, and is too narrow if people have several."
+        )
+        return comparison, (*warnings, rows)
+
+    @property
+    def attribute(self) -> str:
+        """Name of the attribute or crossing."""
+        return crossed_name(self.crossing)
 
     def _not_tested(self, reason: str) -> Finding:
         rate = self.metric.replace("_", " ")
@@ -197,12 +251,15 @@ class _TableTest:
         )
 
 
-def _compared(row: SelectionRow, best: SelectionRow, alpha: float, tests: int) -> Comparison:
+def _compared(
+    row: SelectionRow, best: SelectionRow, hidden: SelectionRow | None, alpha: float, tests: int
+) -> Comparison:
     """Test of two groups at levels that are divided by the number of tests."""
     # Named by their order, which is that of the comparison.
     counts = {
         name: {(None, 1): r.selected, (None, 0): r.rows - r.selected}
-        for name, r in (("1", row), ("2", best))
+        for name, r in (("1", row), ("2", best), (None, hidden))
+        if r is not None
     }
     return permutation_test(
         counts=TableCounts.from_mapping(counts),

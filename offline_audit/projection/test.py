@@ -40,7 +40,7 @@ from offline_audit.projection.unknown import (
     selective_labels_reason,
     unknowns_of,
 )
-from offline_audit.rendering import are, count
+from offline_audit.rendering import are, count, p_equals
 from offline_audit.validation import require_alpha, require_whole
 
 __all__ = ["projection_test"]
@@ -169,8 +169,20 @@ def projection_test(
         return result
     p_value, why = robust_p_value(result.p_value, ranges, options.alpha)
     detectable = result.smallest_detectable_effect if why is None else None
+    stated = result.warnings
+    if p_value is not None and p_value > result.p_value:
+        known = (
+            f"Intervals and smallest detectable effects are those of the known rows, with p "
+            f"{p_equals(result.p_value)}; the stated p allows for all that unknown labels and "
+            "groups leave open. Where they disagree, believe the stated p."
+        )
+        stated = (*stated, known)
     return dataclasses.replace(
-        result, p_value=p_value, reason=why, smallest_detectable_effect=detectable
+        result,
+        p_value=p_value,
+        reason=why,
+        smallest_detectable_effect=detectable,
+        warnings=stated,
     )
 
 

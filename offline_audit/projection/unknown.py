@@ -14,6 +14,7 @@ from offline_audit.identification import GapRange
 from offline_audit.projection.cells import Stratum
 from offline_audit.projection.sample import Attribute, Sample
 from offline_audit.rendering import are, count, some
+from offline_audit.units import effective_rows
 from offline_audit.validation import UNKNOWN
 
 __all__ = [
@@ -55,7 +56,7 @@ def gap_ranges(
     """What is left open of the gap of each pair of tested groups; empty if all is known."""
     share = 1.0
     if sample.units is not None:
-        share = len(np.unique(sample.units)) / len(sample.units)
+        share = effective_rows(sample.units, len(sample.units)) / len(sample.units)
     unlabelled = sample.labels is not None and (sample.labels == UNKNOWN).any()
     by_label = unlabelled and any(stratum.label is not None for stratum in strata)
     if not by_label and not any((a.codes == UNKNOWN).any() for a in sample.attributes):

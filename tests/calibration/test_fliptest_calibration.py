@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from offline_audit import Columns, map_method
+from offline_audit import Columns, flip_test, map_method
 from offline_audit.fliptest.flipset import DecidedRows, counterparts_of
 from offline_audit.fliptest.resampling import bootstrap, null_and_p_value, share_interval
 from offline_audit.maps.transport_map import SQUARED_L2
@@ -216,3 +216,19 @@ def test_standard_errors_equal_the_deviation_of_estimates(trials):
 
 def test_intervals_of_half_the_width_fail_the_check(trials):
     assert covered(trials, trials[0][:, 1] / 2) < bounds(SIMULATIONS, COVERED)[0]
+
+
+def test_slow_maps_keep_the_level_although_they_are_fitted_to_a_half():
+    """Maps of permuted labels are fitted to a half of the rows, as the observed map is."""
+    rejected, simulations = 0, 60
+    for seed in range(simulations):
+        rows = np.random.default_rng(seed).normal(size=(160, 2))
+        result = flip_test(
+            lambda features: features.sum(1) > 0, rows, np.repeat(["a", "b"], 80), map="exact",
+            n_resamples=19, n_bootstrap=0, n_counterparts=1, smallest_group=20, explain=False,
+            seed=seed, progress=False,
+        )  # fmt: skip
+        p_value = result.directions[0].p_value
+        rejected += p_value is not None and p_value <= LEVEL
+    # With maps of all rows under permutation, 13 of 60 were rejected.
+    assert rejected <= stats.binom.ppf(1 - 1e-3, simulations, LEVEL)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from offline_audit import permutation_test, projection_test
 from offline_audit.coverage import (
     LabelCoverage,
     Unknowns,
@@ -107,3 +108,31 @@ def test_unknowns_are_counted_in_one_line():
     assert several is not None
     assert several.labels == 40
     assert Unknowns.joined([None]) is None
+
+
+@pytest.mark.parametrize("audit", ["permutation", "projection"])
+def test_coverage_of_few_people_with_many_rows_is_no_evidence(audit):
+    """One person in twenty has 40 rows; labels are missing by person, at random."""
+    differing = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        person = np.repeat(np.arange(600), np.where(rng.random(600) < 0.05, 40, 1))
+        sex, latent = rng.choice(["f", "m"], 600)[person], rng.normal(size=600)[person]
+        labels = (rng.random(600) < 0.5).astype(float)
+        labels[rng.random(600) < 0.4] = np.nan
+        decisions = latent > 0
+        if audit == "permutation":
+            comparison = permutation_test(
+                sex, decisions, labels[person], units=person, metrics="tpr",
+                n_resamples=99, progress=False,
+            )[0]  # fmt: skip
+            coverage = comparison.missing.coverage
+            differing += coverage is not None and coverage.differs
+        else:
+            result = projection_test(
+                groups=sex, decisions=decisions, distances=np.abs(latent) + 0.01,
+                labels=labels[person], units=person, criterion="equal_opportunity",
+            )  # fmt: skip
+            differing += any("missing alike" in warning for warning in result.warnings)
+    # 5% of 20, and three standard errors.
+    assert differing <= 4

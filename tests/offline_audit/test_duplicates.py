@@ -146,3 +146,17 @@ def test_every_audit_of_rows_warns_of_copies_unless_units_are_passed():
         assert not any("exact copies" in text for text in warnings)
     correlation = correlation_test(score, hours, n_resamples=99)
     assert any("Keep one row per person" in text for text in correlation.warnings)
+
+
+def clipped_scores(rng, n):
+    """Scores with an atom at 0 that only rows with label 0 can have."""
+    woman, label = rng.random(n) < 0.3, rng.random(n) < 0.4
+    score = np.clip(0.3 * label + 0.7 * rng.random(n) - 0.12 * woman, 0, 1)
+    return [score, label, score >= 0.5, woman]
+
+
+def test_a_value_that_many_rows_of_a_continuous_column_share_is_no_copy():
+    samples = [clipped_scores(np.random.default_rng(seed), 2_000) for seed in range(20)]
+    assert [duplicate_warning(columns, "") for columns in samples] == [None] * 20
+    copied = [np.repeat(column[:500], 4) for column in samples[0]]
+    assert duplicate_warning(copied, "") is not None

@@ -198,3 +198,18 @@ def test_files_without_subjects_are_older_files(tmp_path):
     with Window.read(folder / "log", folder / "outcomes") as window:
         table = pa.Table.from_batches(window.batches(["request_id", SUBJECT]))
         assert table[SUBJECT].null_count == 0
+
+
+@pytest.mark.parametrize("metric", ["selection_rate", "scoring_rate"])
+def test_selection_takes_the_rows_of_a_person_together(named, unnamed, metric):
+    """Four rows of everyone have intervals twice as wide as four times as many people."""
+    widths = []
+    for folder in (named, unnamed):
+        with Window.read(folder / "log", folder / "outcomes") as window:
+            (finding,) = audit_window(window, {"selection": {"metrics": metric}}, "sex")
+        assert finding.interval is not None
+        widths.append(finding.interval[1] - finding.interval[0])
+        text = " ".join(finding.warnings)
+        assert ("Rows of one person are taken together" in text) == (folder == named)
+        assert ("exact copies of another row" in text) == (folder == unnamed)
+    assert widths[0] == pytest.approx(2 * widths[1], rel=0.1)
