@@ -170,7 +170,7 @@ def projection_test(
     p_value, why = robust_p_value(result.p_value, ranges, options.alpha)
     detectable = result.smallest_detectable_effect if why is None else None
     stated = result.warnings
-    if p_value is not None and p_value > result.p_value:
+    if p_value is not None and p_value > options.alpha >= result.p_value:
         known = (
             f"Intervals and smallest detectable effects are those of the known rows, with p "
             f"{p_equals(result.p_value)}; the stated p allows for all that unknown labels and "
