@@ -277,7 +277,7 @@ def test_requests_above_max_in_flight_are_rejected_at_once_and_others_succeed(le
 
 
 def test_drift_state_and_alarms_persist_across_a_restart(lending, tmp_path):
-    drift = {"state_path": tmp_path / "state" / "drift.npz", "run_length": 1e4}
+    drift = {"state_path": tmp_path / "state" / "drift.npz", "run_length": 1e6}
 
     async def first(server: Any):
         async with client(server) as endpoint:
